@@ -6,17 +6,23 @@ from typing import Protocol
 
 
 class Account(Protocol):
-    """A named holder in the ledger of charges. The owner's lock guards it."""
+    """A named holder of memory in the ledger of charges. The owner's lock guards it."""
 
     def reserve(self, charge_bytes: int) -> bool:
-        """Charge that many bytes, or say False and charge nothing. Call before the memory is taken."""
+        """Charge that many bytes and return True, or charge nothing and return False.
+
+        Call it before you allocate the memory.
+        """
 
     def release(self, charge_bytes: int) -> None:
         """Give back what was reserved."""
 
 
 class OpenAccount(Protocol):
-    """An account for what can't be refused any more, such as the bookkeeping of an ack. The owner's lock guards it."""
+    """An account for memory that can't be refused any more, such as the bookkeeping of an ack.
+
+    The owner's lock guards it.
+    """
 
     def charge(self, charge_bytes: int) -> None:
         """Charge that many bytes now, or as soon as there is room."""
@@ -26,17 +32,17 @@ class OpenAccount(Protocol):
 
 
 class Uncounted:
-    """An open account that counts nothing: for what is gone with the call that made it."""
+    """An open account that counts nothing. It serves objects that end with the call that made them."""
 
     def charge(self, charge_bytes: int) -> None:
-        """Do nothing: what is charged is not counted."""
+        """Do nothing: this account does not count."""
 
     def release(self, charge_bytes: int) -> None:
-        """Do nothing: what was charged was not counted."""
+        """Do nothing: this account does not count."""
 
 
 class Unlimited:
-    """An account that admits everything and counts it: for a store without a cache above it."""
+    """An account that admits every charge and counts it. It serves a store that has no cache above it."""
 
     def __init__(self) -> None:
         self.held_bytes = 0

@@ -1,4 +1,4 @@
-"""Sets of small numbers as bits of whole numbers, the lowest bit for the first."""
+"""Sets of small numbers, stored as the bits of an integer. The lowest bit stands for the first number."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterator
 
 
 def ones(low: int, high: int) -> int:
-    """Return the mask of the places low to high. O(high / 64)."""
+    """Return a mask with the bits low to high set. O(high / 64)."""
     return ((1 << (high - low + 1)) - 1) << low
 
 
 def mask_of(places: Collection[int]) -> int:
-    """Return the mask of different places, at least one. O(1) where they are in a row, but for the look at them."""
+    """Return the mask of these places: they differ, and there is at least one.
+
+    O(places), or one shift for consecutive ones.
+    """
     low, high = min(places), max(places)
     if high - low + 1 == len(places):
         return ones(low, high)

@@ -1,8 +1,8 @@
-"""Checkpointer: brings the index on disk up to the journal, so that an open has little to replay.
+"""Checkpointer: brings the index on disk up to the journal, so that the next open has little to replay.
 
-A checkpoint takes what has changed under the state lock, has the journal synced up to there, and stores it with one
-commit, while others send and take. The index never runs ahead of the journal. A crash before the commit leaves the
-checkpoint before it, from which recovery replays.
+A checkpoint collects the changes under the state lock, syncs the journal up to that point, and stores the changes with
+one commit. Other threads send and take meanwhile. The index on disk never runs ahead of the journal. A crash before the
+commit leaves the previous checkpoint, and recovery replays from there.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from .metadata.store import MetadataDamaged, MetadataFull, commit_lending
 logger = LateLogger("forebay.store")
 
 SWEEP_BLOCKS: Final = 64
-"""Blocks of topics looked at before the state lock is let go: a few milliseconds."""
+"""Blocks of topics that a sweep examines before it releases the state lock: a few milliseconds."""
 CAUGHT_UP_AT_ONCE: Final = 500
-"""Subscriptions that take in what was sent before the state lock is let go: a millisecond or two."""
+"""Subscriptions that take in new messages before the state lock is released: one or two milliseconds."""
 INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
 
 
 class _Changes(NamedTuple):
-    """What the index on disk lacks. The index keeps all of it until it was told how the commit went."""
+    """The changes that the index on disk lacks.
+
+    The index keeps all of them until it learns whether the commit succeeded.
+    """
 
     blocks: list[tuple[BlockHolder, Block, bytes]]
     deletes: list[tuple[int, int]]
@@ -48,7 +51,7 @@ class _Changes(NamedTuple):
 
 
 class _Root(NamedTuple):
-    """What a checkpoint says of the whole store, as of the moment when its changes were taken."""
+    """The state of the whole store at the moment when the checkpoint took its changes."""
 
     position: int
     state: State
@@ -60,7 +63,7 @@ class _Root(NamedTuple):
 
 
 class Checkpointer:
-    """One for each open store. Its lock is the first of the three locks."""
+    """Makes the checkpoints of one open store. Its lock is the first of the three locks."""
 
     def __init__(
         self,
@@ -74,10 +77,10 @@ class Checkpointer:
         root_state: Callable[[int], State],
         give_up_readers: Callable[[], int],
     ) -> None:
-        """lock: its holder knows that no checkpoint is under way. replay_position: where a replay would begin now.
-
-        root_state: makes the state of a root, of the next log sequence; called under the state lock. give_up_readers:
-        closes files that are open only to be read, and says how many.
+        """lock: guarantees its holder that no checkpoint is under way.
+        replay_position: where a replay would begin now.
+        root_state: makes the state of a root, of the next log sequence; called under the state lock.
+        give_up_readers: closes files that are open only for reading, and returns how many.
         """
         self._journaled = journaled
         self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
@@ -87,18 +90,18 @@ class Checkpointer:
         self._state_lock = state_lock
         self._root_state = root_state
         self._give_up_readers = give_up_readers
+        # The changes that the running checkpoint writes. None if no checkpoint runs.
         self._changes: _Changes | None = None
-        """What the checkpoint under way writes; None: there is none."""
         self.replay_position = replay_position
+        # Journal position up to which nothing is left to store. 0 if unknown.
         self.end = 0
-        """Position up to which nothing is left to store; 0: nobody knows yet."""
+        # Whether the last checkpoint found no room on the disk.
         self.is_postponed = False
-        """Whether the last checkpoint found no room."""
+        # Durations of the checkpoints that stored something. The state lock guards it.
         self.durations = DurationHistogram()
-        """How long those checkpoints took that stored something. The state lock guards it."""
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False where it is postponed because the disk is full.
+        """Bring the index on disk up to the journal. Return False if the disk is full and the checkpoint is postponed.
 
         Requires: no lock.
         """
@@ -108,7 +111,7 @@ class Checkpointer:
             self._sweep()
             self._catch_up()
             if is_closing:
-                self._journal.sync()  # so that the seal itself tells that all before it is durable
+                self._journal.sync()  # so that the seal itself says that all before it is durable
             is_stored = False
             try:
                 root = self._take(is_closing=is_closing)
@@ -122,7 +125,7 @@ class Checkpointer:
             except MetadataDamaged as damage:
                 raise self.distrust(damage) from damage
             finally:
-                # Nothing is called before the `try`: an interruption there would leave the index without its changes.
+                # No call may come before the `try`: an interruption there would lose the changes for the index.
                 if self._changes is not None and self._state_lock.failure is None:
                     try:
                         with self._state_lock:
@@ -134,10 +137,10 @@ class Checkpointer:
             self.is_postponed = not is_stored
             return is_stored
 
-    # ------------------------------------------------------------------ its steps
+    # ------------------------------------------------------------------ steps of a checkpoint
 
     def _sweep(self) -> None:
-        """Let go of what no subscription needs any more, a few blocks at a time. Requires: no state lock."""
+        """Release blocks that no subscription needs any more, a few at a time. Requires: no state lock."""
         with self._state_lock:
             left = self._subscriptions.touched_blocks
         while left > 0:
@@ -148,7 +151,10 @@ class Checkpointer:
             left -= swept
 
     def _catch_up(self) -> None:
-        """Let durable subscriptions take in what was sent, some hundred at a time. Requires: no state lock."""
+        """Let durable subscriptions take in new messages, some hundred subscriptions at a time.
+
+        Requires: no state lock.
+        """
         with self._state_lock:
             lanes = self._subscriptions.durable_lanes()
         for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
@@ -156,7 +162,7 @@ class Checkpointer:
                 self._subscriptions.catch_up(lanes[begin : begin + CAUGHT_UP_AT_ONCE])
 
     def _take(self, *, is_closing: bool) -> _Root | None:
-        """Take what has changed; None: nothing has. Requires: no state lock."""
+        """Take the changes since the last checkpoint; return None if there are none. Requires: no state lock."""
         journal, index, subscriptions = self._journal, self._index, self._subscriptions
         with self._state_lock:
             if journal.failure is not None:
@@ -174,16 +180,19 @@ class Checkpointer:
                 return _Root(journal.end, state, _encoded_counts(index, state), subscriptions.note_backlogs())
 
     def _store(self, root: _Root) -> None:
-        """Sync the journal up to a root, and commit it. Requires: no state lock. MetadataFull."""
+        """Sync the journal up to a root, and commit the root. Raises MetadataFull. Requires: no state lock."""
         changes = self._changes
         assert changes is not None
         self._journal.sync(root.position)
-        encoded = root.encode()  # nobody waits for it
+        encoded = root.encode()  # outside the lock, so nobody waits for it
         row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, (), changes.fingerprints)
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
 
     def _tell_index(self, changes: _Changes, began: float, *, is_stored: bool) -> None:
-        """Tell the index how the commit went, and senders whether it has room. Requires: the state lock."""
+        """Tell the index whether the commit succeeded, and tell senders whether the index has room.
+
+        Requires: the state lock.
+        """
         self._subscriptions.forget_noted()
         self._index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)
         if is_stored:
@@ -191,12 +200,12 @@ class Checkpointer:
         has_index_room = (is_stored or self._metadata.is_persistent) and not self._metadata.is_filling
         self._journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
 
-    # ------------------------------------------------------------------ while everything else stands still
+    # ------------------------------------------------------------------ checkpoints at a standstill
 
     def make_room(self, position: int, next_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
 
-        A replay begins with that record, and passes over what the index has of it already.
+        A replay begins with that record and passes over the part that the index already has.
         """
         self._journal.sync_at_standstill()
         try:
@@ -208,21 +217,23 @@ class Checkpointer:
         self.end = self.replay_position = position
 
     def pass_over(self, begin: int, end: int) -> None:
-        """Note that the record there tells the index nothing. Requires: the state lock."""
+        """Note that the record from begin to end changes nothing in the index. Requires: the state lock."""
         if self.end == begin:
             self.end = end
 
     def distrust(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
-        """Return the error for an index on disk that is damaged while in use: it is rebuilt by the next open."""
+        """Return the error for damage in the index on disk while it is in use. The next open rebuilds the index."""
         logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
         self._metadata.clear()
         return self._journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
 
 def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
-    """Checkpoint in the middle of a replay, so that the index stays bounded. Requires: no other thread uses the store.
+    """Checkpoint in the middle of a replay, so that the index in RAM stays bounded.
 
-    TooManyFiles, StoreFailed.
+    Requires: no other thread uses the store.
+
+    Raises TooManyFiles or StoreFailed.
     """
     try:
         store_at_standstill(journaled, position, epoch, state)
@@ -233,7 +244,7 @@ def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, s
 
 
 def store_at_standstill(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
-    """Store a checkpoint. Requires: no other thread uses the store. MetadataFull, MetadataDamaged."""
+    """Store a checkpoint. Raises MetadataFull or MetadataDamaged. Requires: no other thread uses the store."""
     index, subscriptions = journaled.index, journaled.subscriptions
     changes = _changes_of(index)
     is_stored = False
@@ -254,6 +265,6 @@ def _changes_of(index: Index) -> _Changes:
 
 
 def _encoded_counts(index: Index, state: State) -> bytes:
-    """Encode of a root what goes on to change. Requires: the lock."""
+    """Encode the part of a root that keeps changing. Requires: the lock."""
     state.latest_ms = index.latest_ms
     return encode_counts(state, *index.counts())

@@ -1,7 +1,8 @@
-"""Cleanup: the disk space of a store is given back where nothing needs it.
+"""Cleanup: returns disk space that no message needs any more.
 
-Trimmer gives up what topics only retain, Cleaner deletes the data logs that nothing needs, Relocation moves what keeps
-the others. Each of them leaves the store whole at every step, so a crash loses nothing but their progress.
+The Trimmer drops messages that topics only retain. The Cleaner deletes data logs that nothing needs. Relocation moves
+live messages out of the data logs that remain. Each of them leaves the store consistent after every step, so a crash
+loses nothing but their progress.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .maintenance.trimmer import Trimmer
 
 
 class Cleanup:
-    """One for each open store. No method requires a lock."""
+    """Gives back the disk space of one open store. No method requires a lock."""
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class Cleanup:
         clock: Clock,
         checkpoint: Callable[[], bool],
     ) -> None:
-        """checkpoint: brings the index on disk up to now; False: the disk is too full for that."""
+        """checkpoint: brings the index on disk up to the journal; returns False if the disk is too full for that."""
         self.cleaner = cleaner
         self.relocation = relocation
         self.trimmer = trimmer
@@ -40,13 +41,13 @@ class Cleanup:
         self._checkpoint = checkpoint
 
     def on_room(self, room_came: Callable[[], None]) -> None:
-        """Have that called, under the lock, when data logs were discarded."""
+        """Set the callback for discarded data logs. It is called under the lock."""
         self.cleaner.room_came = room_came
 
     def run(self) -> CleanupReport:
-        """Discard what nothing needs, relocate what keeps too much, and discard again.
+        """Delete data logs that nothing needs, relocate messages that keep large data logs, and delete again.
 
-        Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
+        Afterwards the journal has at most twice the live bytes plus three data logs, if nobody writes meanwhile.
         """
         try:
             return self._run()
@@ -62,7 +63,7 @@ class Cleanup:
         return report.followed_by(self.delete_unneeded(), relocated_messages)
 
     def delete_unneeded(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs as they are."""
+        """Delete or archive the data logs that nothing needs, without relocation."""
         if self.trimmer.is_retaining:
             self.trimmer.trim(self._clock.time_ms())
         report = self._delete_unneeded()
@@ -73,10 +74,10 @@ class Cleanup:
     def _delete_unneeded(self) -> CleanupReport:
         self._checkpoint()
         while self._subscriptions.is_behind and self._checkpoint():
-            pass  # what a subscription needed that has ended: more than the index holds at once
+            pass  # a subscription that ended needed more messages than the index holds at once: call again
         return self.cleaner.delete_unneeded()
 
     @property
     def wants_retained_room(self) -> bool:
-        """Whether a cleanup would give up what topics only retain, because the store has hardly room left."""
+        """Whether a cleanup would drop retained messages of topics because the store is nearly full."""
         return self.trimmer.is_retaining and self._journal.is_short_of_room

@@ -1,4 +1,4 @@
-"""Time and randomness, injected so that tests own both."""
+"""Time and randomness. Both are injected, so that tests control them."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ _YEAR_10000_MS: Final = 253_402_300_800_000
 
 
 class Clock(Protocol):
-    """Time and randomness of one open store. Its methods are called from any thread, also under the store's locks."""
+    """Time and randomness of one open store. Any thread may call its methods, even under the store's locks."""
 
     def monotonic(self) -> float:
-        """Return seconds that only ever grow: for intervals."""
+        """Return seconds that never decrease. Use them for intervals."""
 
     def time_ms(self) -> int:
-        """Return milliseconds since 1970 (UTC): for timestamps, never for intervals."""
+        """Return milliseconds since 1970 (UTC). Use them for timestamps, never for intervals."""
 
     def computed_seconds(self) -> tuple[float, float]:
         """Return the CPU time of the calling thread, and of all threads of the process."""
 
     def random_bytes(self, count: int) -> bytes:
-        """Return this many unpredictable bytes, for ids and for the mark that tells copies of a store apart."""
+        """Return `count` unpredictable bytes, for ids and for the mark that tells copies of a store apart."""
 
     def wait(self, waiter: Lock, seconds: float) -> bool:
-        """Acquire the lock that ends a wait of this thread; False: so many seconds of this clock passed. -1: no limit.
+        """Acquire the lock that ends a wait of this thread.
 
-        It may return False earlier: whoever waits looks at `monotonic`, and waits again.
+        Return False after `seconds` of this clock; -1 means no limit.
+
+        It may return False earlier. The caller then compares `monotonic` with its deadline and waits again.
         """
 
 
 class SteadyClock:
-    """Milliseconds since 1970 that never go back and never jump, by which messages become due and expire.
+    """Milliseconds since 1970 that never go back and never jump. Messages become due and expire by this clock.
 
-    The clock begins with the system's time and then counts intervals, so that setting the system's clock meanwhile
-    moves nothing. Time in which the machine sleeps may be missing.
+    The clock starts with the system's time and then counts intervals, so a change of the system's clock has no effect.
+    The time for which the machine sleeps may be missing.
     """
 
     def __init__(self, time_ms: Callable[[], int], monotonic: Callable[[], float]) -> None:
@@ -50,11 +52,14 @@ class SteadyClock:
         return self._base_ms + int((self._monotonic() - self._began) * 1000)
 
     def after_ms(self, seconds: float) -> int:
-        """Return the first time to be reported at which that many seconds are over."""
+        """Return the first reported time at which that many seconds have passed."""
         return self._base_ms + ceil((self._monotonic() - self._began + seconds) * 1000 - 1e-4)
 
     def advance_to(self, time_ms: int) -> None:
-        """Never report a time before this one: an earlier process saw it, and the system's clock was set back since."""
+        """Never report a time before this one.
+
+        An earlier process reported it, and the system's clock was set back since.
+        """
         self._base_ms += max(time_ms - self.now_ms(), 0)
 
 
@@ -75,12 +80,15 @@ class SystemClock:
 
     @staticmethod
     def wait(waiter: Lock, seconds: float) -> bool:
-        """Acquire the lock that ends a wait of this thread; False: it did not come in time. -1: there is no limit."""
+        """Acquire the lock that ends a wait of this thread; return False after `seconds`. -1 means no limit."""
         return waiter.acquire(True, seconds)
 
 
 def utc_text(time_ms: int) -> str | None:
-    """Return milliseconds since 1970 as "2026-11-25T15:20:00Z"; None for what is no time before the year 10,000."""
+    """Return milliseconds since 1970 as "2026-11-25T15:20:00Z".
+
+    Return None for a time outside the years 1970 to 9999.
+    """
     if not 0 <= time_ms < _YEAR_10000_MS:
         return None
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ms // 1000))

@@ -1,4 +1,4 @@
-"""DataLogRetention: why data logs of an open store remain. It only asks; nothing of it is on disk."""
+"""DataLogRetention: tells why the data logs of an open store remain. It only reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DataLogRetention:
-    """One for each open store. No method requires a lock."""
+    """Answers for one open store. No method requires a lock."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class DataLogRetention:
         self._lease_reader = LeaseReader(disk)
 
     def reasons(self) -> RetentionReasons:
-        """Return the reasons for which data logs remain. O(data logs); asking it costs more."""
+        """Return why data logs remain. O(data logs); evaluating the result costs more."""
         with self._lock:
             newest = self._journal.data_log
             checkpointer = self._checkpointer
@@ -67,5 +67,5 @@ class DataLogRetention:
         )
 
     def leases(self) -> list[Lease]:
-        """Return the leases of readers elsewhere that count: none where the store has hardly room left."""
+        """Return the leases of other readers that count. None count while the store is nearly full."""
         return [] if self._journal.is_short_of_room else self._lease_reader.read(self._clock.time_ms())

@@ -1,6 +1,7 @@
-"""DestinationRecords: queues and topics begin, change and end, each by a record and then in RAM.
+"""DestinationRecords: begin, change and end queues and topics.
 
-What a record says counts from that record on: a crash before it leaves everything as it was.
+Each change is first a record in the journal, then a change in RAM. It counts from its record on: a crash before the
+record leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from .property_table import PropertyTable
 
 
 class DestinationRecords:
-    """The beginning, change and end of queues and topics, on record.
+    """Writes and applies the records of queues and topics.
 
-    The state lock guards it; every method requires it held, and raises StoreFull or StoreFailed.
+    The state lock guards it. Every method requires the state lock and raises StoreFull or StoreFailed.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class DestinationRecords:
         table: DestinationTable,
         rules: dict[int, RetentionRule],
     ) -> None:
-        """rules: by number of the topic, how long it keeps messages that nobody needs."""
+        """rules: topic number -> how long the topic keeps messages that no subscription needs."""
         self._index = index
         self._subscriptions = subscriptions
         self._duplicates = duplicates
@@ -42,7 +43,7 @@ class DestinationRecords:
         self._rules = rules
 
     def create(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
-        """Record a new queue or topic."""
+        """Write the record of a new queue or topic; return the destination."""
         destination = Destination(self._subscriptions.next_number, kind, name, is_temporary=is_temporary)
         with self._journal.whole:
             self._journal.append(DESTINATION, 0, 1, encode_destination(destination))
@@ -52,15 +53,15 @@ class DestinationRecords:
         return destination
 
     def delete(self, number: int) -> None:
-        """Delete a queue or topic with everything in it, and the topic's subscriptions; no number is used again.
+        """Delete a queue or topic with all its messages and subscriptions. Its number is never used again.
 
-        O(blocks of the index that it has).
+        O(blocks that the queue has in the index).
 
-        One record stands for acks of all its messages and for its name. Each data log begins with the destinations that
-        exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain for the
-        record's sake. A crash leaves the queue with all that it had, or none of it.
+        One record acknowledges all its messages and removes its name. Each data log begins with a list of the existing
+        destinations, so messages of the deleted queue in older data logs count for nothing, and no data log has to stay
+        because of the delete record. A crash leaves the queue with all its messages, or nothing of it.
 
-        Requires: no transaction without an outcome knows the queue. StoreFull: nothing has changed.
+        Requires: no transaction without an outcome uses the queue. Raises StoreFull: nothing has changed.
         """
         with self._journal.whole:
             self._journal.append(DELETE, 0, 1, encode_delete(number))
@@ -72,7 +73,7 @@ class DestinationRecords:
             self._properties.forget_retained(number)
 
     def note_groups(self, number: int) -> None:
-        """Record that a queue has messages with groups from here on, also after a restart."""
+        """Record that a queue has messages with groups from now on. The fact survives a restart."""
         if not (known := self._table[number]).has_groups:
             self._journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
             self._table[number] = known._replace(has_groups=True)

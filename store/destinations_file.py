@@ -1,9 +1,10 @@
-"""The file kr-store/state/destinations.json: what the store held when it last had time to say so, for people.
+"""The file kr-store/state/destinations.json: a summary of the store for people.
 
-It lists queues, topics and durable subscriptions with what is pending of persistent messages, a line each, so that
-`cat` and `grep` tell what a store holds while no process has it open. Nobody reads it back: the journal alone is right.
-It is replaced as a whole and never synced. So a crash leaves the last one, which tells its time, or after a power cut
-none, or one that makes no sense. Opening a store removes it, and the next checkpoint writes another.
+The file has one line for each queue, topic and durable subscription, with its pending persistent messages. So `cat` and
+`grep` show the content of a store that no process has open. The library never reads the file: only the journal is
+authoritative. The store replaces the file as a whole and never syncs it. A crash leaves the previous file, which says
+its time. A power cut may leave no file, or one that is no valid JSON. Opening a store removes the file, and the next
+checkpoint writes a new one.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ DESTINATIONS: Final = f"{STATE_DIRECTORY}/destinations.json"
 _NEW: Final = f"{STATE_DIRECTORY}/destinations.json.new"
 
 LINES_MAX: Final = 10_000
-"""Queues, topics and subscriptions that have a line; the others are counted."""
+"""Maximum number of lines for queues, topics and subscriptions. The file says how many it left out."""
 BYTES_MAX: Final = 4 << 20
-"""Bytes of lines above which the others are counted too."""
+"""Maximum number of bytes of lines. The file says how many entries it left out."""
 OLDEST_MAX: Final = 100
-"""The deepest queues and subscriptions, of which the oldest message is looked up."""
+"""Number of the deepest queues and subscriptions for which the file tells the oldest message."""
 SELECTOR_MAX: Final = 200
-"""Characters of a selector; the rest is cut off."""
+"""Maximum number of characters of a selector; the rest is cut off."""
 SHARE_MAX: Final = 0.01
-"""Of the time at most so much goes to the file: where it takes longer, the next one comes later."""
+"""Maximum share of the time that may be spent on the file. If one write takes longer, the next one is delayed."""
 _PIECE_BYTES: Final = 1 << 15
 _LINES_AT_ONCE: Final = 100
-"""Lines for which the state lock is held at a time."""
+"""Lines that are made while the state lock is held once."""
 
 _ABOUT: Final = "what this store held when this was written, without non-persistent messages; forebay never reads it"
 
@@ -53,11 +54,11 @@ class _Entry(NamedTuple):
     kind: str
     name: str
     facts: Subscription | None
-    """None: of a queue or topic."""
+    """None for a queue or topic."""
 
 
 class _Head(NamedTuple):
-    """The oldest message of a lane, as it was looked up when the lane looked like that."""
+    """The oldest message of a lane, and the state of the lane when it was read."""
 
     next_sequence: int
     pending_messages: int
@@ -65,7 +66,7 @@ class _Head(NamedTuple):
 
 
 class DestinationsFile:
-    """The file of one open store. Its checkpoint lock guards it."""
+    """The summary file of one open store. Its checkpoint lock guards it."""
 
     def __init__(
         self,
@@ -78,7 +79,9 @@ class DestinationsFile:
         state_lock: OwnedLock,
         clock: Clock,
     ) -> None:
-        """destinations: those of the store, as they come and go. plan: see MessageStore.plan."""
+        """destinations: those of the store; the mapping changes with the store.
+        plan: MessageStore.plan.
+        """
         self._disk = disk
         self._index = index
         self._subscriptions = subscriptions
@@ -91,14 +94,14 @@ class DestinationsFile:
         self._not_before = 0.0
 
     def remove(self) -> None:
-        """Take the file away, and what a crash left of another: what a store held before says nothing any more."""
+        """Delete the file and any temporary file that a crash left. The old summary is no longer true."""
         for name in (DESTINATIONS, _NEW):
             with suppress(OSError):
                 if self._disk.exists(name):
                     self._disk.remove(name)
 
     def refresh(self, position: int) -> None:
-        """Write the file if the journal has grown to another position, unless that took too long not long ago.
+        """Write the file if the journal has grown since the last one, unless recent writes took too long.
 
         Requires: the checkpoint lock, not the state lock. O(destinations), and OLDEST_MAX small reads at most.
         """
@@ -109,7 +112,7 @@ class DestinationsFile:
             self._not_before = began + (self._clock.monotonic() - began) / SHARE_MAX
 
     def write(self, *, is_closed: bool) -> None:
-        """Replace the file. Unsynced; where the disk refuses there is none. Requires, and costs: see refresh."""
+        """Replace the file without a sync. If the disk refuses, there is no file. Lock and cost: as `refresh`."""
         try:
             if self._disk.exists(_NEW):
                 self._disk.remove(_NEW)
@@ -133,10 +136,10 @@ class DestinationsFile:
                 piece, size = [], 0
         file.append("".join(piece).encode("ascii"))
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ content
 
     def _lines(self, is_closed: bool) -> Iterator[str]:
-        """Yield the text, in ASCII, line by line: valid JSON as a whole."""
+        """Yield the text line by line, in ASCII. The whole is valid JSON."""
         entries = self._entries()
         shown = entries[:LINES_MAX]
         oldest = self._oldest(shown)
@@ -156,7 +159,7 @@ class DestinationsFile:
         yield f'\n],\n"left_out": {left_out}}}\n'
 
     def _row(self, entry: _Entry, messages: int, size_bytes: int, oldest: Mapping[int, int]) -> dict[str, Any]:
-        """Return what is told of one. oldest: when the oldest message was sent, where that was looked up."""
+        """Return the fields of one entry. oldest: when the oldest message was sent, for the lanes where it was read."""
         row: dict[str, Any] = {entry.kind: entry.name}
         if entry.facts is not None:
             topic = self._destinations.get(entry.facts.topic)
@@ -169,7 +172,7 @@ class DestinationsFile:
         return row
 
     def _entries(self) -> list[_Entry]:
-        """Return all there is: queues by name, then topics, each with its durable subscriptions behind it."""
+        """Return all entries: queues by name, then topics, each topic followed by its durable subscriptions."""
         with self._lock:
             destinations = list(self._destinations.values())
             durable = self._subscriptions.table.encoded()
@@ -185,7 +188,7 @@ class DestinationsFile:
         return entries
 
     def _lanes(self, entry: _Entry) -> Iterator[JournaledLane]:
-        """Yield the lanes of one. Requires: the lock."""
+        """Yield the lanes of one entry. Requires: the lock."""
         if entry.facts is not None:
             seen = self._subscriptions.for_report(entry.number)
             for lane in filter(None, seen.lanes if seen is not None else ()):
@@ -198,14 +201,14 @@ class DestinationsFile:
                 yield found
 
     def _depth(self, entry: _Entry) -> tuple[int, int]:
-        """Return pending messages and their bytes. Requires: the lock."""
+        """Return the number of pending messages of an entry and their bytes. Requires: the lock."""
         lanes = list(self._lanes(entry))
         return sum(lane.pending_messages for lane in lanes), sum(lane.pending_bytes for lane in lanes)
 
     # ------------------------------------------------------------------ the oldest messages
 
     def _oldest(self, entries: Sequence[_Entry]) -> dict[int, int]:
-        """Return when the oldest message of each of the deepest was sent, in ms since 1970, where that can be known."""
+        """Return when the oldest message of each of the deepest entries was sent, in ms since 1970, if known."""
         ranked: list[tuple[int, int, _Entry]] = []
         for rows in _parts(entries):
             with self._lock, self._whole:
@@ -228,7 +231,7 @@ class DestinationsFile:
         return oldest
 
     def _head(self, lane: JournaledLane) -> _Head | None:
-        """Return the oldest message of a lane; None: nothing is pending, or it can't be read. Requires: no lock."""
+        """Return the oldest message of a lane; None if nothing is pending or it can't be read. Requires: no lock."""
         known = self._heads.get(lane.number)
         with self._lock, self._whole:
             seen = lane.next_sequence, lane.pending_messages
@@ -251,7 +254,7 @@ def _parts(entries: Sequence[_Entry]) -> Iterator[Sequence[_Entry]]:
 
 
 def _json(value: object) -> str:
-    """Return JSON in printable ASCII, whatever a name has in it."""
-    import json  # with the first file, not with the package
+    """Return JSON in printable ASCII, whatever characters the names have."""
+    import json  # imported with the first file, to keep `import forebay` fast
 
     return json.dumps(value).replace("\x7f", "\\u007f")

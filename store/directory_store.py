@@ -1,7 +1,7 @@
 """DirectoryStore: makes the parts of a store of messages, opens and closes them in order, and gives them out.
 
-Nobody above the store has it but who makes the rooms there, the Engine, and hands each of them the parts that it uses.
-A crash leaves what recovery/recovery.py describes.
+Only the Engine has it: it makes the layers above the store, and gives each of them the parts that it uses.
+recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -76,17 +76,19 @@ class StoreOptions:
     max_file_bytes: int
     """Size of a data log."""
     max_checkpoint_adds: int
-    """Messages added between two checkpoints."""
+    """Maximum number of messages that are added between two checkpoints."""
     verifies_all: bool = False
     """Whether opening reads every byte of the journal and refuses damage."""
     store_limit: int | float | None = None
-    """Bytes of the journal above which nothing is added; a float is the share of what the disk has for it at open."""
+    """Size of the journal in bytes above which nothing is added. A float is a share of the space that the disk has for
+    the journal at open.
+    """
     accepts_loss: bool = False
-    """Whether damage to what was durable is repaired and reported instead of refused."""
+    """Whether damage to durable messages is repaired and reported instead of refused."""
 
 
 class DirectoryStore:
-    """A store of messages. Construct it, then `open` it once; the attributes without a value in it come with that."""
+    """A store of messages. Construct it, then `open` it once, which sets the attributes without a value here."""
 
     def __init__(
         self,
@@ -105,17 +107,17 @@ class DirectoryStore:
         on_progress: OnProgress = tell_nobody,
         host_properties: PropertyTable | None = None,
     ) -> None:
-        """Make a store that `open` is to open. An account of None: what it would pay for is not counted.
+        """Make a store for `open` to open. With an account of None that memory is not counted.
 
         metadata: makes the metadata store for a store id.
         account: pays for the index's blocks.
-        relocation_account: pays for what relocation reads.
+        relocation_account: pays for the messages that relocation reads.
         attempts_account: pays for delivery counts.
-        existing: pays for lanes, and for what subscriptions have acknowledged in part.
-        archive: keeps the data logs that cleanup discards; None: they are deleted.
+        existing: pays for lanes, and for partial acknowledgements of subscriptions.
+        archive: keeps the data logs that cleanup removes; None: they are deleted.
         duplicates: the ids that must not be stored again; None: there are none.
         on_progress: told how far the replay of the journal is while the store opens.
-        host_properties: the table for what the host keeps; None: nobody counts it.
+        host_properties: the table of the host's properties; None: it is not counted.
         """
         self._on_progress = on_progress
         self._disk = disk
@@ -130,11 +132,11 @@ class DirectoryStore:
         self._mark: SyncMark | None = None
         self._is_closing = self._is_ended = False
         self._is_serving = False
+        # Whether the journal exists. It may then have open files.
         self._is_wired = False
-        """Whether there is a journal, which may have files open."""
         self._store_id = b""
+        # The time by which messages are due and expire. It never goes back.
         self.steady = SteadyClock(clock.time_ms, clock.monotonic)
-        """The time by which messages are due and expire: it never goes back."""
         attempts = DeliveryCountTable(attempts_account, runs_max(options.max_file_bytes))
         cache_bytes = options.index_cache_bytes
         self.index = Index(
@@ -166,7 +168,7 @@ class DirectoryStore:
     # ------------------------------------------------------------------ opening and closing
 
     def open(self) -> RecoveryReport:
-        """Recover the directory and begin a data log of its own. Requires: the directory lock is held.
+        """Recover the directory and begin a new data log. Requires: the directory lock is held.
 
         Raises JournalCorrupt (nothing was changed), TooManyFiles or StoreFailed.
         """
@@ -181,7 +183,7 @@ class DirectoryStore:
             raise
 
     def _let_go(self) -> None:
-        """Close the files of a store that could not be opened: the next attempt may need their descriptors."""
+        """Close the files of a store that could not be opened. The next attempt may need their descriptors."""
         if self._is_wired:
             with self._lock:
                 self.journal.close()
@@ -211,7 +213,7 @@ class DirectoryStore:
         return report
 
     def _identify_directory(self) -> tuple[bool, Marker | None]:
-        """Make the directories, and find out whose they are; return whether they are new, and the marker."""
+        """Make the directories and read their store id; return whether the store is new, and the marker."""
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         is_new = not self._disk.list(JOURNAL) and not self._disk.list(STATE_DIRECTORY)
@@ -224,7 +226,7 @@ class DirectoryStore:
         return is_new, marker
 
     def _recover(self, metadata: MetadataStore, marker: Marker | None) -> Recovered:
-        """Bring index and tables up to the journal."""
+        """Bring index and tables up to the journal; return what recovery found."""
         self._journaled = self._gathered(metadata)
         found = recover(
             self._journaled,
@@ -258,9 +260,9 @@ class DirectoryStore:
         )
 
     def _begin_epoch(self, found: Recovered) -> None:
-        """Write that a new epoch has begun, and its first data log."""
+        """Record a new epoch, and begin its first data log."""
         self.journal.sizes.update(found.sizes)
-        # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
+        # Comes before the first record of this epoch: after a crash from here on, no later epoch may reuse the number.
         epoch = found.epoch + 1
         self._mark = SyncMark(self._disk, self._store_id, epoch)
         self.disk_use = DiskUse(self.journal, self.index, self._mark, self._lock)
@@ -275,7 +277,7 @@ class DirectoryStore:
             self.cleanup.cleaner.discard(list(found.leftovers))
 
     def _gathered(self, metadata: MetadataStore) -> JournaledState:
-        """Return what recovery brings up to the journal."""
+        """Return the parts that recovery brings up to the journal."""
         return JournaledState(
             self._disk,
             metadata,
@@ -287,7 +289,7 @@ class DirectoryStore:
         )
 
     def _wire(self, now: float, replay_position: int) -> None:
-        """Make the parts that stand on journal and index. replay_position: where a replay would begin now."""
+        """Make the parts that need journal and index. replay_position: where a replay would begin now."""
         self._is_wired = True
         self.checkpointer = Checkpointer(
             self._journaled,
@@ -359,7 +361,7 @@ class DirectoryStore:
         )
 
     def _made_cleanup(self, now: float) -> Cleanup:
-        """Return what gives disk space back. now: on the monotonic clock."""
+        """Return the part that gives back disk space. now: time of the monotonic clock."""
         cleaner = Cleaner(
             self.index,
             self.journal,
@@ -395,9 +397,11 @@ class DirectoryStore:
         return int.from_bytes(self._clock.random_bytes(4), "little")
 
     def close(self) -> None:
-        """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown. Twice is once.
+        """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown.
 
-        Where an earlier one was interrupted the files are closed, and the next open does the rest.
+        A second call does nothing.
+
+        If an earlier `close` was interrupted, only the files are closed, and the next open does the rest.
         """
         if self._is_ended:
             return
@@ -406,14 +410,14 @@ class DirectoryStore:
         try:
             if is_first and self.journal.failure is None:
                 with self._lock:
-                    if not self.messages.is_full:  # on a full disk the next open needs what is left of it
+                    if not self.messages.is_full:  # on a full disk the next open needs the space that is left
                         self.journal.reserve.close()
                 self.journal.sync_directory()
                 self.messages.checkpoint(is_closing=True)
                 self._write_last_destinations()
                 assert self._mark is not None
                 self._mark.sync()
-                self._close_files()  # the marker may find no other descriptor than theirs
+                self._close_files()  # the marker may find no free descriptor but theirs
                 leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self.checkpointer.end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
@@ -422,35 +426,38 @@ class DirectoryStore:
             self._is_ended = True
 
     def _close_files(self) -> None:
-        """Close journal, sync mark and index. Twice is once."""
+        """Close journal, sync mark and index. A second call does nothing."""
         if self._lock.failure is None:
             with self._lock:
                 self.journal.close()
         else:
-            self.journal.close()  # nobody is let in any more
+            self.journal.close()  # admits nobody any more
         if self._mark is not None:
             self._mark.close()
         if self._metadata is not None:
             self._metadata.close()
 
     def give_up_readers(self) -> int:
-        """Let go of the data logs that are open only to be read; return how many. In any thread."""
+        """Close the data logs that are open only for reading; return how many. Any thread may call it."""
         return self.journal.give_up_readers() if self._is_serving else 0
 
     def write_destinations(self) -> None:
-        """Write for people what there is, if a checkpoint has brought something new and it is time. No lock."""
+        """Write the summary file for people, if a checkpoint has brought something new and it is time.
+
+        Requires: no lock.
+        """
         with self._checkpoint_lock:
             if not self.messages.is_full:
                 self._destinations_file.refresh(self.checkpointer.end)
 
     def _write_last_destinations(self) -> None:
         with self._checkpoint_lock:
-            if self.messages.is_full:  # the next open needs what is left of the disk
+            if self.messages.is_full:  # the next open needs the space that is left
                 self._destinations_file.remove()
             else:
                 self._destinations_file.write(is_closed=True)
 
-    # ------------------------------------------------------------------ what the parts ask of the whole
+    # ------------------------------------------------------------------ callbacks of the parts
 
     def _state(self, data_logs: Iterable[int]) -> State:
         state = State([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
@@ -497,6 +504,6 @@ class DirectoryStore:
             raise
 
     def _doubt_index(self, damage: MetadataDamaged | BlockDamaged) -> None:
-        """Raise StoreFailed for damage where the index is in use; while opening, recovery rebuilds it at once."""
+        """Raise StoreFailed for damage of an index in use. While opening, recovery rebuilds the index at once."""
         if self._is_serving:
             raise self.checkpointer.distrust(damage) from damage

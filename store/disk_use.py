@@ -1,4 +1,4 @@
-"""DiskUse: how much an open store holds, by data log and as a whole. It only asks; nothing of it is on disk."""
+"""DiskUse: tells how much an open store holds, by data log and as a whole. It only reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .locks import OwnedLock
 
 
 class StoreStatistics(NamedTuple):
-    """How much a store holds, as plain numbers."""
+    """Sizes and counts of a store."""
 
     journal_bytes: int
     live_bytes: int
@@ -19,11 +19,11 @@ class StoreStatistics(NamedTuple):
     index_bytes: int
     pending_messages: int
     unmarked_syncs: int
-    """Syncs of the journal since it was opened that the sync mark does not tell of, because it could not be written."""
+    """Syncs of the journal since it was opened that the sync mark misses, because the mark could not be written."""
 
 
 class DiskUse:
-    """One for each open store."""
+    """Answers for one open store."""
 
     def __init__(self, journal: Journal, index: Index, mark: SyncMark, state_lock: OwnedLock) -> None:
         self._journal = journal
@@ -32,7 +32,7 @@ class DiskUse:
         self._lock = state_lock
 
     def sizes(self) -> dict[int, int]:
-        """Return the bytes of each data log that exists, the newest up to its newest record. Requires: no lock."""
+        """Return the bytes of each data log. The newest counts up to its last record. Requires: no lock."""
         with self._lock:
             return self._sizes()
 
@@ -41,7 +41,7 @@ class DiskUse:
         return journal.sizes | {journal.data_log: journal.offset}
 
     def live_bytes_by_data_log(self) -> list[tuple[int, int, int]]:
-        """Return id, bytes and bytes of pending messages of each data log, the oldest first.
+        """Return (id, bytes, bytes of pending messages) of each data log, the oldest first.
 
         Requires: the lock. O(data logs), no disk.
         """

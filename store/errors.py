@@ -37,7 +37,10 @@ class ForebayError(Exception):
     """
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Say how it is made again: from text and attributes, because the constructors take numbers."""
+        """Return how to make the error again.
+
+        The constructors take numbers, so text and attributes are restored separately.
+        """
         return _made_again, (type(self), self.args, self.__dict__)
 
 
@@ -52,17 +55,21 @@ class SettingsError(ForebayError, ValueError):
 
 
 class ArgumentError(SettingsError, TypeError):
-    """An argument of a type that the call does not take. Nothing was changed; pass what the text names.
+    """An argument has a type that the call does not take.
 
-    Compiled or interpreted, every public method raises it, and never a bare TypeError (Python itself does that for an
-    argument that is missing or has a name that the method does not know).
+    Nothing was changed; pass one of the types that the text names.
+
+    Every public method raises it in both builds, compiled and interpreted. A bare TypeError comes only from Python
+    itself, for an argument that is missing or whose name the method does not know.
     """
 
 
 def argument_error(problem: str, value: object, *types: type) -> SettingsError:
-    """Return ArgumentError if the value is of none of these types, else SettingsError: then the value itself is wrong.
+    """Return ArgumentError if the value has none of these types.
 
-    A bool counts as an int only where bool is among the types.
+    Otherwise return SettingsError: the value itself is wrong.
+
+    A bool counts as an int only if bool is among the types.
     """
     is_of_them = isinstance(value, types) and (type(value) is not bool or bool in types)
     return SettingsError(problem) if is_of_them else ArgumentError(problem)
@@ -82,13 +89,14 @@ class StoreLocked(ForebayError):
 
 
 class StoreFailed(ForebayError):
-    """The disk failed a write or a sync, or something broke into a change of the state in RAM. What was confirmed is
-    kept; the failed call's outcome is unknown.
+    """The disk failed a write or a sync, or an exception interrupted a change of the state in RAM.
 
-    Nothing more is accepted by this handle and a failed sync is never retried, because the kernel may have dropped the
-    pages that it could not write (Rebello et al., "Can Applications Recover from fsync Failures?", 2020). Cure the
-    disk, close, open again. After an interruption (Ctrl-C, the exception of a signal handler or of a timeout library,
-    no memory) there is nothing to cure: close and open again.
+    Confirmed messages are kept. The outcome of the failed call is unknown.
+
+    This handle accepts nothing more. It never retries a failed sync, because the kernel may have dropped the pages that
+    it could not write (Rebello et al., "Can Applications Recover from fsync Failures?", 2020). Repair the disk, close,
+    open again. After an interruption (Ctrl-C, an exception of a signal handler or of a timeout library, no memory)
+    nothing needs repair: close and open again.
     """
 
     def __init__(self, reason: str, cure: str = "cure the disk, then close and open again") -> None:
@@ -112,7 +120,7 @@ class StoreFull(ForebayError, queue.Full):
 
 
 class TooManyFiles(StoreFull):
-    """The process or the machine has no file descriptor left, though the store gave up those that it can do without.
+    """The process or the machine has no file descriptor left. The store has closed all files that it can do without.
 
     Nothing of the call was done, and the store goes on. Close files or connections, or raise RLIMIT_NOFILE, then call
     again.
@@ -127,10 +135,10 @@ class TooManyFiles(StoreFull):
 
 
 class PropertiesFull(StoreFull):
-    """The properties of the store hold all that they may. Nothing was changed.
+    """The host properties of the store have reached their limit. Nothing was changed.
 
     Delete some, or keep large values elsewhere. All properties are in RAM and in each data log, so they may take a
-    quarter of max_file_length, and 1 MiB at most. What transactions without an outcome have set counts too.
+    quarter of max_file_length, and 1 MiB at most. Changes of transactions without an outcome count too.
     """
 
     def __init__(self, needed_bytes: int, limit_bytes: int, held_bytes: int) -> None:
@@ -145,7 +153,7 @@ class PropertiesFull(StoreFull):
 class SpillFailed(ForebayError):
     """The disk failed a write to tmp-storage. Nothing was stored or lost: the messages are still in RAM.
 
-    The journal is not touched by it, and the next spill tries again.
+    The journal is not affected, and the next spill tries again.
     """
 
     def __init__(self, needed_bytes: int, problem: str) -> None:
@@ -158,10 +166,10 @@ class SpillFailed(ForebayError):
 
 
 class JournalCorrupt(ForebayError):
-    """Bytes that were durable no longer verify. Nothing was changed; the place is named.
+    """Bytes that were durable no longer verify. Nothing was changed; the error names the place.
 
     ``forebay verify DIR`` lists every damaged place. Restore the data log from a copy, or accept the loss: with
-    ``on_missing_data_log="report"`` the store opens, serves all that is intact, and names what is lost.
+    ``on_missing_data_log="report"`` the store opens, serves all that is intact, and names the lost messages.
     """
 
     def __init__(self, data_log: int, offset: int, problem: str, behind_bytes: int = 0) -> None:
@@ -173,8 +181,8 @@ class JournalCorrupt(ForebayError):
         self.data_log = data_log
         self.offset = offset
         self.problem = problem
+        # Bytes from the damaged place to the end of this data log, plus the bytes of all later data logs.
         self.behind_bytes = behind_bytes
-        """Bytes from the place on, in this data log and in those after it."""
 
 
 class MessageTooLarge(ForebayError):
@@ -191,9 +199,9 @@ class MessageTooLarge(ForebayError):
 
 
 class DecodeError(ForebayError, ValueError):
-    """A body is no value of the codec that it was taken with. The delivery is as it was: read its `body`, settle it.
+    """A body can't be decoded by the codec of its queue. The delivery is unchanged: read its `body`, settle it.
 
-    is_rejected: a `get` took the message, which is a dead letter now. What the codec raised is the cause.
+    is_rejected: a `get` took the message, which is a dead letter now. The exception of the codec is the cause.
     """
 
     def __init__(self, destination: str, message_id: str, problem: str, is_rejected: bool = False) -> None:
@@ -212,7 +220,7 @@ class DecodeError(ForebayError, ValueError):
 
 
 class SelectorError(ForebayError, ValueError):
-    """A selector that is not JMS SQL-92, or beyond the limits on length, depth and size. Nothing was subscribed."""
+    """A selector is not JMS SQL-92, or it exceeds the limits on length, depth and size. Nothing was subscribed."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(f"selector, character {position}: {problem}")
@@ -221,11 +229,11 @@ class SelectorError(ForebayError, ValueError):
 
 
 class TransactionError(ForebayError):
-    """A transaction used out of order: after its end, or from another store."""
+    """A transaction was used out of order: after its end, or with another store."""
 
 
 class SubscriptionInUse(ForebayError):
-    """A durable subscription has one consumer at a time, unless all share it. Close that one, then call again."""
+    """A durable subscription already has a consumer, and it is not shared. Close that consumer, then call again."""
 
     def __init__(self, topic: str, name: str, remedy: str = "close that one first") -> None:
         super().__init__(f"subscription {name!r} of topic {topic!r} has a consumer: {remedy}")
@@ -234,18 +242,19 @@ class SubscriptionInUse(ForebayError):
 
 
 class StateError(ForebayError, RuntimeError):
-    """A call for which it is too late: the delivery is settled already, or its consumer was closed.
+    """The call came too late: the delivery is settled already, or its consumer was closed.
 
-    Nothing was changed. The arguments are right, and the same call may have been right before; look for what settled it
-    first.
+    Nothing was changed. The arguments are right, and the same call may have been right before. Find out what settled
+    the delivery first.
     """
 
 
 class AckTooLate(StateError):
-    """A delivery was to be settled after its ack deadline, when it had gone back to be delivered again.
+    """A delivery was to be settled after its ack deadline. The message had gone back to its queue already.
 
-    Nothing was changed: somebody else may have it by now, as its next attempt. Undo what you did for it, or see to it
-    that doing it twice does no harm; `extend` a delivery in time, or give the consumer a longer deadline.
+    Nothing was changed. Another consumer may have the message by now, as its next attempt. Undo your work for it, or
+    make sure that doing the work twice does no harm. `extend` a delivery in time, or give the consumer a longer
+    deadline.
     """
 
     def __init__(self, destination: str, sequence: int, attempts: int, deadline_seconds: float) -> None:
@@ -255,8 +264,8 @@ class AckTooLate(StateError):
         )
         self.destination = destination
         self.sequence = sequence
+        # How often the late message was delivered, including this delivery.
         self.attempts = attempts
-        """How often the late message was delivered, this time included."""
         self.deadline_seconds = deadline_seconds
 
 
@@ -270,10 +279,10 @@ class Empty(ForebayError, queue.Empty):
 
 
 class MessagesUnreadable(ForebayError, LookupError):
-    """A message was looked for, and nobody can say whether it is there: some messages of the queue can't be read.
+    """A message was looked for, but some messages of the queue can't be read, so the answer is unknown.
 
-    None of those that can be read is it. Each that can't is named in the log (`message_unreadable`); open with
-    ``on_missing_data_log="report"`` to have them set aside, and look for it again.
+    No readable message is the one that was looked for. The log names each unreadable message (`message_unreadable`).
+    Open with ``on_missing_data_log="report"`` to set them aside, and look again.
     """
 
     def __init__(self, queue: str, message_id: str, unreadable: int) -> None:
@@ -284,12 +293,15 @@ class MessagesUnreadable(ForebayError, LookupError):
         )
         self.queue = queue
         self.message_id = message_id
+        # Messages that could not be read.
         self.unreadable = unreadable
-        """Messages that could not be read."""
 
 
 class NotAwaited(ForebayError, TypeError, AttributeError):
-    """An `await`, or the `async` of a `for` or `with`, was forgotten. Nothing was done; write what the text says."""
+    """An `await`, or the `async` of a `for` or `with`, is missing.
+
+    Nothing was done; write the code that the text shows.
+    """
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what} is for an event loop, and nothing was done: {remedy}")
@@ -300,9 +312,9 @@ class NotAwaited(ForebayError, TypeError, AttributeError):
 class NestedCall(ForebayError):
     """A signal handler, a finalizer or a trace function called the store from inside a call of the same thread.
 
-    The call would have waited for its own thread for ever. It was not done; where it had written already, only its
+    The call was refused, because it would have waited for its own thread for ever. If it had already written, only its
     confirmation is missing. Set an event and call from the thread's own code. `close` of a store or a consumer is never
-    refused: it is done as soon as the thread has left.
+    refused: it is done as soon as the thread has left the outer call.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""A histogram of durations: how many took how long, in buckets that double.
+"""A histogram of durations, in buckets whose bounds double.
 
-Recording is a few additions, so whoever waits for a disk anyway may do it each time. Counts begin with the object and
-never fall; nothing of them is stored.
+Recording costs a few additions, so a caller that waits for a disk may record every wait. Counts start at 0 with the
+object and never fall. They are not stored.
 """
 
 from __future__ import annotations
@@ -11,24 +11,28 @@ from math import ceil
 from typing import Final
 
 _PER_SECOND: Final = 62_500
-"""So often the first bucket, 16 microseconds, goes into a second."""
+"""The first bucket ends at 16 microseconds: 62,500 of them make a second."""
 BOUNDS_SECONDS: Final = tuple((1 << at) / _PER_SECOND for at in range(23))
-"""The longest duration of each bucket, from 16 microseconds to 67 seconds. One more bucket has what took longer."""
+"""The longest duration of each bucket, from 16 microseconds to 67 seconds. One more bucket counts longer durations."""
 _LAST: Final = 23
 
 
 @dataclass(frozen=True, slots=True)
 class DurationStatistics:
-    """How many took how long, since the directory was opened."""
+    """Counts of durations since the directory was opened."""
 
     count: int
     total_seconds: float
     max_seconds: float
     buckets: tuple[int, ...]
-    """How many took longer than the bound before, in BOUNDS_SECONDS, and not longer than their own; last, longer."""
+    """Counts by bucket: durations above the previous bound of BOUNDS_SECONDS and up to its own; the last count has
+    longer ones.
+    """
 
     def quantile_seconds(self, share: float) -> float:
-        """Return a duration that this share of all did not exceed, at most twice the true one; 0.0 where there is none.
+        """Return a duration that this share of all did not exceed, at most twice the true one.
+
+        Return 0.0 without any duration.
 
         share: from 0 to 1; 0.99 for the 99th percentile.
         """
@@ -41,7 +45,7 @@ class DurationStatistics:
 
 
 class DurationHistogram:
-    """Counts durations. One writer at a time: the state lock guards it."""
+    """Counts durations. The state lock guards it, so one thread writes at a time."""
 
     __slots__ = ("_buckets", "_count", "_total_seconds", "_max_seconds")
 
@@ -53,11 +57,11 @@ class DurationHistogram:
 
     @property
     def count(self) -> int:
-        """How many were recorded."""
+        """The number of recorded durations."""
         return self._count
 
     def record(self, seconds: float) -> None:
-        """Count one more. O(1)."""
+        """Count one duration. O(1)."""
         at = (ceil(seconds * _PER_SECOND) - 1).bit_length() if seconds > 0 else 0
         self._buckets[at if at < _LAST else _LAST] += 1
         self._count += 1
@@ -66,5 +70,5 @@ class DurationHistogram:
             self._max_seconds = seconds
 
     def statistics(self) -> DurationStatistics:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return DurationStatistics(self._count, self._total_seconds, self._max_seconds, tuple(self._buckets))

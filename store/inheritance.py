@@ -1,7 +1,7 @@
-"""What is said of a class of machine code that users inherit from. Only the compiler asks: see machine-code.md.
+"""Decorators for compiled classes from which users inherit. Only the compiler reads them: see machine-code.md.
 
-A module of its own, and interpreted, because the compiler must find its own name here and the interpreter must not
-need it.
+This module stays interpreted. The compiler must find the name `mypyc_attr` here, and the interpreter must run without
+mypyc.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**_: bool) -> Callable[[T], T]:
-        """Return what returns the class as it is."""
+        """Return a decorator that leaves the class as it is."""
         return lambda kind: kind
 
 
 def name_slots(dataclass: Any) -> None:
-    """Have a dataclass name its fields as slots, as an interpreted one with slots does.
+    """Make a compiled dataclass list its fields as slots, as an interpreted one with slots does.
 
-    What copies and pickles, and a dataclass with slots that inherits from it, ask the class for them.
+    copy, pickle and a subclass that is a dataclass with slots read this list.
     """
     dataclass.__slots__ = tuple(field.name for field in fields(dataclass))

@@ -1,7 +1,7 @@
-"""JournaledState: all that the journal tells, and with it what recovery brings up to the journal.
+"""JournaledState: everything that the journal tells. Recovery brings it up to the journal.
 
-It is handed on as a whole, because a replay, a reset and a state record are about all of it at once. Whoever changes
-one thing gets that thing.
+It is passed on as a whole, because a replay, a reset and a state record concern all of it at once. A part that changes
+one thing gets only that thing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from .transactions import Branches
 
 @dataclass(slots=True)
 class JournaledState:
-    """What recovery fills, before there is a journal to append to: that begins where recovery has found the end."""
+    """The state that recovery fills. The journal is made afterwards, because it begins where recovery has found the
+    end.
+    """
 
     disk: Disk
     metadata: MetadataStore
@@ -33,7 +35,7 @@ class JournaledState:
     properties: PropertyTable
 
     def reset(self) -> None:
-        """Forget all that was learnt from the journal, as before a full replay."""
+        """Forget all that was read from the journal, as before a full replay."""
         self.index.reset()
         self.subscriptions.reset()
         self.branches.clear()
@@ -41,10 +43,10 @@ class JournaledState:
         self.properties.clear()
 
     def restated(self, state: State, destinations: DestinationTable, imports: Imports) -> State:
-        """Complete a state, and return it, with what must outlive the records that told it.
+        """Complete a state with the facts that must outlive their records, and return it.
 
-        Each data log begins with it, and each checkpoint ends with it. Data logs, sequences and transactions are the
-        caller's: the two say different things of them. Requires: the lock, or that nobody else is here.
+        Each data log begins with such a state, and each checkpoint ends with one. The caller sets data logs, sequences
+        and transactions, because a data log and a checkpoint differ in these. Requires: the lock, or no other thread.
         """
         state.destinations = destinations.encoded()
         state.imports = list(imports)

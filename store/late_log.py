@@ -1,8 +1,8 @@
-"""Logging that never calls a handler under a lock of ours.
+"""Logging that never calls a handler while the thread holds a lock of the store.
 
-A handler is a host's code: it may ship its records through the store, and would wait for the lock that the thread has.
-What is logged inside a section waits, with its time and place, until whoever left the section passes by. Elsewhere it
-is logged at once.
+A handler is code of the host. It may send its records through the store, and then it would wait for a lock that its own
+thread holds. So a record that is logged inside a locked section waits, with its time and place, until the thread has
+left the section. Outside of sections it is logged at once.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 from .locks import owned_locks
 
 WAITING_MAX: Final = 10_000
-"""Records that wait at a time; the oldest go first, and the loss is logged."""
+"""Maximum number of records that wait at a time. Beyond it the oldest records are dropped, and the loss is logged."""
 
 
 class LateLogger:
-    """As much of a `logging.Logger` as the library uses.
+    """The part of `logging.Logger` that the library uses.
 
-    event: what the record tells, in snake case: docs/reference/log-events.md lists them. One event may have several
-    texts, and no event changes its name because its text does.
+    event: the record's event name, in snake case; docs/reference/log-events.md lists them. One event may have several
+    texts. The name stays the same when a text changes.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,7 +30,7 @@ class LateLogger:
 
     @property
     def name(self) -> str:
-        """Return the logger's name."""
+        """The logger's name."""
         return self._logger.name
 
     def debug(self, text: str, *values: object, event: str) -> None:
@@ -54,7 +54,7 @@ class LateLogger:
         self.log(logging.ERROR, text, *values, event=event, exc_info=sys.exc_info()[1])
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that it has there
-        """Ask as Logger.isEnabledFor does."""
+        """Return whether the level is enabled, as Logger.isEnabledFor does."""
         return self._logger.isEnabledFor(level)
 
     def log(self, level: int, text: str, *values: object, event: str, exc_info: BaseException | None = None) -> None:
@@ -81,7 +81,7 @@ _waiting: deque[tuple[logging.Logger, logging.LogRecord]] = deque(maxlen=WAITING
 
 
 def emit_late() -> None:
-    """Log what waits. Does nothing inside a section, whose end calls this again."""
+    """Log the waiting records. Inside a section it does nothing: the end of the section calls it again."""
     if not _waiting or owned_locks():
         return
     if len(_waiting) == WAITING_MAX:
@@ -91,6 +91,6 @@ def emit_late() -> None:
     for _ in range(len(_waiting)):
         try:
             logger, record = _waiting.popleft()
-        except IndexError:  # another thread emits them, too
+        except IndexError:  # another thread took the last one
             return
         logger.handle(record)

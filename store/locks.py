@@ -1,13 +1,13 @@
-"""Locks that refuse the thread which has them, instead of letting it wait for itself.
+"""Locks that refuse a thread which holds them already, instead of letting it wait for itself.
 
-A signal handler runs between two bytecodes of whatever the main thread does, and a finalizer wherever memory is
-allocated: perhaps inside a section of the store. A call of the store from there would wait for its own thread for ever.
-These locks know their owner, so such a call is refused with NestedCall.
+A signal handler runs between two bytecodes of the main thread, and a finalizer runs wherever memory is allocated.
+Either may run inside a locked section of the store. A call of the store from there would wait for its own thread for
+ever. These locks know their owner, so they refuse such a call with NestedCall.
 
-What such a handler raises comes out of whatever line it interrupted, as Ctrl-C does and the exception of a timeout
-library. Where that line was part of a change of what the lock guards, the lock breaks: it lets nobody in any more.
+An exception of such a handler is raised at whatever line it interrupted, as with Ctrl-C and with timeout libraries. If
+that line was part of a change of the guarded state, the lock breaks: it admits nobody any more.
 
-Interpreted in both builds: a class of machine code can't inherit from one of C.
+This module is interpreted in both builds: a compiled class can't inherit from a class of C.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .errors import ForebayError, NestedCall, StoreFailed
 if TYPE_CHECKING:
 
     class _RLock:
-        """What the class behind threading.RLock has; type checkers take it for final."""
+        """The members of the class behind threading.RLock. Type checkers take the real class for final."""
 
         def acquire(self, blocking: object = True, timeout: float = -1) -> bool: ...
         def release(self) -> None: ...
@@ -41,35 +41,35 @@ WAIT_SECONDS_MAX: Final = threading.TIMEOUT_MAX
 
 
 class OwnedLock(_RLock):
-    """A lock for one thread at a time that refuses its owner.
+    """A lock for one thread at a time that refuses a second entry of its owner.
 
-    It is the interpreter's own reentrant lock, so that who has it is known without a gap, at whatever bytecode a signal
-    arrives. Only the entry is ours. Hot paths can't afford it and enter by `bare`.
+    It is the interpreter's own reentrant lock, so its owner is known at every bytecode at which a signal may arrive.
+    Only the entry is written in Python. Hot paths can't afford that and enter by `bare`.
     """
 
     __slots__ = ("_wait", "on_late", "on_broken", "failure", "_resting")
 
     def __init__(self, wait: Callable[[threading.Lock, float], bool] | None = None) -> None:
-        """wait: acquires what a thread waits for, within so many seconds of the store's clock; None: the machine's."""
+        """wait: acquires a thread's waiter within that many seconds of the store's clock. None: the machine's clock."""
         self._wait = _wait if wait is None else wait
+        # Called when work was put off until the lock is free.
         self.on_late: Callable[[], None] | None = None
-        """Called where something is put off until the lock is free."""
+        # Called under the lock when `break_by` has closed it for good.
         self.on_broken: list[Callable[[StoreFailed], None]] = []
-        """Called under the lock when `break_by` has closed it for good."""
+        # Why the lock admits nobody any more. None while it works.
         self.failure: StoreFailed | None = None
-        """Why nobody is let in any more."""
+        # Waiters of the threads that have released the lock until something happens.
         self._resting: dict[threading.Lock, None] = {}
-        """What the threads wait for that have let the lock go until something happens."""
         _all[ref(self, _all.pop)] = None
 
     def __enter__(self) -> bool:
-        """Wait for the lock. NestedCall: this thread has it. StoreFailed: it is broken."""
+        """Wait for the lock. Raises NestedCall if this thread holds it, StoreFailed if it is broken."""
         if self._is_owned():
             raise NestedCall
         try:
             self.acquire()
         except BaseException:
-            if self._is_owned():  # a signal handler raised when it had just come
+            if self._is_owned():  # a signal handler raised just after the acquire
                 self.release()
             raise
         if self.failure is not None:
@@ -84,30 +84,31 @@ class OwnedLock(_RLock):
         try:
             return self.acquire(blocking=False)
         except BaseException:
-            if self._is_owned():  # a signal handler raised when it had just come
+            if self._is_owned():  # a signal handler raised just after the acquire
                 self.release()
             raise
 
     is_owned = _RLock._is_owned
-    """Return whether this thread has it."""
+    """Return whether this thread holds the lock."""
 
     def bare(self) -> AbstractContextManager[object]:
-        """Return what enters and leaves this very lock without a line of Python, for the hot paths.
+        """Return a context manager that enters and leaves this lock without a line of Python, for the hot paths.
 
-        It refuses nobody. So who enters it asks `is_owned` before, outside, and looks at `failure` inside.
+        It refuses nobody. So its user asks `is_owned` before entering, and checks `failure` inside.
         """
-        # The special methods of a class need not be functions: these two are the lock's own, which C calls. Machine
-        # code hands the object to them, and so to `acquire` as its argument `blocking`: therefore it is the number 1.
+        # The special methods of a class need not be functions. These two belong to the lock and are C functions.
+        # Compiled code passes the object to them, and so to `acquire` as its argument `blocking`: therefore the object
+        # is the number 1.
         entry = {"__slots__": (), "__enter__": self.acquire, "__exit__": self.__exit__}
         made: AbstractContextManager[object] = type("BareLock", (int,), entry)(1)
         return made
 
     def break_by(self, error: BaseException) -> None:
-        """Refuse all later entries, because a change of what the lock guards was not done whole. Requires: the lock.
+        """Refuse all later entries, because a change of the guarded state was interrupted. Requires: the lock.
 
-        Every entry raises StoreFailed from now on, and whoever has let the lock go to wait for something is woken to
-        the same. An error of ours changes nothing: who raises one has left everything whole. A nested call is refused
-        in the middle of another, so its error is an interruption as any other.
+        Every entry raises StoreFailed from now on. A thread that has released the lock to wait wakes up with
+        StoreFailed. An error of this library breaks nothing: code that raises one has left the state consistent.
+        NestedCall does break the lock: it is raised in the middle of another call, as an interruption is.
         """
         if isinstance(error, ForebayError) and not isinstance(error, NestedCall):
             return
@@ -120,7 +121,7 @@ class OwnedLock(_RLock):
             _let_pass(waiter)
 
     def break_between(self, error: BaseException) -> None:
-        """Break the lock where one section must not be without the next and the error came between.
+        """Break the lock because an error came between two sections of which the second had to follow the first.
 
         Requires: no lock.
         """
@@ -131,9 +132,10 @@ class OwnedLock(_RLock):
             self.release()
 
     def rest(self, waiter: threading.Lock, seconds: float) -> bool:
-        """Let the lock go until the waiter is released; return whether that came in time. -1: there is no limit.
+        """Release the lock until the waiter is released; return whether that came in time. -1 means no limit.
 
-        Whatever breaks in, this thread has the lock behind it. StoreFailed: the lock broke meanwhile.
+        This thread holds the lock afterwards, even if an exception interrupts the wait. Raises StoreFailed if the lock
+        broke meanwhile.
         """
         mine = (1, threading.get_ident())
         is_in_time = False
@@ -155,25 +157,27 @@ class OwnedLock(_RLock):
 
 
 _NOBODY: Final[dict[threading.Lock, None]] = {}
-"""The waiters of each condition that nobody waits for. Nothing is ever put in."""
+"""The waiters of every condition that nobody waits for. It stays empty."""
 
 
 class OwnedCondition:
-    """As threading.Condition, of an OwnedLock: an exception in a wait loses neither the lock nor a notification.
+    """A condition of an OwnedLock, like threading.Condition.
 
-    The one of the standard library may leave the lock free then, or its place in the line taken, so that a notification
-    goes to nobody.
+    An exception in a wait loses neither the lock nor a notification.
+
+    The condition of the standard library may leave the lock free after an exception, or keep the place in the line, so
+    that a notification is lost.
     """
 
     __slots__ = ("_lock", "_waiting")
 
     def __init__(self, lock: OwnedLock) -> None:
         self._lock = lock
+        # The waiters, first come first. The dict is made for the first waiter, because each consumer has a condition.
         self._waiting = _NOBODY
-        """Who waits, first come first. A dict of its own only while somebody does: each consumer has a condition."""
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Let the lock go until a notification; return whether it came in time. Requires: the lock."""
+        """Release the lock until a notification; return whether it came in time. Requires: the lock."""
         waiter = threading.Lock()
         waiter.acquire()
         is_in_time = False
@@ -184,7 +188,7 @@ class OwnedCondition:
             is_in_time = self._lock.rest(waiter, -1.0 if seconds is None else min(max(seconds, 0.0), WAIT_SECONDS_MAX))
         except BaseException:
             if waiter not in self._waiting:
-                self.notify()  # it was meant for somebody who goes on
+                self.notify()  # pass the notification on to another waiter
             raise
         finally:
             if not is_in_time:
@@ -194,19 +198,19 @@ class OwnedCondition:
         return is_in_time
 
     def notify(self, count: int = 1) -> None:
-        """Wake so many, who came first. Requires: the lock."""
+        """Wake that many waiters, the oldest first. Requires: the lock."""
         while count > 0 and self._waiting:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
             count -= _let_pass(waiter)
 
     def notify_all(self) -> None:
-        """Wake all. Requires: the lock."""
+        """Wake all waiters."""
         self.notify(len(self._waiting))
 
 
 class _Unawaited(OwnedCondition):
-    """What nobody waits for: it stands for a condition until somebody does, because most never have anybody."""
+    """A shared stand-in for conditions that nobody waits for. Most conditions never have a waiter."""
 
     __slots__ = ()
 
@@ -214,7 +218,7 @@ class _Unawaited(OwnedCondition):
         self._waiting = _NOBODY
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Fail: who waits has a condition made."""
+        """Fail: the caller must make a real condition first."""
         raise AssertionError("nobody waits for what stands for all conditions without one who does")
 
 
@@ -222,26 +226,26 @@ UNAWAITED: Final[OwnedCondition] = _Unawaited()
 
 
 class Wakeup:
-    """As threading.Event, for one thread that waits: an exception in the middle of `set` leaves nothing locked.
+    """An event for one waiting thread, like threading.Event. An exception in the middle of `set` leaves nothing locked.
 
-    The one of the standard library may keep its lock then, and hang whoever comes next. Callable from handlers and
-    finalizers: the queue of the standard library promises that of its `put`.
+    The event of the standard library may keep its lock then, and the next caller hangs. Signal handlers and finalizers
+    may call `set`: the standard library promises that for `put` of its SimpleQueue.
     """
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[None] = SimpleQueue()
 
     def is_set(self) -> bool:
-        """Return whether there was a call since `clear`."""
+        """Return whether `set` was called since the last `clear`."""
         return not self._calls.empty()
 
     def set(self) -> None:
-        """Wake who waits, or have its next wait end at once."""
+        """Wake the waiting thread, or let its next wait end at once."""
         if self._calls.empty():
             self._calls.put(None)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for a call; return False if none came in time."""
+        """Wait for a `set`; return False if none came in time."""
         try:
             self._calls.get(timeout=seconds)
         except Empty:
@@ -250,19 +254,19 @@ class Wakeup:
         return True
 
     def clear(self) -> None:
-        """Forget the calls so far."""
+        """Forget all calls of `set` so far."""
         with suppress(Empty):
             while True:
                 self._calls.get_nowait()
 
 
 def _wait(waiter: threading.Lock, seconds: float) -> bool:
-    """Acquire what this thread waits for; False: it did not come in time. -1: there is no limit."""
+    """Acquire the waiter of this thread; return False if it was not released in time. -1 means no limit."""
     return waiter.acquire(True, seconds)
 
 
 def _let_pass(waiter: threading.Lock) -> bool:
-    """Release what a thread waits for; return False where that was done already."""
+    """Release a thread's waiter; return False if it was released already."""
     try:
         waiter.release()
     except RuntimeError:
@@ -271,10 +275,10 @@ def _let_pass(waiter: threading.Lock) -> bool:
 
 
 class Whole:
-    """Says that what is done in a `with` of this is done whole, or nothing more is done: see OwnedLock.break_by.
+    """A context manager: the body is done completely, or the lock breaks. See OwnedLock.break_by.
 
-    It stands inside a `with` of the lock, whose exit is the interpreter's and can't be broken into. Hot paths have a
-    `try` instead, which costs nothing, and call break_by themselves.
+    It stands inside a `with` of the lock, whose exit is C code that no signal can interrupt. Hot paths use a `try`
+    instead, which costs nothing, and call break_by themselves.
     """
 
     def __init__(self, lock: OwnedLock) -> None:
@@ -289,18 +293,18 @@ class Whole:
 
 
 _all: dict[ref[OwnedLock], None] = {}
-"""Those that somebody still has, of whatever store.
+"""All living locks of all stores.
 
-Not a list: a copy of it begins by allocating, where the garbage collector may run, find a lock to be garbage and
-shorten the list under the copy. In CPython 3.11 that ends the process.
+It is a dict, not a list. Copying a list begins with an allocation; the garbage collector may run there, collect a lock
+and shorten the list under the copy. In CPython 3.11 that ends the process.
 """
 
 
 def require_outside(*locks: OwnedLock) -> None:
-    """Raise NestedCall where this thread is inside one of these locks.
+    """Raise NestedCall if this thread holds one of these locks.
 
-    For whoever is about to take a lock that comes before them: a signal handler that waited for it there would wait for
-    a thread that waits for its own.
+    A caller uses it before it takes a lock that comes earlier in the order. A signal handler that waited for the
+    earlier lock would wait for a thread that waits for this one.
     """
     for lock in locks:
         if lock.is_owned():
@@ -308,15 +312,15 @@ def require_outside(*locks: OwnedLock) -> None:
 
 
 def condition_of(lock: OwnedLock) -> OwnedCondition:
-    """Return a condition whose waits let the lock go."""
+    """Return a condition whose waits release the lock."""
     return OwnedCondition(lock)
 
 
 def owned_locks() -> list[OwnedLock]:
-    """Return those that this thread has, of any store. O(stores), so not for hot paths."""
+    """Return the locks of all stores that this thread holds. O(stores), so not for hot paths."""
     return [lock for known in list(_all) if (lock := known()) is not None and lock.is_owned()]
 
 
 def holds_one() -> bool:
-    """Return whether this thread is inside a section of any store. As owned_locks."""
+    """Return whether this thread is inside a locked section of any store. O(stores)."""
     return bool(owned_locks())

@@ -1,4 +1,4 @@
-"""ManualClock: time that passes when a test says so, and random bytes that come again with their seed."""
+"""ManualClock: its time passes only when a test says so, and its random bytes repeat with the seed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from threading import Lock
 from typing import Final
 
 POLL_SECONDS: Final = 0.01
-"""Real time after which a thread that waits looks whether somebody has let the clock's time pass."""
+"""Real seconds after which a waiting thread checks whether somebody has advanced the clock."""
 
 JUMP_SECONDS_MIN: Final = 0.001
-"""What is due is due to the millisecond, so a shorter jump might not reach it."""
+"""Shortest jump. Due times are rounded to milliseconds, so a shorter jump might not reach them."""
 
 
 class ManualClock:
     """A `Clock` for tests. Its time stands still until `advance`; both of its times advance together.
 
-    jumps: a wait with a limit takes no real time. The clock jumps to the limit instead, as if nobody had come
-    meanwhile, so that `take(timeout=5)` of an empty queue returns at once and five seconds later. It is meant for tests
-    with one thread, in which nobody could come. Otherwise a wait goes on until another thread ends it or lets the time
-    pass. A wait without a limit is for ever either way.
+    jumps: a wait with a limit takes no real time. The clock jumps to the limit, as if nothing had come meanwhile. So
+    `take(timeout=5)` of an empty queue returns at once, and the clock is five seconds later. Use it for tests with one
+    thread, where nothing could come. Without `jumps` a wait goes on until another thread ends it or advances the clock.
+    A wait without a limit never ends by itself in either case.
     """
 
     def __init__(self, seed: int = 0, *, start_ms: int = 1_700_000_000_000, jumps: bool = False) -> None:
@@ -27,19 +27,19 @@ class ManualClock:
         self._start_ms = start_ms
         self._seconds = 0.0
         self.jumps = jumps
+        # CPU seconds of the calling thread, and of all threads, as tests set them.
         self.computed = (0.0, 0.0)
-        """Return the CPU seconds of the calling thread, and of all threads."""
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Nothing happens by itself: call `step` of the store for what is due then."""
+        """Advance both times. Nothing else happens: call `step` of the store to do the work that is due then."""
         self._seconds += seconds
 
     def set_back(self, seconds: float) -> None:
-        """Set the system's clock back, or forward with a negative number. No time passes."""
+        """Set the system's clock back, or forward with a negative number. The monotonic time stays."""
         self._start_ms -= int(seconds * 1000)
 
     def monotonic(self) -> float:
-        """Return the seconds that passed."""
+        """Return the seconds that have passed."""
         return self._seconds
 
     def time_ms(self) -> int:
@@ -47,7 +47,7 @@ class ManualClock:
         return self._start_ms + int(self._seconds * 1000)
 
     def computed_seconds(self) -> tuple[float, float]:
-        """Return what `computed` was set to."""
+        """Return the value of `computed`."""
         return self.computed
 
     def random_bytes(self, count: int) -> bytes:
@@ -55,7 +55,7 @@ class ManualClock:
         return self._random.randbytes(count)
 
     def wait(self, waiter: Lock, seconds: float) -> bool:
-        """Jump to the limit, or wait for another thread."""
+        """Jump to the limit, or wait for another thread, as `jumps` says."""
         if seconds < 0:
             return waiter.acquire(True, seconds)
         if not self.jumps:

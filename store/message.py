@@ -1,4 +1,4 @@
-"""The values that everybody passes around: what a producer sends and a browser sees."""
+"""The values that a producer sends and a browser shows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ HeaderValue: TypeAlias = "str | int | float | bool | bytes | None | list[HeaderV
 Headers = Mapping[str, HeaderValue]
 
 DEFAULT_PRIORITY = 4
-"""JMS's normal priority; 0 is the lowest and 9 the highest."""
+"""The normal priority of JMS. 0 is the lowest and 9 the highest."""
 
 
 def id_prefix(store_id: bytes, destination: int, priority: int) -> str:
-    """Return what the ids that a store generates in one lane begin with; the sequence follows."""
+    """Return the prefix of the ids that a store generates in one lane; the sequence follows."""
     return f"{store_id[:4].hex()}-{destination}-{priority}-"
 
 
 def body_bytes(body: object) -> int:
-    """Return the size of a body of bytes or of anything like them; 0 for what is no body, which its send refuses."""
+    """Return the size of a body in bytes. Return 0 for an object that is no body: `send` refuses it."""
     try:
         return memoryview(body).nbytes  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
@@ -32,32 +32,32 @@ def body_bytes(body: object) -> int:
 @mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(slots=True, init=False)
 class Message:
-    """A message to send with `send_many`. Nothing is copied: do not change it before it is stored.
+    """A message to send with `send_many`. Its body is not copied: do not change it before the message is stored.
 
-    The body is bytes, or anything with their buffer protocol: bytearray, memoryview. It comes out as bytes.
+    The body is bytes, or an object with the buffer protocol, such as bytearray or memoryview. The consumer gets bytes.
 
-    Not frozen, because that would double what making one costs.
+    The class is not frozen, because that would double the cost of making a message.
     """
 
     body: bytes
     headers: Headers | None = None
     priority: int = DEFAULT_PRIORITY
     message_id: str | None = None
-    """The message's own id; None: the store generates one, which `Queue.find` resolves at once."""
+    """The message's own id. None: the store generates one, which `Queue.find` resolves at once."""
     persistent: bool = True
-    """False: it is not journaled. It ends with the process, however that ends."""
+    """False: the message is not journaled and ends with the process."""
     group: str | None = None
     """Messages of one group go to one consumer at a time, in order; 1 to 255 bytes of UTF-8."""
     expires_in: float | None = None
-    """Seconds from its send on after which nobody is handed it any more; None: never."""
+    """Seconds after its send until the message expires. None: it never expires."""
     delay: float = 0.0
-    """Seconds from its send or its commit on before which nobody is handed it."""
+    """Seconds after its send or commit until the message is due. It is not delivered earlier."""
     producer: str | None = None
-    """Name of the producer that gave the message_id: where the policy has a duplicate_window, each producer has its
-    own.
+    """Name of the producer that gave the message_id. If the policy has a duplicate_window, each producer has its own
+    window.
     """
 
-    # Written out, because the one that dataclass makes is interpreted in both builds.
+    # Written by hand, because the `__init__` that dataclass generates is interpreted in both builds.
     def __init__(
         self,
         body: bytes,
@@ -81,11 +81,11 @@ class Message:
         self.producer = producer
 
     def __getstate__(self) -> object:
-        """Return what a copy takes along: the fields, and what an inheriting class has besides."""
+        """Return the state for a copy: the fields, and the attributes of a subclass."""
         return object.__getstate__(self)
 
     def __repr__(self) -> str:
-        """Show sizes only: a payload never reaches a log."""
+        """Return a text that shows sizes only: a body never reaches a log."""
         return f"Message({body_bytes(self.body)} bytes, {len(self.headers or ())} headers, priority={self.priority})"
 
 

@@ -1,8 +1,8 @@
-"""The message store: add, acknowledge and read messages, and checkpoint before too many have been added.
+"""The message store: adds, acknowledges and reads messages, and checkpoints before too many were added.
 
-One lock, injected, guards the journal's appends and the index alike ("state lock" below). Methods say whether they want
-it held. What was added survives a kill when add returns, and a power cut when the journal is synced up to `position`. A
-crash leaves what recovery/recovery.py describes.
+One injected lock, called the state lock below, guards both the journal's appends and the index. Each method says
+whether its caller must hold it. A message survives a kill once `add` has returned, and a power cut once the journal is
+synced up to `position`. recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .stored_message import StoredMessage
 
 
 class MessageStore:
-    """The messages of an open store, whatever their destinations; DirectoryStore makes it."""
+    """The messages of an open store, of all destinations. DirectoryStore makes it."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MessageStore:
         state_lock: OwnedLock,
         max_checkpoint_adds: int,
     ) -> None:
-        """disk: takes the quarantine. max_checkpoint_adds: messages added between two checkpoints."""
+        """disk: has the quarantine. max_checkpoint_adds: most messages that are added between two checkpoints."""
         self._disk = disk
         self._store_id = store_id
         self._journal = journal
@@ -62,22 +62,23 @@ class MessageStore:
         self._lock = state_lock
         self._max_checkpoint_adds = max_checkpoint_adds
         self._is_closed = False
+        # Finds the messages that are due or have expired.
         self.timetable = timetable
-        """Finds the messages whose time has come."""
+        # The first of the three locks. While a thread holds it, no checkpoint, cleanup or relocation runs.
         self.checkpoint_lock = checkpoint_lock
-        """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
+        """The second of the three locks. While a thread holds it, no sync runs."""
         self.sync_lock = journal.sync_lock
-        """The second of the three locks. Its holder knows that no sync is under way."""
         self.adds = 0
+        # A checkpoint is due once `adds` has reached this value.
         self.next_checkpoint_adds = max_checkpoint_adds
-        """Value of `adds` from which on a checkpoint is due."""
 
     # ------------------------------------------------------------------ messages
 
     def add(self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
-        """Append one message; return its sequence. Requires: the lock. Raises StoreFull or StoreFailed.
+        """Append one message; return its sequence. Raises StoreFull or StoreFailed. Requires: the lock.
 
-        One that no subscription gets is discarded: it has a sequence, and is not stored. flags: of its record.
+        A message that no subscription receives is discarded: it has a sequence, and is not stored. flags: of its
+        record.
         """
         if lane.is_unread:
             return self._discards.discard(lane, 1, len(properties) + len(body))
@@ -96,7 +97,7 @@ class MessageStore:
     def add_expiring(
         self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, expires_at: int
     ) -> int:
-        """Add one message whose properties say when it expires."""
+        """Add one message that expires. Its properties must say the same time."""
         try:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
             if not lane.is_unread:
@@ -120,11 +121,13 @@ class MessageStore:
     ) -> int:
         """Append (properties, body) pairs as one record, all or nothing; return the first sequence.
 
-        times: of each message, as its properties say, where some message has any. identities: of those messages that
-        have an id of their own; message and id are in one record, so that no crash parts them. flags: of the record.
+        times: the times of each message, as its properties say; empty if no message has any.
+        identities: of the messages that have an id of their own. Message and id are in one record, so no crash
+        separates them.
+        flags: of the record.
 
-        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is stored)
-        or StoreFailed.
+        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX messages. Raises StoreFull (nothing is
+        stored) or StoreFailed.
         """
         if lane.is_unread:
             content_bytes = sum(len(properties) + len(body) for properties, body in contents)
@@ -149,11 +152,13 @@ class MessageStore:
             raise
 
     def count_adds(self, messages: int) -> None:
-        """Count what others have written, a transaction for one, towards the next checkpoint. Requires: the lock."""
+        """Count messages that other parts have written, such as transactions, towards the next checkpoint. Requires:
+        the lock.
+        """
         self.adds += messages
 
     def acknowledge(self, lane: JournaledLane, first: int, last: int) -> int:
-        """Acknowledge a run with one record; return how many were pending. Requires: the lock."""
+        """Acknowledge a run with one record; return how many of its messages were pending. Requires: the lock."""
         journal = self._journal
         try:
             journal.append_ack(lane.priority, lane.destination_number, first, last - first + 1)
@@ -163,7 +168,7 @@ class MessageStore:
             raise
 
     def acknowledge_one(self, lane: JournaledLane, sequence: int) -> int:
-        """Acknowledge one message, as `acknowledge` does: the path of every single ack. Requires: the lock."""
+        """Acknowledge one message, as `acknowledge` does. Every single ack takes this path. Requires: the lock."""
         journal = self._journal
         try:
             journal.append_ack(lane.priority, lane.destination_number, sequence, 1)
@@ -175,14 +180,17 @@ class MessageStore:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: JournaledLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """Plan to read these pending sequences, each run inside one block. Requires: the lock. Reads no message."""
+        """Plan to read these pending sequences.
+
+        Each run lies inside one block. Reads no message. Requires: the lock.
+        """
         extents: list[Extent | Singles] = []
         for first, last in runs:
             extents += lane.extents(first, last)
         return plan_regions(extents, self._journal.reader)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Return (messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
+        """Return (messages in order, [(sequence, problem)] of unreadable messages). Requires: no lock."""
         return read_regions(regions)
 
     def read_headers(
@@ -198,8 +206,8 @@ class MessageStore:
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
         """Copy a pending message that does not verify to the quarantine, and acknowledge it. Requires: no lock.
 
-        False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
-        quarantine is full. Then nothing was changed.
+        Return False and change nothing if the message is settled, if it can be read after all, if the disk failed to
+        read it (which may pass), or if the quarantine is full.
         """
         with self._lock, self._journal.whole:
             if not lane.is_pending(sequence):
@@ -213,17 +221,17 @@ class MessageStore:
     def next_candidate(
         self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
     ) -> Candidate | None:
-        """Return where the next message may be that a selector matches: see Fingerprints. Requires: the lock."""
+        """Return the place of the next message that a selector may match: see Fingerprints. Requires: the lock."""
         return self._index.fingerprints.next_candidate(lane, names, sequence, may_match)
 
     def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
-        """Take in what the headers of examined messages are. Requires: the lock."""
+        """Take in the headers of examined messages. Requires: the lock."""
         self._index.fingerprints.examined(lane, survey)
 
     # ------------------------------------------------------------------ lanes
 
     def lane(self, destination: int, priority: int) -> DestinationLane:
-        """Return the lane of a queue or topic, made if there is none yet. Requires: the lock."""
+        """Return the lane of a queue or topic; make it if there is none yet. Requires: the lock."""
         return self._index.lane(destination, priority)
 
     def lanes(self) -> list[DestinationLane]:
@@ -231,18 +239,18 @@ class MessageStore:
         return list(self._index.lanes.values())
 
     def put_away(self, number: int) -> None:
-        """Make a lane of which nothing is pending a row. Requires: the lock; see `Index.put_away`."""
+        """Make an empty lane a row, as `Index.put_away` does. Requires: the lock."""
         self._index.put_away(number)
 
     def id_prefix(self, destination: int, priority: int) -> str:
-        """Return what ids generated in this lane begin with."""
+        """Return the prefix of the ids that this lane generates."""
         return id_prefix(self._store_id, destination, priority)
 
     # ------------------------------------------------------------------ journal and checkpoint
 
     @property
     def position(self) -> int:
-        """Where the journal ends: what was written so far is durable once a sync has reached it. Requires: the lock."""
+        """The end of the journal. All records before it are durable once a sync has reached it. Requires: the lock."""
         return self._journal.end
 
     @property
@@ -252,45 +260,51 @@ class MessageStore:
 
     @property
     def failure(self) -> StoreFailed | None:
-        """Why nothing can be written until the store is opened again; None: nothing has failed."""
+        """Why writes are refused until the store is opened again. None: nothing has failed."""
         return self._journal.failure
 
     @property
     def is_full(self) -> bool:
-        """Whether sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
+        """Whether sends are refused: only the reserve of disk space is left, or the last send met a limit."""
         return self._journal.is_full or self._journal.is_refusing
 
     @property
     def is_checkpoint_urgent(self) -> bool:
-        """Whether a checkpoint must come before more work, so that replay and memory stay bounded."""
+        """Whether a checkpoint must come before more work, to bound replay and memory."""
         return self.adds >= self.next_checkpoint_adds + self._max_checkpoint_adds or self._index.is_crowded
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether enough has changed for a checkpoint, whatever its interval says."""
+        """Whether enough has changed for a checkpoint, whatever the checkpoint interval says."""
         return self.adds >= self.next_checkpoint_adds or self._index.is_filling
 
     @property
     def is_index_crowded(self) -> bool:
-        """Whether the index holds as many changed blocks as it may: whoever changes more of them checkpoints first."""
+        """Whether the index holds as many changed blocks as it may.
+
+        A caller that changes more must checkpoint first.
+        """
         return self._index.is_crowded
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False where it is postponed because the disk is full.
+        """Bring the index on disk up to the journal. Return False if the disk is full and the checkpoint is postponed.
 
         Requires: no lock.
         """
-        adds = self.adds  # whatever comes from here on may have to wait for the next one
+        adds = self.adds  # later messages may have to wait for the next checkpoint
         is_stored = self._checkpointer.checkpoint(is_closing=is_closing)
         self._is_checkpointed_at(adds)
         return is_stored
 
     def _is_checkpointed_at(self, adds: int) -> None:
-        """Count from here on what is added up to the next checkpoint."""
+        """Count the messages up to the next checkpoint from this number of adds on."""
         self.next_checkpoint_adds = max(self.next_checkpoint_adds, adds + self._max_checkpoint_adds)
 
     def require_index_room(self, blocks: int) -> None:
-        """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room. No lock."""
+        """Make sure that the index can take that many more blocks.
+
+        Raises StoreFull if a checkpoint found no room. Requires: no lock.
+        """
         if not self._index.has_room_for(blocks) and not self.checkpoint():
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
@@ -302,10 +316,10 @@ class MessageStore:
     # ------------------------------------------------------------------ closing
 
     def end(self) -> None:
-        """Let `raise_if_closed` raise from now on: the store closes."""
+        """Make `raise_if_closed` raise from now on, because the store closes."""
         self._is_closed = True
 
     def raise_if_closed(self) -> None:
-        """Raise Closed where the store is closed, or is just closing."""
+        """Raise Closed if the store is closed or is closing."""
         if self._is_closed:
             raise Closed("the store")

@@ -1,34 +1,34 @@
-"""How numbers of lanes, blocks, positions and sequences are put together, and the two numbers that end all others."""
+"""The layout of the numbers of lanes, blocks, positions and sequences, and the greatest numbers."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LANE_SHIFT: Final = 4
-"""A lane's number is that of its destination, or subscription, shifted by so many bits, and its priority."""
+"""A lane's number is the number of its destination or subscription, shifted left by these bits, plus its priority."""
 LANE_MASK: Final = (1 << LANE_SHIFT) - 1
 PRIORITIES: Final = 10
-"""Priorities are below it, so that they fit those bits."""
+"""Number of priorities. They fit into LANE_SHIFT bits."""
 NON_PERSISTENT: Final = 1 << 48
-"""Set in numbers of lanes of non-persistent messages: no lane of the index, and no subscription's, has this bit."""
+"""The bit that marks a lane of non-persistent messages. No lane of the index or of a subscription has it."""
 PUT_OFF: Final = 1 << 47
-"""Set in the numbers under which the index knows when messages of a lane come back; no lane's number has this bit."""
+"""The bit that marks the numbers under which the index keeps the times of delayed messages. No lane has it."""
 
 BLOCK_SHIFT: Final = 9
-"""A block has the messages of which the sequences, shifted by so many bits, are its number."""
+"""The number of a block is the sequence of any of its messages, shifted right by these bits."""
 BLOCK_MESSAGES: Final = 1 << BLOCK_SHIFT
 BLOCK_MASK: Final = BLOCK_MESSAGES - 1
 
 OFFSET_BITS: Final = 32
-"""A position in the journal is the id of a data log, shifted by so many bits, and an offset in that file."""
+"""A position in the journal is the id of a data log, shifted left by these bits, plus an offset in that file."""
 OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 
 NO_DESTINATION: Final = 0
-"""Number of no destination: what is deleted has it, and the journal answers it with Closed."""
+"""The number of no destination. A deleted destination gets it, and the journal answers it with Closed."""
 BEHIND_ALL: Final = (1 << 62) - 1
-"""Greater than every sequence: the place behind all messages that a lane may ever have."""
+"""A sequence greater than any that a lane may ever give."""
 UNLIMITED: Final = (1 << 62) - 1
-"""More messages, and more bytes, than there may ever be: a number that bounds nothing."""
+"""A number of messages or bytes that is never reached: no limit."""
 
 
 def lanes_of(destination: int) -> list[int]:

@@ -1,12 +1,12 @@
-"""How far work is that reads much: told to whoever wants to know."""
+"""Reports the progress of long reads to a callback."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 OnProgress = Callable[[int, int], object]
-"""Called with the bytes that are done and those that there are, first with none done."""
+"""Called with the bytes done and the bytes in total. The first call has 0 bytes done."""
 
 
 def tell_nobody(done_bytes: int, total_bytes: int) -> None:
-    """Do nothing: the caller wants no progress."""
+    """Ignore the progress."""

@@ -1,6 +1,7 @@
-"""PropertyRecords: the host sets and deletes small values, each time by one record and then in RAM.
+"""PropertyRecords: the host sets and deletes small values.
 
-What a record says counts as a whole from that record on: a crash before it leaves everything as it was.
+Each change is first a record in the journal, then a change in RAM. A record counts as a whole from then on: a crash
+before it leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from .property_table import PropertyTable
 
 
 class PropertyRecords:
-    """The small values that the host sets and deletes, on record.
+    """Writes and applies the records of host properties.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(self, journal: Journal, table: PropertyTable, now_ms: Callable[[], int]) -> None:
@@ -31,7 +32,8 @@ class PropertyRecords:
     def change(self, changes: Changes) -> None:
         """Set or delete host properties with one record: all of them, or none.
 
-        PropertiesFull, StoreFull: nothing has changed. StoreFailed. What only deletes has room on a full disk too.
+        Raises PropertiesFull or StoreFull (nothing has changed), or StoreFailed. Changes that only delete have room
+        even on a full disk.
         """
         only_deletes = all(value is None for value in changes.values())
         self._with_room(lambda: self._table.reserve(changes))
@@ -44,14 +46,17 @@ class PropertyRecords:
             self._table.apply(changes)
 
     def stage(self, branch: Branch, changes: Changes) -> None:
-        """Set or delete host properties with the commit of a branch. Requires: it is open.
+        """Set or delete host properties with the commit of a branch. Requires: the branch is open.
 
-        PropertiesFull, StoreFull: none of them is.
+        Raises PropertiesFull or StoreFull: none of the changes is staged.
         """
         self._with_room(lambda: self._table.stage(branch.properties, changes))
 
     def _with_room(self, reserve: Callable[[], None]) -> None:
-        """Reserve room for properties, again without what has expired where there is none. PropertiesFull."""
+        """Reserve room for properties.
+
+        If there is none, delete expired properties and try again. Raises PropertiesFull.
+        """
         try:
             reserve()
         except PropertiesFull:

@@ -1,10 +1,12 @@
-"""Host properties in RAM: small named values that the host keeps in the store, and what they may take.
+"""Host properties in RAM: small named values that the host keeps in the store, and the bytes that they may take.
 
-The whole content is in RAM, and in the state record that opens each data log and the root of each checkpoint, so that
-no other record is needed to find it again. Therefore it is bounded, and charged; the changes that transactions without
-an outcome want count too, so that no commit ever finds the table full. A crash loses no change that was written.
+All values are in RAM, in the state record that opens each data log, and in the root of each checkpoint. So the values
+are found again without any other record. Therefore the table is bounded and charged to the memory limit. Changes of
+transactions without an outcome count too, so that no commit finds the table full. A crash loses no change that was
+written.
 
-The retained messages of topics are kept here too, under names that the host can't have, and never among its values.
+The table also keeps the retained messages of topics, under names that a host can't use. The host's values never include
+them.
 """
 
 from __future__ import annotations
@@ -18,18 +20,20 @@ from .format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from .format.retained import RESERVED_PREFIX, retaining_topic
 
 PROPERTIES_BYTES_MAX: Final = 1 << 20
-"""Half of what a search behind damage reads of one record, which a state record with all of them must stay below."""
+"""Half of the bytes that a search behind damage reads of one record. A state record with all properties must be
+smaller.
+"""
 DATA_LOG_PARTS: Final = 4
-"""The properties take at most this part of a data log, since each begins with all of them."""
+"""Properties take at most this part of a data log, because each data log begins with all of them."""
 PROPERTY_CHARGE_BYTES: Final = 256
-"""A property beside name and value: two objects, a slot in a dict, and its growth reserve."""
+"""Charge of a property besides name and value: two objects and a slot in a dict, with its spare room."""
 RETAINED_CHARGE_BYTES: Final = 320
-"""A retained message beside name and value: its topic may have no other, and then a dict for this one alone."""
+"""Charge of a retained message besides name and value: its topic may have no other, and then a dict of its own."""
 NAME_CHARGE_BYTES: Final = 4
-"""A character of a name in RAM, at worst."""
+"""Charge of a character of a name in RAM, in the worst case."""
 DELETIONS_BYTES: Final = RETAINED_CHARGE_BYTES + NAME_CHARGE_BYTES * PROPERTY_NAME_BYTES_MAX
 DELETIONS_PART: Final = 8
-"""Transactions may delete with so much above the limit, and this part of it: at least one property of any name."""
+"""Deletions by transactions may exceed the limit by this part of it: enough for one property of any name."""
 
 
 class PropertyTable:
@@ -41,58 +45,57 @@ class PropertyTable:
         limit_bytes: int = PROPERTIES_BYTES_MAX,
         make_room: Callable[[int], object] = lambda wanted_bytes: None,
     ) -> None:
-        """account: pays for them, once recovery is done. None: nobody counts them.
-
+        """account: pays for the properties, once recovery is done. None: they are not counted.
         make_room: asks others for memory.
         """
         self._make_room = make_room
         self._account = account or Unlimited()
         self._limit_bytes = limit_bytes
         self._values: dict[str, bytes] = {}
+        # The store's own values: topic number -> the messages that it retains, in the order of sending.
         self._retained: dict[int, dict[str, bytes]] = {}
-        """The store's own: by topic the messages that it retains, in the order of sending."""
+        # Charge of both tables.
         self._values_bytes = 0
-        """The bytes of both tables."""
+        # Charge of the changes of transactions without an outcome.
         self._undecided_bytes = 0
-        """The bytes of changes that transactions without an outcome want."""
         self._charge_bytes = 0
 
     @property
     def values(self) -> Mapping[str, bytes]:
-        """The host's properties by name, the oldest name first; only for as long as the lock is held."""
+        """The host's properties by name, the oldest name first. Use the mapping only while you hold the lock."""
         return self._values
 
     def retained(self, topic: int) -> Collection[bytes]:
-        """Return the retained messages of a topic, as they are encoded, the one sent last at the end.
+        """Return the encoded retained messages of a topic, the newest last.
 
-        Only for as long as the lock is held.
+        Use the collection only while you hold the lock.
         """
         return self._retained.get(topic, {}).values()
 
     def is_retained(self, name: str) -> bool:
-        """Return whether there is a retained message of that name."""
+        """Return whether a retained message has this name."""
         return name in self._retained.get(retaining_topic(name), ())
 
     def all_retained(self) -> Iterator[tuple[str, bytes]]:
-        """Yield name and bytes of every retained message. Only for as long as the lock is held."""
+        """Yield name and bytes of every retained message. Use it only while you hold the lock."""
         for kept in self._retained.values():
             yield from kept.items()
 
     def forget_retained(self, topic: int) -> None:
-        """Forget the retained messages of a topic: the record that deletes the topic stands for them."""
+        """Forget the retained messages of a topic that is deleted. The record that deletes the topic covers them."""
         self.apply(dict.fromkeys(self._retained.get(topic, ())))
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that they take, with the changes that transactions without an outcome want."""
+        """Bytes of memory that the table takes, with the changes of transactions without an outcome."""
         return self._values_bytes + self._undecided_bytes
 
     # ------------------------------------------------------------------ changes
 
     def reserve(self, changes: Changes) -> None:
-        """Pay for changes that are about to be written. PropertiesFull, or StoreFull where memory_limit has no room.
+        """Pay for changes before they are written. Raises PropertiesFull, or StoreFull if memory_limit has no room.
 
-        Call `apply` next, or `cancel` where they could not be written. What only deletes is never refused.
+        Call `apply` next, or `cancel` if the changes could not be written. Changes that only delete are never refused.
         """
         known = ((name, self._find(name)) for name in changes)
         replaced = sum(_charge(name, value) for name, value in known if value is not None)
@@ -100,11 +103,11 @@ class PropertyTable:
         self._pay(added - replaced)
 
     def cancel(self) -> None:
-        """Give back what was reserved for changes that could not be written."""
+        """Give back the reservation of changes that could not be written."""
         self._release_surplus()
 
     def apply(self, changes: Changes) -> None:
-        """Let changes count, which are written. Again changes nothing."""
+        """Apply changes that are written. Applying them again changes nothing."""
         for name, value in changes.items():
             replaced = self._replace(name, value)
             if replaced is not None:
@@ -119,7 +122,7 @@ class PropertyTable:
         return self._values.get(name)
 
     def _replace(self, name: str, value: bytes | None) -> bytes | None:
-        """Set a value, or delete it; return the one before."""
+        """Set a value, or delete it; return the previous value."""
         if not name.startswith(RESERVED_PREFIX):
             replaced = self._values.pop(name, None) if value is None else self._values.get(name)
             if value is not None:
@@ -129,7 +132,7 @@ class PropertyTable:
         kept = self._retained.setdefault(topic, {})
         replaced = kept.pop(name, None)
         if value is not None:
-            kept[name] = value  # behind the others, as the one sent last
+            kept[name] = value  # moves to the end, as the newest
         elif not kept:
             del self._retained[topic]
         return replaced
@@ -137,9 +140,9 @@ class PropertyTable:
     # ------------------------------------------------------------------ transactions
 
     def stage(self, undecided: dict[str, bytes | None], changes: Changes) -> None:
-        """Add changes to those that a transaction wants, and pay for them. Refused as in `reserve`, then none is.
+        """Add changes to those of a transaction, and pay for them. Raise as `reserve` does; then none is added.
 
-        What only deletes has a little more room: a full table can be emptied by transactions too.
+        Changes that only delete have a little more room, so transactions can empty a full table too.
         """
         more = sum(_charge(name, value) for name, value in changes.items())
         more -= sum(_charge(name, undecided[name]) for name in changes if name in undecided)
@@ -154,14 +157,14 @@ class PropertyTable:
         self._undecided_bytes += _charge_all(undecided)
 
     def let_go(self, undecided: Changes) -> None:
-        """Forget the changes of a transaction that has an outcome, after `apply` where it is committed."""
+        """Forget the changes of a transaction that has an outcome. After a commit, call `apply` first."""
         self._undecided_bytes -= _charge_all(undecided)
         self._release_surplus()
 
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self) -> dict[str, bytes]:
-        """Return all that the journal must tell. O(properties)."""
+        """Return all values that the journal must contain. O(properties)."""
         return {**self._values, **dict(self.all_retained())}
 
     def restore(self, values: Mapping[str, bytes]) -> None:
@@ -177,7 +180,7 @@ class PropertyTable:
         self._undecided_bytes = 0
 
     def charge(self) -> None:
-        """Pay for what recovery has found. SettingsError where memory_limit has no room for it."""
+        """Pay for the properties that recovery has found. Raises SettingsError if memory_limit has no room for them."""
         if self.held_bytes and not self._account.reserve(self.held_bytes):
             raise SettingsError(f"memory_limit has no room for the {self.held_bytes} bytes of properties: raise it")
         self._charge_bytes = self.held_bytes
@@ -185,7 +188,7 @@ class PropertyTable:
     # ------------------------------------------------------------------ memory
 
     def _pay(self, more_bytes: int, above_bytes: int = 0) -> None:
-        """above_bytes: above the limit, and there all the same."""
+        """Reserve memory for more bytes. above_bytes: how far the table may exceed its limit."""
         if more_bytes <= 0:
             return
         if self.held_bytes + more_bytes > self._limit_bytes + above_bytes:
@@ -197,7 +200,7 @@ class PropertyTable:
         self._charge_bytes += more_bytes
 
     def _release_surplus(self) -> None:
-        """Give back what was paid and is not held. Before `charge` nothing was paid."""
+        """Give back memory that was paid for and is no longer held. Before `charge` nothing is paid."""
         surplus = self._charge_bytes - self.held_bytes
         if surplus > 0:
             self._account.release(surplus)
@@ -218,5 +221,5 @@ def _charge_all(changes: Changes) -> int:
 
 
 def limit_bytes_of(data_log_bytes: int) -> int:
-    """Return the bytes that properties may take where data logs are that large."""
+    """Return the most bytes that properties may take with data logs of this size."""
     return min(PROPERTIES_BYTES_MAX, data_log_bytes // DATA_LOG_PARTS)

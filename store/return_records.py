@@ -1,6 +1,7 @@
-"""ReturnRecords: what came back was delivered so often, and is offered again then: in RAM, and by a record.
+"""ReturnRecords: delivery counts of returned messages, and the times at which they are offered again.
 
-A crash loses what the journal loses: nothing that was written, at a kill.
+Each change is made in RAM and by a record. A kill loses no record that was written; a power cut may lose records that
+were not synced.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ logger = LateLogger("forebay.store")
 
 
 class ReturnRecords:
-    """How often messages were delivered before they came back, on record.
+    """Writes and applies the records of returned messages.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(self, journal: Journal, index: Index) -> None:
@@ -31,16 +32,16 @@ class ReturnRecords:
     def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
         """Count deliveries of a lane that did not end with an ack, in one record for up to 4,096 runs.
 
-        Call it when messages come back, and before one that came back already is handed out again: so the count also
-        grows where the process dies of the message. The record is not synced for itself. Where it can't be written the
-        count is in RAM alone.
+        Call it when messages come back, and before a returned message is delivered again. So the count grows even if
+        the message kills the process. The record gets no sync of its own. If the record can't be written, the count is
+        only in RAM.
         """
         self.put(lane_number, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs])
 
     def put(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
-        """Record delivery counts of runs that say when they are offered again. The index is told by the caller.
+        """Record delivery counts of runs, with the times at which they are offered again. The caller updates the index.
 
-        now_ms: the store's time, where one of them is put off; else 0.
+        now_ms: the store's time if one of the runs is delayed; else 0.
         """
         table = self._index.delivery_count_table
         for first, messages, attempts, _ in runs:

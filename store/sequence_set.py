@@ -1,7 +1,7 @@
-"""A set of whole numbers, such as sequences, as sorted, disjoint runs that never touch.
+"""A set of integers, such as sequences, stored as sorted, disjoint runs that never touch.
 
-A run takes sixteen bytes however long it is, so ten million consecutive numbers cost what one costs. Taking from the
-front, adding at the end and asking are O(log runs); adding or removing in the middle moves the arrays, O(runs) of plain
+A run takes sixteen bytes whatever its length, so ten million consecutive numbers cost as much as one. Taking from the
+front, adding at the end and asking are O(log runs). Adding or removing in the middle moves the arrays: O(runs) of plain
 memory copy.
 """
 
@@ -15,21 +15,21 @@ from typing import Final
 RUN_BYTES = 16
 
 _NOTHING: Final = array("q")
-"""The runs of all sets to which nothing was added. Nothing is ever put in."""
+"""The runs of every empty set that was never filled. Nothing is ever added to this array."""
 
 
 class SequenceSet:
-    """A set of whole numbers from 0 to 2**63 - 1. Not thread-safe: the owner's lock guards it."""
+    """A set of integers from 0 to 2**63 - 1. Not thread-safe: the owner's lock guards it."""
 
     __slots__ = ("_firsts", "_lasts", "count")
 
     def __init__(self) -> None:
         self._firsts = self._lasts = _NOTHING
+        # Count of numbers in the set, not of runs.
         self.count = 0
-        """Numbers in the set; not runs."""
 
     def copy(self) -> SequenceSet:
-        """Return a set of its own with the same in it. O(runs)."""
+        """Return an independent set with the same numbers. O(runs)."""
         made = SequenceSet()
         made._firsts, made._lasts, made.count = self._firsts[:], self._lasts[:], self.count
         return made
@@ -38,7 +38,7 @@ class SequenceSet:
         return bool(self._firsts)
 
     def __len__(self) -> int:
-        """Return how many runs there are."""
+        """Return the number of runs."""
         return len(self._firsts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -65,7 +65,7 @@ class SequenceSet:
         self.__init__()  # type: ignore[misc]
 
     def add(self, first: int, last: int) -> None:
-        """Put first..last in; what is in already stays."""
+        """Add first..last; numbers that are in the set stay."""
         assert first <= last
         firsts, lasts = self._firsts, self._lasts
         if firsts is _NOTHING:
@@ -87,7 +87,7 @@ class SequenceSet:
         self.count += last - first + 1
 
     def remove(self, first: int, last: int) -> None:
-        """Take first..last out; what is not in is passed over."""
+        """Remove first..last; numbers that are not in the set are ignored."""
         assert first <= last
         firsts, lasts = self._firsts, self._lasts
         low = bisect_right(lasts, first - 1)
@@ -109,7 +109,7 @@ class SequenceSet:
         lasts[low:high] = kept_lasts
 
     def pop_first(self, most: int) -> tuple[int, int]:
-        """Take up to most numbers from the front of the first run."""
+        """Remove up to `most` numbers from the front of the first run, and return them as (first, last)."""
         first, last = self._firsts[0], self._lasts[0]
         if last - first < most:
             del self._firsts[0], self._lasts[0]
@@ -120,14 +120,14 @@ class SequenceSet:
         return first, last
 
     def next_from(self, number: int) -> tuple[int, int] | None:
-        """Return the part at or behind `number` of the first run that reaches it; None where there is none."""
+        """Return the first run that ends at or behind `number`, cut to begin no earlier. None if there is none."""
         at = bisect_right(self._lasts, number - 1)
         if at == len(self._lasts):
             return None
         return max(number, self._firsts[at]), self._lasts[at]
 
     def split_last(self, count: int) -> SequenceSet:
-        """Take the count last numbers out, as Runs of their own."""
+        """Remove the last `count` numbers and return them as a set of their own."""
         taken = SequenceSet()
         pieces: list[tuple[int, int]] = []
         while count > 0 and self._firsts:
@@ -145,7 +145,10 @@ class SequenceSet:
         return taken
 
     def blur(self) -> None:
-        """Fill the smaller half of the gaps: half as many runs, of which some numbers were not in. O(runs log runs)."""
+        """Fill the smaller half of the gaps.
+
+        Half the runs remain, with numbers that were not in the set. O(runs log runs).
+        """
         gaps = sorted(map(int.__sub__, self._firsts[1:], self._lasts))
         if not gaps:
             return

@@ -1,4 +1,4 @@
-"""StoredMessage: a message in RAM, as the journal, caches, lists and deliveries pass it on.
+"""StoredMessage: a message in RAM, in the form that journal, caches, lists and deliveries share.
 
 The same tuple is in every cache and list. It is a plain tuple of bytes and ints, so the garbage collector soon stops
 tracking it, and unpacking it costs one instruction.
@@ -7,4 +7,4 @@ tracking it, and unpacking it costs one instruction.
 from __future__ import annotations
 
 StoredMessage = tuple[int, bytes, bytes | None, int]
-"""(sequence, properties, body, timestamp in ms since 1970). A body of None is read when somebody asks for it."""
+"""(sequence, properties, body, timestamp in ms since 1970). If the body is None, it is read on demand."""

@@ -1,6 +1,7 @@
-"""SubscriptionRecords: subscriptions begin, move, end and acknowledge, each by a record and then in RAM.
+"""SubscriptionRecords: subscriptions begin, move, end and acknowledge.
 
-What a record says of a durable subscription counts from that record on: a crash before it leaves everything as it was.
+Each change of a durable subscription is first a record in the journal, then a change in RAM. It counts from its record
+on: a crash before the record leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -16,25 +17,27 @@ from .journal.journal import Journal
 from .maintenance.trimmer import RetentionRule
 
 RETENTION_NAME: Final = "retention"
-"""Of what stands for the messages that a topic keeps beyond all acks, where a record must have a name."""
+"""Name in records for the retention of a topic, which keeps messages beyond all acks as a subscription would."""
 
 
 class SubscriptionRecords:
-    """The beginning, moves, acknowledgements and end of subscriptions, on record.
+    """Writes and applies the records of subscriptions.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(self, journal: Journal, subscriptions: Subscriptions, rules: dict[int, RetentionRule]) -> None:
-        """rules: by number of the topic, how long it keeps messages that nobody needs."""
+        """rules: topic number -> how long the topic keeps messages that no subscription needs."""
         self._journal = journal
         self._subscriptions = subscriptions
         self._rules = rules
 
     def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
-        """Subscribe to what is sent to a topic from now on. Requires: the lock. Raises StoreFull or StoreFailed.
+        """Subscribe to the messages that are sent to a topic from now on.
 
-        name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
+        Raises StoreFull or StoreFailed. Requires: the lock.
+
+        name: of a durable subscription. None: the subscription is only in RAM, and no record names it.
         """
         facts = Subscription(self._subscriptions.next_number, topic, name or "", selector)
         with self._journal.whole:
@@ -43,9 +46,9 @@ class SubscriptionRecords:
             return self._subscriptions.subscribe(facts, is_durable=name is not None)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """End a subscription, and with it the need for what it alone needed.
+        """End a subscription. Messages that only this subscription needed are needed no more.
 
-        Requires: the lock. Raises StoreFull or StoreFailed.
+        Raises StoreFull or StoreFailed. Requires: the lock.
         """
         number = subscriber.facts.number
         with self._journal.whole:
@@ -54,10 +57,12 @@ class SubscriptionRecords:
             self._subscriptions.unsubscribe(number)
 
     def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
-        """Make pending what exists from there on, and nothing before it. Requires: the subscription has no consumer.
+        """Make the messages from these sequences on pending, and none before them.
 
-        firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
-        the subscription is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
+        Requires: the subscription has no consumer.
+
+        firsts: (priority, sequence) of lanes; other lanes stay as they are. Writes one record for all of them, or none
+        if the subscription is not durable. Raises StoreFull (nothing has changed) or StoreFailed. Requires: the lock.
         """
         number, data_log = subscriber.facts.number, NO_RECORD
         with self._journal.whole:
@@ -67,10 +72,12 @@ class SubscriptionRecords:
             self._subscriptions.seek(number, firsts, data_log)
 
     def retain(self, topic: int, rule: RetentionRule | None) -> None:
-        """Let a topic keep messages beyond all acks from now on, as that rule says; None: it keeps none any more.
+        """Let a topic keep messages beyond all acks from now on, as the rule says.
 
-        A record each time that it begins or ends, none where another rule goes on. Requires: the lock. Raises StoreFull
-        (it is as it was) or StoreFailed.
+        None: the topic keeps no more messages.
+
+        Writes a record when retention begins or ends, and none when one rule replaces another. Raises StoreFull
+        (nothing has changed) or StoreFailed. Requires: the lock.
         """
         known = self._subscriptions.retention(topic)
         if rule is not None and known is None:
@@ -88,7 +95,7 @@ class SubscriptionRecords:
     def acknowledge_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.
 
-        is_durable: of the subscription; without it no record is written. Requires: the lock.
+        is_durable: whether the subscription is durable; without it no record is written. Requires: the lock.
         """
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):

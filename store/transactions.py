@@ -1,9 +1,9 @@
-"""Transactions: messages that are in the journal and do not count yet, until one record decides.
+"""Transactions: their messages are in the journal but do not count until one record decides.
 
-Sends of a transaction are written at once, as slices that nothing else sees. The commit record names them all, gives
-them their sequences and says what is acknowledged: it is there whole, or not at all, so a crash leaves everything of a
-transaction or nothing. What has neither a commit nor a prepare record after a crash is forgotten; a prepared branch
-waits for its outcome.
+Sends of a transaction are written at once, as slices that nobody else sees. The commit record names all slices, gives
+sequences to their messages, and lists the acknowledged messages. That record exists whole or not at all, so a crash
+leaves all of a transaction or nothing. After a crash, a transaction without a commit or prepare record is forgotten; a
+prepared branch waits for its outcome.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from .sequence_set import SequenceSet
 
 
 class Branches:
-    """The transactions that have no outcome yet, by number. The state lock guards it."""
+    """The transactions without an outcome, by number. The state lock guards it."""
 
     def __init__(self, duplicates: Deduplication | None = None, properties: PropertyTable | None = None) -> None:
         self._duplicates = duplicates or Deduplication()
         self._properties = properties or PropertyTable()
         self._branches: dict[int, Branch] = {}
+        # Data log -> number of its slices of branches that are not prepared.
         self._open_slices: Counter[int] = Counter()
-        """Data log -> slices in it of branches that are not prepared."""
+        # Data log -> bytes of its slices of prepared branches.
         self._prepared_bytes: Counter[int] = Counter()
-        """Data log -> bytes of slices in it of prepared branches."""
 
     @property
     def undecided_data_logs(self) -> Collection[int]:
@@ -74,13 +74,13 @@ class Branches:
 
     @property
     def prepared_bytes(self) -> Mapping[int, int]:
-        """Data log -> bytes of the slices in it that prepared transactions have."""
+        """Data log -> bytes of its slices of prepared transactions."""
         return self._prepared_bytes
 
     def data_logs(self) -> dict[str, set[int]]:
-        """Return where the messages of each undecided transaction lie. O(slices).
+        """Return the data logs that hold messages of each undecided transaction. O(slices).
 
-        By the xid of one that is prepared, as b'7', and the hexadecimal number of one that is open.
+        The key is the xid of a prepared transaction, such as b'7', or the hexadecimal number of an open one.
         """
         return {
             repr(branch.xid) if branch.is_prepared else f"{number:x}": {
@@ -91,12 +91,12 @@ class Branches:
 
     @property
     def first_position(self) -> int | None:
-        """Position of the first slice that may still be committed; None where there is none."""
+        """Position of the first slice that may still be committed. None if there is none."""
         return min((placed.position for branch in self._branches.values() for placed in branch), default=None)
 
     @property
     def prepared(self) -> list[Branch]:
-        """The prepared branches, in the order in which they were begun."""
+        """The prepared branches, in the order in which they began."""
         prepared = [branch for branch in self._branches.values() if branch.is_prepared]
         return sorted(prepared, key=lambda branch: branch.number)
 
@@ -111,7 +111,7 @@ class Branches:
         return self._branches.get(number)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
-        """Return the sequences of a lane that a branch without an outcome acknowledges. O(branches)."""
+        """Return the sequences of a lane that branches without an outcome acknowledge. O(branches)."""
         found = SequenceSet()
         for branch in self._branches.values():
             for acks in (branch.acks, branch.unrecorded_acks):
@@ -122,7 +122,7 @@ class Branches:
     def place(
         self, number: int, lane_number: int, position: int, messages: int, length: int, *, is_timed: bool = False
     ) -> None:
-        """Note that a slice of a transaction lies there. A transaction begins with its first slice."""
+        """Note the place of a slice. A transaction begins with its first slice."""
         branch = self._branches.get(number)
         if branch is None:
             branch = self._branches[number] = Branch(number)
@@ -130,7 +130,7 @@ class Branches:
         self._open_slices[position >> OFFSET_BITS] += 1
 
     def adopt(self, branch: Branch) -> None:
-        """Take a branch as a record tells it, whatever was known of it."""
+        """Take over a branch from a record, and replace what was known of the branch."""
         self.forget(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold(branch.identities, branch.number)
@@ -138,7 +138,7 @@ class Branches:
         self.count(branch)
 
     def count(self, branch: Branch) -> None:
-        """Count the slices of a branch, which keep their data logs. O(slices)."""
+        """Count the slices of a branch. Counted slices keep their data logs. O(slices)."""
         for placed in branch:
             if branch.is_prepared:
                 self._prepared_bytes[placed.position >> OFFSET_BITS] += placed.length
@@ -155,7 +155,7 @@ class Branches:
                 del counter[data_log]
 
     def forget(self, number: int) -> None:
-        """Forget a transaction that has an outcome, or can have none any more."""
+        """Forget a transaction that has an outcome, or can't get one any more."""
         branch = self._branches.pop(number, None)
         if branch is None:
             return
@@ -164,15 +164,15 @@ class Branches:
         self.uncount(branch)
 
     def agree_with(self, state: State) -> None:
-        """Forget the transactions that a state record does not name, and take those it tells."""
+        """Forget the transactions that a state record does not name, and adopt those that it describes."""
         stated = {branch.number for branch in state.branches}
         for number in set(self._branches) - stated - set(state.open_transactions):
             self.forget(number)
         for branch in state.branches:
-            self.adopt(branch)  # it may lie elsewhere by now
+            self.adopt(branch)  # its slices may have moved
 
     def forget_open(self) -> None:
-        """Forget the transactions that were not prepared: the process that could have committed them is gone."""
+        """Forget the transactions that were not prepared. The process that could have committed them is gone."""
         for branch in self.open:
             self.forget(branch.number)
 
@@ -182,13 +182,13 @@ class Branches:
         self._prepared_bytes.clear()
 
     def begin(self, number: int) -> Branch:
-        """Add a branch of that number, which no other ever had."""
+        """Add a branch with a number that no other branch has ever had."""
         branch = self._branches[number] = Branch(number)
         return branch
 
 
 class Transactions:
-    """The writer of what transactions do. The state lock guards it."""
+    """Writes the records of transactions. The state lock guards it."""
 
     def __init__(
         self,
@@ -201,8 +201,7 @@ class Transactions:
         acked_lane: Callable[[int], JournaledLane],
     ) -> None:
         """now_ms: the store's time, for delays that count from a commit.
-
-        acked_lane: number of a lane that a branch acknowledges in -> the lane: of a queue, or of a subscription.
+        acked_lane: maps a lane number that a branch acknowledges in to the lane of the queue or subscription.
         """
         self._branches = branches
         self._journal = journal
@@ -214,7 +213,7 @@ class Transactions:
         self._begun = 0
 
     def begin(self) -> Branch:
-        """Begin a transaction. Its number is given once in the life of the store."""
+        """Begin a transaction. The store never gives its number again."""
         self._begun += 1
         return self._branches.begin(self._journal.epoch << 32 | self._begun)
 
@@ -227,9 +226,9 @@ class Transactions:
         *,
         is_timed: bool = False,
     ) -> list[int]:
-        """Write (properties, body) pairs that count with the commit; returns the content length of each.
+        """Write (properties, body) pairs that count with the commit; return the content length of each message.
 
-        is_timed: some of the properties say when their message is due or expires. At most what a slice may hold.
+        is_timed: whether some properties say when their message is due or expires. The pairs must fit one slice. Raise
         StoreFull: nothing was written.
         """
         journal = self._journal
@@ -245,7 +244,7 @@ class Transactions:
         return lengths
 
     def prepare(self, branch: Branch, xid: bytes) -> None:
-        """Make a branch survive, so that it waits for its outcome. StoreFull: it is as it was."""
+        """Make a branch survive a crash and wait for its outcome. Raises StoreFull: nothing has changed."""
         self._branches.uncount(branch)
         branch.xid = xid
         try:
@@ -257,8 +256,8 @@ class Transactions:
             self._branches.count(branch)
 
     def move(self, branch: Branch, places: Mapping[int, int]) -> None:
-        """Let slices of a prepared branch lie where they were copied to. StoreFull: it is as it was."""
-        # The room first: the state record of a data log that begins here must not tell of what is not said yet.
+        """Move slices of a prepared branch to the places of their copies. Raises StoreFull: nothing has changed."""
+        # Reserve the room first: if a new data log begins here, its state record must not tell of the move yet.
         self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
         with self._journal.whole:
             self._branches.uncount(branch)
@@ -267,13 +266,13 @@ class Transactions:
             self._journal.append(PREPARE, 0, 0, encode_branch(branch))
 
     def rollback(self, branch: Branch) -> None:
-        """End a branch as if its messages never were. StoreFull: it is as it was."""
+        """End a branch and discard its messages. Raises StoreFull: nothing has changed."""
         with self._journal.whole:
             self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
             self._branches.forget(branch.number)
 
     def is_small(self, branch: Branch) -> bool:
-        """Return whether the index has room for all of it at once."""
+        """Return whether the index has room for the whole branch at once."""
         blocks = len(branch) + TIMES_BLOCKS * len(branch.timed) + 2 * sum(map(len, branch.acks.values()))
         return self._index.has_room_for(blocks)
 
@@ -283,10 +282,10 @@ class Transactions:
         lengths: Mapping[int, Sequence[int]],
         relieve: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Let all of a branch count; `branch.committed()` says with which sequences. StoreFull: it is as it was.
+        """Make a branch count; `branch.committed()` tells its sequences. Raises StoreFull: nothing has changed.
 
-        lengths: of the messages of slices by position, as far as they are at hand; others are read. relieve(position,
-        log sequence of the commit record): makes room in the index; None: it is small.
+        lengths: lengths of the messages of slices, by position, as far as they are at hand; others are read from disk.
+        relieve(position, log sequence of the commit record): makes room in the index. None: the branch is small.
         """
         journal, index = self._journal, self._index
         branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
@@ -330,7 +329,7 @@ class Transactions:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _half_done(self, reason: str) -> StoreFailed:
-        """Return the error for a commit record that the index does not follow: the journal alone is right."""
+        """Return the error for a commit record that the index could not follow. The journal alone is right then."""
         return self._journal.fail(reason)
 
 
@@ -343,10 +342,11 @@ def apply_commit(
     make_room: Callable[[], None],
     acked_lane: Callable[[int], JournaledLane],
 ) -> None:
-    """Bring the index up to a commit record in data_log. Once it is there, again changes nothing.
+    """Bring the index up to a commit record in data_log. Applying it again changes nothing.
 
-    lengths_of: None where a slice is gone, and all its messages with it. make_room: called after each step. acked_lane:
-    by the number that a run names.
+    lengths_of: returns None if a slice is gone with all its messages.
+    make_room: called after each step.
+    acked_lane: returns the lane for the number that a run names.
     """
     for placed in commit.slices:
         lane = index.lane_numbered(placed.lane_number)
@@ -368,24 +368,27 @@ def apply_commit(
             index.use(data_log).committed_data_logs.add(home)
     index.use(data_log)
     for lane_number, first, messages in commit.acks:
-        # Blocks inside a run are empty after it, so one run leaves two dirty at most.
+        # Blocks inside a run become empty, so one run leaves at most two dirty blocks.
         index.remove(acked_lane(lane_number), first, first + messages - 1, data_log)
         make_room()
 
 
 def read_lengths(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> tuple[int, ...]:
-    """Return the content length of each message of a transaction's slice. RecordDamaged for another record there."""
+    """Return the content length of each message of a transaction's slice.
+
+    Raises RecordDamaged if another record lies there.
+    """
     return _read_slice(file, salt, number, placed).lengths
 
 
 def read_slice_times(file: File, salt: int, number: int, placed: CommittedSlice) -> list[Times]:
-    """Return the times of each message of a transaction's slice. RecordDamaged for another record there."""
+    """Return the times of each message of a transaction's slice. Raises RecordDamaged if another record lies there."""
     part = _read_slice(file, salt, number, placed)
     return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
 
 
 def read_contents(file: File, salt: int, number: int, placed: PlacedSlice) -> tuple[Slice, list[tuple[bytes, bytes]]]:
-    """Return a transaction's slice and its (properties, body) pairs, verified. Three times the record in RAM."""
+    """Return a transaction's slice and its verified (properties, body) pairs. Takes three times the record in RAM."""
     part = _read_slice(file, salt, number, placed)
     head_bytes = SLICE_BYTES + ENTRY_BYTES * placed.messages
     data = file.read((placed.position & OFFSET_MASK) + head_bytes, sum(part.lengths))

@@ -1,7 +1,8 @@
-"""The admin socket: a UNIX socket in a store's directory, by which other processes of its owner ask something of it.
+"""The admin socket: a UNIX socket in a store's directory, which answers requests of other processes of its owner.
 
-One line of bytes is a request, one line is its answer; both are bounded, and so is the time that a client may take. One
-connection is served at a time. A kill leaves the socket's name behind; who has the directory's lock replaces it.
+A request is one line of bytes, and so is its answer. Both lines are bounded, and so is the time that a client may take.
+One connection is served at a time. A kill leaves the socket's name behind; the next holder of the directory's lock
+replaces it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ ADMIN_SOCKET: Final = "admin.sock"
 REQUEST_BYTES_MAX: Final = 64 << 10
 ANSWER_BYTES_MAX: Final = 1 << 20
 CLIENT_SECONDS: Final = 5.0
-"""A client that neither sends nor reads for so long is let go: the next one waits for it."""
+"""A client that neither sends nor reads for this long is disconnected, because the next client waits."""
 _PATH_BYTES_MAX: Final = 100
-"""The system takes no longer names of sockets, of which some bytes are its own."""
+"""Longest path of a socket: the system's limit, less a few bytes of its own."""
 _PIECE_BYTES: Final = 64 << 10
 _BACKLOG: Final = 8
 _PAUSE_SECONDS: Final = 0.1
@@ -35,21 +36,24 @@ _open: weakref.WeakSet[AdminSocket] = weakref.WeakSet()
 
 
 class _Stopped(Exception):
-    """The socket is to be served no more."""
+    """The socket is to be closed."""
 
 
 class AdminSocket:
-    """The socket of one store. Requires: the directory's lock is held. serve runs in one thread, stop in any."""
+    """The socket of one store.
+
+    Requires: the directory's lock is held. `serve` runs in one thread; any thread may call `stop`.
+    """
 
     def __init__(self, root: str) -> None:
-        """Make the socket, in the place of one that a kill left. OSError."""
+        """Make the socket, and replace one that a kill left. Raises OSError."""
         self._path = os.path.join(os.path.abspath(root), ADMIN_SOCKET)
         self._is_mine = True
         with suppress(FileNotFoundError):
             os.unlink(self._path)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            os.fchmod(self._listener.fileno(), 0o600)  # before it has a name, so that nobody else finds it open
+            os.fchmod(self._listener.fileno(), 0o600)  # before it has a name, so that other users never find it open
             _at(root, self._listener.bind)
             os.chmod(self._path, 0o600)
             self._listener.listen(_BACKLOG)
@@ -61,13 +65,13 @@ class AdminSocket:
         _open.add(self)
 
     def serve(self, answer: Callable[[bytes], bytes]) -> None:
-        """Answer requests until `stop`. answer: takes a line, returns one without its end; must not raise."""
+        """Answer requests until `stop`. answer: takes a line and returns a line without its end; it must not raise."""
         try:
             while True:
                 self._wait(self._listener, select.POLLIN, None)
                 try:
                     connection, _ = self._listener.accept()
-                except OSError:  # the client has gone, or the process has no descriptor left
+                except OSError:  # the client has gone, or the process has no file descriptor left
                     self._wait(None, 0, _PAUSE_SECONDS)
                     continue
                 with connection, suppress(OSError):
@@ -78,9 +82,9 @@ class AdminSocket:
             self._close()
 
     def stop(self) -> None:
-        """Take the socket away, and have `serve` return when it has answered what it is at. Twice is once."""
+        """Remove the socket, and let `serve` return after its current answer. A second call does nothing."""
         if not self._is_mine:
-            return  # by now the name may be the next owner's
+            return  # by now the name may belong to the next owner
         self._is_mine = False
         with suppress(OSError):
             os.unlink(self._path)
@@ -88,12 +92,12 @@ class AdminSocket:
             self._wake.send(b"x")
 
     def discard(self) -> None:
-        """Take away a socket that was never served."""
+        """Remove a socket that was never served."""
         self.stop()
         self._close()
 
     def die_in_child(self) -> None:
-        """Let go of a forked child's copies. The name belongs to the parent."""
+        """Close the copies of a forked child. The name belongs to the parent."""
         self._is_mine = False
         self._close()
 
@@ -102,12 +106,12 @@ class AdminSocket:
             end.close()
 
     def _converse(self, connection: socket.socket, answer: Callable[[bytes], bytes]) -> None:
-        """Answer the requests of one client until it has gone, takes too long, or sends what is none."""
+        """Answer the requests of one client until it leaves, takes too long, or sends an invalid request."""
         if _user_of(connection) not in (0, os.geteuid()):
             return
         connection.setblocking(False)
         received = bytearray()
-        deadline = time.monotonic() + CLIENT_SECONDS  # of a whole request: others wait for one that trickles in
+        deadline = time.monotonic() + CLIENT_SECONDS  # for a whole request: other clients wait for a slow one
         while self._wait(connection, select.POLLIN, deadline - time.monotonic()):
             piece = connection.recv(_PIECE_BYTES)
             if not piece:
@@ -133,7 +137,7 @@ class AdminSocket:
         return True
 
     def _wait(self, end: socket.socket | None, event: int, seconds: float | None) -> bool:
-        """Wait for an event, and return whether it came in time. _Stopped where it is to end."""
+        """Wait for an event; return whether it came in time. Raise _Stopped after `stop`."""
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         if end is not None:
@@ -145,9 +149,9 @@ class AdminSocket:
 
 
 def ask(root: str, request: bytes, seconds: float) -> bytes | None:
-    """Send a request to the process that has a store's directory open, and return its answer.
+    """Send a request to the process that has a store's directory open; return its answer.
 
-    None: no process listens there, or it ended meanwhile. TimeoutError after so many seconds.
+    Return None if no process listens there, or if it ended meanwhile. Raises TimeoutError after that many seconds.
     """
     deadline = time.monotonic() + seconds
     answer = bytearray()
@@ -168,7 +172,7 @@ def ask(root: str, request: bytes, seconds: float) -> bytes | None:
 
 
 def _connect(root: str, connection: socket.socket, deadline: float) -> None:
-    """Connect, and wait for it while as many clients wait as the system lets. TimeoutError at the deadline."""
+    """Connect. Wait while the system's queue of clients is full. Raises TimeoutError at the deadline."""
     while True:
         try:
             _at(root, connection.connect)
@@ -180,7 +184,7 @@ def _connect(root: str, connection: socket.socket, deadline: float) -> None:
 
 
 def _at(root: str, call: Callable[[str], object]) -> None:
-    """Call with a name of the socket in a directory that is short enough for the system."""
+    """Call with a path of the socket that is short enough for the system."""
     path = os.path.join(os.path.abspath(root), ADMIN_SOCKET)
     if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
         call(path)
@@ -193,7 +197,7 @@ def _at(root: str, call: Callable[[str], object]) -> None:
 
 
 def _user_of(connection: socket.socket) -> int:
-    """Return the user on the other end."""
+    """Return the user id of the other end."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     user: int = _CREDENTIALS.unpack(credentials)[1]
     return user

@@ -1,9 +1,9 @@
-"""The one seam to the disk: every byte the library reads or writes passes here.
+"""The interface to the disk: every byte that the library reads or writes passes here.
 
 Names are POSIX paths relative to the store's own directory, made only by disk/layout.py; "" is that directory itself.
-`OsDisk` is the real one; `SimulatedDisk` of the tests loses, tears and fails on demand. SQLite alone keeps its own
-files (see metadata/sqlite.py), because it cannot write through a seam of ours. What a crash leaves: of a file, all up
-to its last sync and any part of what came after; of a directory, the same.
+`OsDisk` is the real disk. `SimulatedDisk` of the tests loses, tears and fails on demand. Only SQLite keeps its own
+files (see metadata/sqlite.py), because it can't write through this interface. A crash leaves a file's content up to its
+last sync and any part of later writes; for a directory's names the same holds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class File(Protocol):
-    """An open file. Errors are OSError, as the system gave them."""
+    """An open file. Errors are the OSError of the system."""
 
     def append(self, data: bytes) -> None:
-        """Write all of data at the append position and advance it; short writes are continued.
+        """Write all of data at the append position and advance it. Short writes are continued.
 
-        On an error the append position is what it was before the call; the bytes behind it are undefined. Small appends
-        (< 32 KiB) keep the interpreter lock: a system call that gives it up costs up to 5 ms beside one computing
-        thread. Larger ones give it up.
+        After an error the append position is the same as before the call, and the bytes behind it are undefined. Small
+        appends (< 32 KiB) keep the interpreter lock, because releasing it costs up to 5 ms beside one computing thread.
+        Larger ones release it.
         """
 
     def seek(self, position: int) -> None:
@@ -37,64 +37,65 @@ class File(Protocol):
         """Return up to `length` bytes at offset; fewer only at the end of the file. Safe from any thread."""
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Read into memory that is there already, from its first byte on; return how many bytes there were."""
+        """Read into existing memory, from its first byte on; return how many bytes were read."""
 
     def sync(self) -> None:
-        """Return when all that was appended before the call, and the size, is on the device.
+        """Return when all appends before the call, and the size, are on the device.
 
-        After an error nothing is known of what was not yet synced, and a second sync that succeeds does not bring it
-        back.
+        After an error the state of unsynced bytes is unknown. A later sync that succeeds does not change that.
         """
 
     def truncate(self, length: int) -> None:
         """Cut the file to length, or extend it with zeros. The append position stays."""
 
     def preallocate(self, length: int) -> None:
-        """Extend the file to length with zeros, taking the space now where the file system can. Never shrinks it."""
+        """Extend the file to length with zeros. Take the space now if the file system can. Never shrinks the file."""
 
     def size(self) -> int:
-        """Return the bytes in the file, preallocated ones included."""
+        """Return the size of the file, including preallocated bytes."""
 
     def close(self) -> None:
-        """Give the handle up; what was not synced stays unsynced. No other thread may be inside a call."""
+        """Close the file. Unsynced bytes stay unsynced. No other thread may be inside a call."""
 
 
 class Directory(Protocol):
-    """A directory that is open, so that its sync needs no further descriptor."""
+    """An open directory, so that a sync of it needs no further descriptor."""
 
     def sync(self) -> None:
         """Return when every create, rename and remove in it is on the device."""
 
     def close(self) -> None:
-        """Give the handle up. No other thread may be inside a call."""
+        """Close the directory. No other thread may be inside a call."""
 
 
 class Disk(Protocol):
     """A directory tree. Directory changes are durable after sync_directory of the parent."""
 
     def open(self, name: str, *, create: bool = False) -> File:
-        """Open for reading and appending at 0. create: the name must not exist (0600, never through a link)."""
+        """Open for reading and appending at 0. create: the name must not exist (mode 0600, never through a link)."""
 
     def open_for_reading(self, name: str) -> File:
-        """Open an existing file whose append raises."""
+        """Open an existing file for reading. Its append raises."""
 
     def exists(self, name: str) -> bool:
-        """Return whether a file or directory has this name. Raises where that cannot be known."""
+        """Return whether a file or directory has this name. Raises OSError if that can't be known."""
 
     def list(self, directory: str) -> list[str]:
-        """Base names in a directory, sorted; [] where it does not exist."""
+        """Return the base names in a directory, sorted; [] if it does not exist."""
 
     def make_directory(self, name: str) -> None:
-        """Create it and missing parents with 0700; fine if it exists. Its entries are durable on return.
+        """Create a directory and missing parents with mode 0700.
 
-        Those found existing are made durable too: a process that died may have created them and not come to their sync.
+        An existing one is fine. Its entries are durable on return.
+
+        Existing directories are made durable too: a process that died may have created them without a sync.
         """
 
     def rename(self, name: str, to: str) -> None:
-        """Give a file another name in one step, replacing a file of that name. Between directories, sync both."""
+        """Rename a file atomically, replacing a file of the new name. Between directories, sync both."""
 
     def remove(self, name: str) -> None:
-        """Take a file's name away; handles that are open still read it."""
+        """Remove a file's name. Open handles can still read the file."""
 
     def sync_directory(self, name: str) -> None:
         """Return when every create, rename and remove in this directory is on the device."""
@@ -107,7 +108,7 @@ class Disk(Protocol):
 
 
 def known_free_bytes(disk: Disk) -> int:
-    """Return the free bytes for a message to people; 0 where even that can't be known."""
+    """Return the free bytes for a message to people. 0 if even that can't be known."""
     try:
         return disk.free_bytes()
     except OSError:
@@ -115,30 +116,32 @@ def known_free_bytes(disk: Disk) -> int:
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a name can only mean something in the store's directory."""
+    """Return whether a name can only refer to the store's directory."""
     return not name.startswith("/") and ".." not in name.split("/")
 
 
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Flags of every open: nothing waits for the other end of a pipe that stands in the place of a file; reading it fails.
+"""Flags of every open. With O_NONBLOCK an open does not wait for the other end of a pipe in the place of a file; its
+read fails.
 """
 
 
 class OsDisk:
     """The `Disk` of the operating system under one root directory, which make_directory("") creates.
 
-    The root itself and its parents may be links, for operators place stores that way; no file is ever opened through
-    one.
+    The root and its parents may be links, because operators place stores that way. Files are never opened through a
+    link.
     """
 
     def __init__(self, root: str, *, maps: bool = False, fills: bool = False) -> None:
-        """maps: small appends to preallocated space are copies into mapped memory, where that is safe.
+        """maps: whether small appends to preallocated space are copies into mapped memory, on file systems where that
+        is safe.
 
-        fills: preallocated space is filled with zeros ahead of small appends, which are system calls; each of them
-        costs more then, and a sync less.
+        fills: whether preallocated space is filled with zeros ahead of small appends, which then are system calls. An
+        append costs more then, and a sync less.
         """
+        # Absolute, so that the process may change its working directory.
         self.root = os.path.abspath(root)
-        """Absolute, so that the process may change its working directory."""
         self._keeps_space = keeps_space if maps or fills else None
         self._fills = fills
 
@@ -149,11 +152,11 @@ class OsDisk:
         return OsFile(self._path(name), flags, self._keeps_space, fills=self._fills)
 
     def open_for_reading(self, name: str) -> OsFile:
-        """Open a file for reading alone."""
+        """Open a file for reading only."""
         return OsFile(self._path(name), os.O_RDONLY | _OPEN_FLAGS)
 
     def exists(self, name: str) -> bool:
-        """Return whether a file or directory has this name. Raises where that cannot be known."""
+        """Return whether a file or directory has this name. Raises OSError if that can't be known."""
         try:
             os.lstat(self._path(name))
         except FileNotFoundError:
@@ -161,14 +164,14 @@ class OsDisk:
         return True
 
     def list(self, directory: str) -> list[str]:
-        """Return the base names in a directory, in no order; none where there is no directory."""
+        """Return the base names in a directory, in no order; [] if it does not exist."""
         try:
             return sorted(os.listdir(self._path(directory)))
         except FileNotFoundError:
             return []
 
     def make_directory(self, name: str) -> None:
-        """Create a directory, durably, unless it is there."""
+        """Create a directory durably, unless it exists."""
         path = self._path(name)
         self._create_directory(path)
         while True:
@@ -183,7 +186,7 @@ class OsDisk:
             os.mkdir(path, 0o700)
         except FileNotFoundError:
             if has_parent:
-                raise  # a file system that takes no directory here, such as /proc, says so like this
+                raise  # a file system that allows no directory here, such as /proc, answers like this
             parent = os.path.dirname(path)
             if not os.path.isdir(parent):
                 self._create_directory(parent)
@@ -194,7 +197,7 @@ class OsDisk:
                 raise
 
     def rename(self, name: str, to: str) -> None:
-        """Give a file another name, which takes the place of any file that had it."""
+        """Rename a file, replacing a file of the new name."""
         os.rename(self._path(name), self._path(to))
 
     def remove(self, name: str) -> None:
@@ -230,7 +233,7 @@ class _OsDirectory:
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Give the descriptor up. Twice is once."""
+        """Close the descriptor. A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

@@ -1,4 +1,5 @@
-"""Names in the store's directory, made and parsed here alone, and the lock that gives it one owner.
+"""All names in the store's directory are made and parsed here. The directory's lock, which gives it one owner, is here
+too.
 
     <directory>/<broker name>/lock
                               journal/data-<id>.log, journal/reserve-<part>
@@ -11,8 +12,8 @@
                               import/<load id>.load, import/part-<set>-<number>-<nonce>.data
                               status.json, which disk/status_file.py writes
 
-The lock is the kernel's (flock), so that whatever ends the process frees it; the file stays behind and its content is
-only for the message to whoever comes second.
+The lock belongs to the kernel (flock), so it is free after any end of the process. The lock file stays, and its content
+only serves the error message of a second process.
 """
 
 from __future__ import annotations
@@ -50,23 +51,23 @@ _RETRY_SECONDS = 0.02
 
 
 def data_log_name(data_log: int) -> str:
-    """Name of the data log with this id."""
+    """Return the name of the data log with this id."""
     assert 1 <= data_log <= MAX_DATA_LOG_ID, f"no data log has id {data_log}"
     return f"{JOURNAL}/data-{data_log}.log"
 
 
 def reserve_name(part: int) -> str:
-    """Name of a part of the reserve, 1 or 2."""
+    """Return the name of a part of the reserve, 1 or 2."""
     return f"{JOURNAL}/reserve-{part}"
 
 
 def damage_name(data_log: int, offset: int) -> str:
-    """Name of a copy of the damaged bytes that began there."""
+    """Return the name of a copy of damaged bytes that began at that offset."""
     return f"{QUARANTINE}/damage-{data_log}-{offset}"
 
 
 def data_log_id(base_name: str) -> int | None:
-    """Return the id in a base name that data_log_name made; None for any other file."""
+    """Return the id in a base name that data_log_name made. None for any other file."""
     match = _DATA_LOG.fullmatch(base_name)
     if match is None:
         return None
@@ -75,41 +76,41 @@ def data_log_id(base_name: str) -> int | None:
 
 
 def tmp_file_name(number: int) -> str:
-    """Name of the tmp file with this number."""
+    """Return the name of the tmp file with this number."""
     assert number >= 1, f"no tmp file has number {number}"
     return f"{TMP_STORAGE}/tmp-{number}.dat"
 
 
 def tmp_file_number(base_name: str) -> int | None:
-    """Return the number in a base name that tmp_file_name made; None for any other file."""
+    """Return the number in a base name that tmp_file_name made. None for any other file."""
     match = _TMP_FILE.fullmatch(base_name)
     return int(match[1]) if match is not None else None
 
 
 def import_name(load_id: str, state: str) -> str:
-    """Name of what says that a load is in that state: "new", "load" (published), "taken" or "refused"."""
+    """Return the name of the file that marks a load as "new", "load" (published), "taken" or "refused"."""
     return f"{IMPORT}/{load_id}.{state}"
 
 
 def import_load_id(base_name: str, state: str) -> str | None:
-    """Return the load id in a base name that import_name made; None for any other file."""
+    """Return the load id in a base name that import_name made. None for any other file."""
     load_id = base_name.removesuffix(f".{state}")
     return load_id if load_id != base_name and _LOAD_ID.fullmatch(load_id) else None
 
 
 def import_part_name(set_id: bytes, number: int, nonce: int) -> str:
-    """Name of a part of an import set. nonce: tells the attempts at one part apart."""
+    """Return the name of a part of an import set. nonce: tells several attempts at one part apart."""
     return f"{IMPORT}/part-{set_id.hex()}-{number}-{nonce:016x}.data"
 
 
 def import_part(base_name: str) -> tuple[bytes, int, int] | None:
-    """Return (set id, number, nonce) of a base name that import_part_name made; None for any other file."""
+    """Return (set id, number, nonce) of a base name that import_part_name made. None for any other file."""
     match = _PART.fullmatch(base_name)
     return (bytes.fromhex(match[1]), int(match[2]), int(match[3], 16)) if match is not None else None
 
 
 def validate_load_id(load_id: object) -> str:
-    """Return a load id that may become the name of a file; SettingsError for any other."""
+    """Return a load id that may be a file name. Raises SettingsError for any other."""
     if isinstance(load_id, str) and _LOAD_ID.fullmatch(load_id):
         return load_id
     raise SettingsError(
@@ -121,7 +122,7 @@ PathArgument = str | os.PathLike[str]
 
 
 def validate_broker_name(name: object) -> None:
-    """Raise SettingsError unless a name may become a directory of its own."""
+    """Raise SettingsError unless the name may be the name of a directory."""
     if not isinstance(name, str):
         raise ArgumentError(f"broker_name={reprlib.repr(name)} must be a str, not {type(name).__name__}")
     if len(name) > MAX_BROKER_NAME_CHARACTERS:
@@ -137,9 +138,9 @@ def validate_broker_name(name: object) -> None:
 
 
 def check_path(what: str, path: object) -> str:
-    """Return a path as text. SettingsError for what names no place: empty text is not the current directory.
+    """Return a path as text. Raises SettingsError for an invalid path. Empty text does not mean the current directory.
 
-    what: the argument, as its caller knows it.
+    what: the name of the argument, for the error.
     """
     try:
         text = os.fspath(path)  # type: ignore[call-overload]
@@ -158,14 +159,15 @@ def check_path(what: str, path: object) -> str:
 
 
 def store_root(directory: PathArgument, broker_name: str) -> str:
-    """Return the directory of one broker's store. SettingsError for what can be no path."""
+    """Return the directory of one broker's store. Raises SettingsError for an invalid path."""
     validate_broker_name(broker_name)
     return os.path.join(check_path("directory", directory), broker_name)
 
 
 def archive_root(archive_directory: PathArgument, broker_name: str, root: str) -> str:
-    """Return where a store with that root archives, if that is another directory. SettingsError for one inside the
-    store.
+    """Return the archive directory of a store with that root, if it is another directory.
+
+    Raises SettingsError for one inside the store.
     """
     path = store_root(archive_directory, broker_name)
     place, own = os.path.realpath(path), os.path.realpath(root)
@@ -175,7 +177,7 @@ def archive_root(archive_directory: PathArgument, broker_name: str, root: str) -
 
 
 def index_path(root: str) -> str:
-    """Return where the metadata store keeps its own files."""
+    """Return the directory in which the metadata store keeps its own files."""
     return os.path.join(root, INDEX_DIRECTORY)
 
 
@@ -191,11 +193,14 @@ _OF_THE_PATH: Final = frozenset(
         errno.EROFS,
     )
 )
-"""Errors that tell of a directory which nobody could use so, on a disk that may be sound."""
+"""Errors of a directory that can't be used like this, although the disk may be sound."""
 
 
 def refusal(root: str, error: OSError) -> ForebayError:
-    """Return what to raise where the system refused the store's directory: SettingsError if another one would do."""
+    """Return the error for a store's directory that the system refused.
+
+    It is SettingsError if another directory would work.
+    """
     if error.errno not in _OF_THE_PATH:
         return StoreFailed(f"{root} can't be opened ({error.strerror})")
     found = os.path.abspath(root)
@@ -210,20 +215,22 @@ def refusal(root: str, error: OSError) -> ForebayError:
 
 
 def after_fork_in_child(callback: Callable[[], None]) -> None:
-    """Call back in every child that this process forks, where the platform forks at all."""
+    """Register a callback for every child that this process forks, if the platform can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=callback)
 
 
 _held: dict[tuple[int, int], DirectoryLock] = {}
-"""The locks of this process by directory (device, inode): on some network file systems flock is one per process."""
+"""The locks of this process by directory (device, inode). They are needed because on some network file systems flock
+belongs to the process.
+"""
 
 
 class DirectoryLock:
-    """The lock by which one owner holds a store's directory, among processes and within this one.
+    """The lock that makes one owner of a store's directory, among processes and within this one.
 
-    The directory must exist. A child made by fork does not inherit ownership: its copy of the lock is let go unlocked,
-    and the parent goes on undisturbed.
+    The directory must exist. A forked child does not inherit ownership: it closes its copy of the lock without
+    unlocking, and the parent keeps the lock.
     """
 
     def __init__(
@@ -243,7 +250,7 @@ class DirectoryLock:
         self._directory = (0, 0)
 
     def acquire(self, wait_seconds: float = 0.0) -> None:
-        """Become the owner, or raise StoreLocked after wait_seconds; with 0 that is at once."""
+        """Become the owner. Raises StoreLocked after wait_seconds; 0 means at once."""
         assert self._descriptor < 0, "acquired twice"
         started = self._clock()
         while (holder := self._try()) is not None:
@@ -253,9 +260,7 @@ class DirectoryLock:
             self._sleep(min(_RETRY_SECONDS, wait_seconds - waited))
 
     def held(self) -> bool:
-        """Return whether the lock file in place is still the one that was locked. Two system calls: check it now and
-        then.
-        """
+        """Return whether the lock file is still the one that was locked. Two system calls: check it now and then."""
         if self._descriptor < 0:
             return False
         try:
@@ -264,18 +269,18 @@ class DirectoryLock:
             return False
 
     def release(self) -> None:
-        """Let the directory go. Does nothing when it is not held, so too in a forked child."""
+        """Release the directory. Do nothing if it is not held, as in a forked child."""
         if self._descriptor < 0:
             return
         try:
             _write_holder(self._descriptor, b"")
-            # Closing alone would leave the lock with a child that C code forked without our knowing.
+            # Only closing it would leave the lock with a child that C code forked without our knowledge.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         finally:
             self._forget()
 
     def _try(self) -> str | None:
-        """Take the lock and return None, or say who has it."""
+        """Take the lock and return None, or return the text about its holder."""
         state = os.stat(self.root)
         directory = (state.st_dev, state.st_ino)
         if _held.setdefault(directory, self) is not self:
@@ -302,7 +307,7 @@ class DirectoryLock:
         return None
 
     def _forget(self) -> None:
-        """Close without unlocking: in a forked child the lock is the parent's, and LOCK_UN would take it away."""
+        """Close without unlocking. In a forked child the lock belongs to the parent, and LOCK_UN would release it."""
         _held.pop(self._directory, None)
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
@@ -310,7 +315,7 @@ class DirectoryLock:
 
 
 def _write_holder(descriptor: int, text: bytes) -> None:
-    """Best effort: a full disk must not keep the store from being opened and emptied."""
+    """Write the holder's text, best effort: a full disk must not prevent opening and emptying the store."""
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text, 0)
@@ -319,7 +324,7 @@ def _write_holder(descriptor: int, text: bytes) -> None:
 
 
 def _read_holder(descriptor: int) -> str:
-    """Return what the holder wrote about itself, or nothing of it where the content does not look like that."""
+    """Return the text of the holder about itself. Return "" for content that does not look like one."""
     text = os.pread(descriptor, 256, 0).decode("ascii", "replace")
     return text if _HOLDER.fullmatch(text) else "another process"
 

@@ -1,7 +1,7 @@
-"""MemoryDisk: a disk in RAM, for tests of whoever uses the library. It keeps everything until the process ends.
+"""MemoryDisk: a disk in RAM, for tests of hosts. It keeps everything until the process ends.
 
-What was written is there, synced or not: `copy` is what a kill leaves, and there is no power to be cut. A file takes
-the RAM of what was written to it; the zeros of a preallocated one take none.
+Written bytes are kept, synced or not. `copy` returns what a kill leaves; a power cut is not simulated. A file takes the
+RAM of its written bytes; preallocated zeros take none.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from .disk import is_inside
 
 CAPACITY_BYTES: Final = 1 << 30
-"""The capacity of a disk that was made without one. Only what is written takes RAM."""
+"""The default capacity of a disk. Only written bytes take RAM."""
 
 
 class _Content:
-    """The bytes of one file, up to its size; zeros follow where they are fewer."""
+    """The bytes of one file. If there are fewer than its size, zeros follow."""
 
     __slots__ = ("size", "written")
 
@@ -64,13 +64,13 @@ class MemoryFile:
             return bytes(content.written[offset:end]).ljust(end - offset, b"\0")
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Read into memory that is there already; return how many bytes there were."""
+        """Read into existing memory; return how many bytes were read."""
         data = self.read(offset, len(into))
         into[: len(data)] = data
         return len(data)
 
     def sync(self) -> None:
-        """Do nothing: what was written is as safe as it can be."""
+        """Do nothing: there is no device to sync."""
         self._opened()
 
     def truncate(self, length: int) -> None:
@@ -87,15 +87,15 @@ class MemoryFile:
             self._resize(max(content.size, length))
 
     def size(self) -> int:
-        """Return the bytes in the file, preallocated ones included."""
+        """Return the size of the file, including preallocated bytes."""
         return self._opened().size
 
     def close(self) -> None:
-        """Give the handle up. A second call does nothing."""
+        """Close the handle. A second call does nothing."""
         self._is_open = False
 
     def _resize(self, size: int) -> None:
-        """Requires: the lock."""
+        """Change the size of the file. Requires: the lock."""
         if size - self._content.size > self._disk.free_bytes():
             raise _error(errno.ENOSPC, self._name)
         self._content.size = size
@@ -117,11 +117,11 @@ class _MemoryDirectory:
 
 
 class MemoryDisk:
-    """A `Disk` in RAM. capacity_bytes: where its files would hold more, a write fails as on a full disk."""
+    """A `Disk` in RAM. capacity_bytes: a write beyond it fails as on a full disk."""
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        # You may change it at any time.
         self.capacity_bytes = capacity_bytes
-        """May be changed at any time."""
         self._lock = threading.RLock()
         self._files: dict[str, _Content] = {}
         self._directories = {""}
@@ -138,7 +138,7 @@ class MemoryDisk:
             return MemoryFile(self, self._lock, content, name, is_writable=True)
 
     def open_for_reading(self, name: str) -> MemoryFile:
-        """Open an existing file whose append raises."""
+        """Open an existing file for reading. Its append raises."""
         with self._lock:
             return MemoryFile(self, self._lock, self._file(name), name, is_writable=False)
 
@@ -147,13 +147,13 @@ class MemoryDisk:
         return name in self._files or name in self._directories
 
     def list(self, directory: str) -> list[str]:
-        """Return the base names in a directory, sorted; [] where it does not exist."""
+        """Return the base names in a directory, sorted; [] if it does not exist."""
         with self._lock:
             names = [*self._files, *(self._directories - {""})]
         return sorted(name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == directory)
 
     def make_directory(self, name: str) -> None:
-        """Create it and missing parents; fine if it exists."""
+        """Create a directory and missing parents. An existing one is fine."""
         with self._lock:
             if name in self._files:
                 raise _error(errno.EEXIST, name)
@@ -162,7 +162,7 @@ class MemoryDisk:
                 name = name.rpartition("/")[0]
 
     def rename(self, name: str, to: str) -> None:
-        """Give a file another name, which takes the place of any file that had it."""
+        """Rename a file, replacing a file of the new name."""
         with self._lock:
             content = self._file(name)
             self._check_parent(to)
@@ -170,13 +170,13 @@ class MemoryDisk:
             self._files[to] = content
 
     def remove(self, name: str) -> None:
-        """Take a file's name away; handles that are open still read it."""
+        """Remove a file's name. Open handles can still read the file."""
         with self._lock:
             self._file(name)
             del self._files[name]
 
     def sync_directory(self, name: str) -> None:
-        """Do nothing, where there is such a directory."""
+        """Do nothing if the directory exists, else raise."""
         if name not in self._directories:
             raise _error(errno.ENOENT, name)
 
@@ -191,7 +191,7 @@ class MemoryDisk:
             return max(self.capacity_bytes - sum(content.size for content in self._files.values()), 0)
 
     def copy(self) -> MemoryDisk:
-        """Return another disk with the same files: what the next process finds after a kill. O(bytes)."""
+        """Return another disk with the same files, as the next process finds them after a kill. O(bytes)."""
         with self._lock:
             disk = MemoryDisk(self.capacity_bytes)
             disk._directories = set(self._directories)

@@ -1,6 +1,6 @@
-"""An open file of the operating system: what `OsDisk` opens.
+"""An open file of the operating system, as `OsDisk` opens it.
 
-It stands apart from disk/disk.py because every message passes through `append`: this module is compiled (see setup.py).
+It is separate from disk/disk.py because every message passes through `append`: this module is compiled (see setup.py).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from .write_window import WINDOW_BYTES, move_window
 
 CALLS_FIRST: Final = 32
 FILL_BYTES: Final = 512 * 1024
-"""What is filled with zeros at a time. It takes some 0.5 ms, and makes the next sync longer once."""
+"""Bytes that are filled with zeros at a time. It takes about 0.5 ms, and makes the next sync longer once."""
 
 _SMALL_BYTES: Final = 32 * 1024
 _PAGE_OF_ZEROS: Final = bytes(4096)
-"""Zeros are written by single pages: the system keeps together what one write brought, and counts it as written again
-whenever a part of it is.
+"""Zeros are written by single pages: the system keeps the pages of one write together, and writes all of them again
+when one of them changes.
 """
 _CLOSED: Final = 2**31 - 1
-"""A descriptor that no file ever has, so that every call after close fails with EBADF."""
+"""A descriptor that no file ever has. Every call after close fails with EBADF."""
 
 
 def _write_keeping_the_interpreter_lock() -> Callable[[int, bytes, int], int]:
-    """Return the C library's write(2), whose result is all that it tells: each caller checks the length.
+    """Return write(2) of the C library. Its only result is the length, which each caller checks.
 
-    No argtypes are declared: converting through them costs more than the call itself, and a descriptor and a length
-    below 32 KiB fit the C int that ctypes makes of an int.
+    No argtypes are declared, because converting through them costs more than the call. A descriptor and a length below
+    32 KiB fit the C int that ctypes makes of an int.
     """
     try:
         import ctypes
@@ -48,7 +48,7 @@ if sys.platform == "darwin":
     import fcntl
 
     def _flush(descriptor: int) -> None:
-        """Sync with F_FULLFSYNC on macOS. There, fsync leaves the bytes in the drive's own cache."""
+        """Sync with F_FULLFSYNC on macOS, where fsync leaves the bytes in the drive's own cache."""
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
 else:
@@ -56,46 +56,47 @@ else:
 
 
 class OsFile:
-    """A `File` of the operating system: one raw descriptor, nothing buffered.
+    """A `File` of the operating system: one raw descriptor without a buffer.
 
-    Small appends to preallocated space are copies into a mapped window where that is safe (see disk/write_window.py),
-    else system calls; in a file that is synced all the time they are calls that go to space filled with zeros before.
+    If it is safe, small appends to preallocated space are copies into a mapped window (see disk/write_window.py).
+    Otherwise they are system calls. In a file that is synced all the time they are system calls into space that was
+    filled with zeros.
     """
 
-    # Fields with defaults, not slots: a handle is closed by __del__ even where an interrupt ended `__init__` half way.
+    # Fields with defaults, not slots: __del__ closes a handle even if an interrupt stopped `__init__` half way.
     _descriptor: int = _CLOSED
     _map: mmap.mmap | None = None
-    """The mapping, as far as it may ever reach; only the window of it is in memory."""
+    """The mapping of the whole file. Only its window is in memory."""
     _window_begin: int = 0
     _window_end: int = -1
     _mappable: int = 0
-    """Bytes of the file, from its start, that may be mapped."""
+    """Bytes from the file's start that may be mapped."""
     _fillable: int = 0
-    """Bytes of the file, from its start, that are filled ahead of small appends."""
+    """Bytes from the file's start that are filled with zeros ahead of small appends."""
     _filled: int = 0
-    """Bytes of the file, from its start, behind which nothing was ever written, be it zeros."""
+    """Bytes from the file's start that were written, even if with zeros."""
     _calls_first: int = 0
-    """Small appends for which nothing is prepared: beside large ones a window, or zeros, would not be used."""
+    """Small appends for which nothing is prepared. Between large appends a window, or zeros, would not be used."""
 
     def __init__(
         self, path: str, flags: int, keeps_space: Callable[[int], bool] | None = None, *, fills: bool = False
     ) -> None:
         """Open the file at path, with flags of os.open.
 
-        keeps_space: says of a descriptor whether what is preallocated there may be mapped, or is worth filling; None:
-        it is not asked, and nothing is. fills: fill it, do not map it.
+        keeps_space: tells for a descriptor whether its preallocated space may be mapped, or is worth filling; None:
+        neither. fills: fill the space instead of mapping it.
         """
         self._fills = fills
         self._position = 0
+        # Position of the descriptor itself. Appends through the window do not move it.
         self._written_to = 0
-        """Position of the descriptor itself: appends through the window have not moved it."""
         self._keeps_space = keeps_space
         self._descriptor = os.open(path, flags, 0o600)
 
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it.
 
-        About 0.3 µs for 1 KiB through the window, 1.3 without. See `File.append` for what an error leaves.
+        1 KiB takes about 0.3 µs through the window, 1.3 without. See `File.append` for the state after an error.
         """
         position = self._position
         end = position + len(data)
@@ -108,7 +109,7 @@ class OsFile:
             self._append_by_call(data)
 
     def _move_window(self) -> bool:
-        """Have the space that comes next in memory; False: it can't be mapped, or not yet."""
+        """Move the window to the next part of the file. Return False if that part can't be mapped, or not yet."""
         if self._calls_first:
             self._calls_first -= 1
             return False
@@ -125,7 +126,7 @@ class OsFile:
         return True
 
     def _unmap(self) -> None:
-        """Give the mapping up: what is mapped behind the end of a file must not be touched."""
+        """Remove the mapping: mapped memory behind the end of a file must not be touched."""
         self._window_begin, self._window_end = 0, -1
         self._mappable = 0
         if self._map is not None:
@@ -133,10 +134,10 @@ class OsFile:
             self._map = None
 
     def _fill(self) -> None:
-        """Write zeros over the space that comes next.
+        """Write zeros over the next part of the file.
 
-        A sync of what is written over them makes that durable and nothing else. Where space was only preallocated, the
-        first write to it changes the file system's own records too, and each sync waits for those.
+        A sync of bytes that replace zeros makes only these bytes durable. The first write to space that was only
+        preallocated also changes the file system's own records, and each sync waits for those.
         """
         if self._calls_first:
             self._calls_first -= 1
@@ -147,7 +148,7 @@ class OsFile:
         os.lseek(self._descriptor, begin, os.SEEK_SET)
         for end in range(begin + page_bytes, min(begin + FILL_BYTES, self._fillable) + 1, page_bytes):
             if _write(self._descriptor, _PAGE_OF_ZEROS, page_bytes) != page_bytes:
-                self._fillable = 0  # whatever it is, the append itself meets it
+                self._fillable = 0  # the append itself meets the same error
                 return
             self._filled = end
 
@@ -169,22 +170,22 @@ class OsFile:
             if self._position > self._filled:
                 self._filled = self._position
         except BaseException:
-            # Also for an interrupt that arrives between the write and the sum: the two positions must stay one.
+            # Also for an interrupt between the write and the addition: both positions must stay the same.
             if self._descriptor != _CLOSED:
                 os.lseek(self._descriptor, self._position, os.SEEK_SET)
             raise
 
     def _write_in_pieces(self, data: bytes) -> None:
-        """Write the whole of data once more from the append position, over what a short write left there."""
+        """Write all of data again from the append position, over the part that a short write left there."""
         os.lseek(self._descriptor, self._position, os.SEEK_SET)
         rest = memoryview(data)
         while rest:
-            written = os.write(self._descriptor, rest)  # by itself: mypyc may compute a slice's bound twice
+            written = os.write(self._descriptor, rest)  # a name of its own: mypyc may compute a slice's bound twice
             rest = rest[written:]
 
     def seek(self, position: int) -> None:
         """Set the append position, in bytes from the start of the file."""
-        self._window_end = -1  # it may lie elsewhere
+        self._window_end = -1  # the new position may be outside the window
         self._position = self._written_to = os.lseek(self._descriptor, position, os.SEEK_SET)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -198,7 +199,7 @@ class OsFile:
         return data
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Read into memory that is there already; half of what reading and copying costs."""
+        """Read into existing memory. Takes half the time of reading and copying."""
         done = 0
         while done < len(into):
             more = os.preadv(self._descriptor, [into[done:]], offset + done)
@@ -208,7 +209,7 @@ class OsFile:
         return done
 
     def sync(self) -> None:
-        """Return when all that was appended before the call, and the size, is on the device."""
+        """Return when all appends before the call, and the size, are on the device."""
         _flush(self._descriptor)
 
     def truncate(self, length: int) -> None:
@@ -218,8 +219,8 @@ class OsFile:
         os.ftruncate(self._descriptor, length)
 
     def preallocate(self, length: int) -> None:
-        """Extend the file to `length` with zeros, taking the space now where the file system can."""
-        self._unmap()  # the map would be too short
+        """Extend the file to `length` with zeros. Take the space now if the file system can."""
+        self._unmap()  # the mapping would be too short
         self._filled = max(self._filled, self.size())
         if hasattr(os, "posix_fallocate"):
             try:
@@ -235,16 +236,16 @@ class OsFile:
             os.ftruncate(self._descriptor, length)
 
     def size(self) -> int:
-        """Return the bytes in the file, preallocated ones included."""
+        """Return the size of the file, including preallocated bytes."""
         return os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        """Give the handle up. A second call does nothing."""
+        """Close the handle. A second call does nothing."""
         self._unmap()
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor != _CLOSED:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        # A reader that left the journal's cache is closed when the last read through it has ended, not under it.
+        # A reader that left the journal's cache is closed after its last read, not during it.
         self.close()

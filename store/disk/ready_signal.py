@@ -1,7 +1,7 @@
-"""ReadySignal: a file descriptor that is readable while something is there to be taken, for select and its kin.
+"""ReadySignal: a file descriptor that is readable while messages can be taken, for select and similar calls.
 
-Two ends of a socket, made when somebody first asks for the descriptor. A ring leaves one byte in it, however often it
-is rung; a clear takes what is there. Nothing of it outlives the process.
+It is a pair of sockets, made when somebody first asks for the descriptor. A ring leaves one byte in it, however often
+it is rung. A clear removes the byte.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ MOST_BYTES = 4096
 
 
 class ReadySignal:
-    """Made by `Consumer.fileno`. Never waits, and may be rung after its close."""
+    """The signal behind `Consumer.fileno`. It never blocks, and may be rung after its close."""
 
     def __init__(self) -> None:
-        """TooManyFiles where the process has no descriptor left."""
+        """Make the pair of sockets. Raises TooManyFiles if the process has no file descriptor left."""
         try:
-            from socket import socketpair  # with the first that is asked for, not with the package
+            from socket import socketpair  # imported at first use, to keep `import forebay` fast
 
             self._reader, self._writer = socketpair()
         except OSError as error:
@@ -30,7 +30,7 @@ class ReadySignal:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for; -1: it is closed."""
+        """Return the descriptor to wait for. -1 if it is closed."""
         return self._reader.fileno()
 
     def ring(self) -> None:
@@ -38,21 +38,21 @@ class ReadySignal:
         try:
             self._writer.send(b"\0")
         except OSError:
-            pass  # it is full, so it is readable; or it was closed meanwhile
+            pass  # it is full and so readable, or it was closed meanwhile
 
     def clear(self) -> None:
-        """Make the descriptor wait for the next ring."""
+        """Make the descriptor unreadable until the next ring."""
         try:
             while len(self._reader.recv(MOST_BYTES)) == MOST_BYTES:
                 pass
         except OSError:
-            pass  # nothing was in it, or it was closed meanwhile
+            pass  # it was empty, or it was closed meanwhile
 
     def end(self) -> None:
-        """Make the descriptor readable for ever. Twice is once."""
+        """Make the descriptor readable for ever. A second call does nothing."""
         self._writer.close()
 
     def close(self) -> None:
-        """Give both descriptors back. Twice is once."""
+        """Close both descriptors. A second call does nothing."""
         self._writer.close()
         self._reader.close()

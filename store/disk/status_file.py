@@ -1,7 +1,7 @@
-"""The status file: what a running store says about itself, for processes beside it.
+"""The status file: a running store describes its state in it for other processes.
 
-It is replaced as a whole, so that a reader never sees half of one, and never synced: after a power cut an old one, or
-none, is as good. Nobody trusts it.
+The file is replaced as a whole, so readers never see half of it, and never synced: after a power cut an old one, or
+none, does no harm. The store itself never reads it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Final
 STATUS: Final = "status.json"
 _NEW: Final = "status.json.new"
 STATUS_BYTES_MAX: Final = 1 << 20
-"""A larger file is none of ours."""
+"""Greatest size. A larger file is not the store's."""
 
 _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class StatusFile:
-    """The status file of one store's directory, as its owner sees it."""
+    """The status file of one store's directory, for its owner."""
 
     def __init__(self, root: str) -> None:
         self._path = os.path.join(os.path.abspath(root), STATUS)
         self._new = os.path.join(os.path.abspath(root), _NEW)
 
     def write(self, content: bytes) -> None:
-        """Replace the status. Unsynced. OSError where the disk refuses; then the last one remains."""
+        """Replace the status without a sync. Raises OSError if the disk refuses; then the last status remains."""
         assert len(content) <= STATUS_BYTES_MAX, "who writes it bounds it"
         descriptor = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
         try:
@@ -45,7 +45,10 @@ class StatusFile:
 
 
 def read_status(root: str) -> bytes | None:
-    """Return what the status file of a store's directory holds; None where there is none that could be ours."""
+    """Return the content of the status file of a store's directory.
+
+    None if there is none, or it can't be the store's.
+    """
     try:
         descriptor = os.open(os.path.join(root, STATUS), os.O_RDONLY | _FLAGS)
     except OSError:

@@ -1,7 +1,7 @@
-"""A disk that gives up open readers of its own before it fails for want of a descriptor.
+"""A disk that closes the store's own open readers before it fails for lack of a file descriptor.
 
-A store keeps up to 192 files open only to read them faster. A host with many connections may need those descriptors:
-where an open meets EMFILE or ENFILE, the readers are let go and the call is made once more.
+A store keeps up to 192 files open only to read them faster. A host with many connections may need those descriptors. If
+an open fails with EMFILE or ENFILE, the readers are closed and the open is tried once more.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Final, TypeVar
 from .disk import Directory, Disk, File
 
 NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
-"""The errors with which the system says that the process, or the machine, has no file descriptor left."""
+"""The errors that mean that the process, or the machine, has no file descriptor left."""
 
 T = TypeVar("T")
 
 
 def lacks_descriptors(error: BaseException | None) -> bool:
-    """Return whether the want of a descriptor is behind an error, or was met on the way to it."""
+    """Return whether the lack of a descriptor caused an error, or happened on the way to it."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
             return True
-        error = error.__cause__ or error.__context__  # machine code names no cause
+        error = error.__cause__ or error.__context__  # compiled code sets no cause
     return False
 
 
 class ThriftyDisk:
-    """The `Disk` that it wraps, but for that. Nothing of it is on a hot path."""
+    """A `Disk` that passes all calls on, and closes readers if descriptors are short. It is not on a hot path."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._givers: list[Callable[[], int]] = []
 
     def add_giver(self, give_up: Callable[[], int]) -> None:
-        """Have this called where descriptors are short. give_up: lets readers go, in any thread; returns how many."""
+        """Register a callback for a lack of descriptors. give_up: closes readers, in any thread; returns how many."""
         self._givers.append(give_up)
 
     def open(self, name: str, *, create: bool = False) -> File:
@@ -67,7 +67,7 @@ class ThriftyDisk:
         self._disk.remove(name)
 
     def sync_directory(self, name: str) -> None:
-        """See `Disk.sync_directory`. It needs a descriptor for the moment; where there is none nothing was synced."""
+        """Sync a directory. It needs a descriptor for a moment; without one nothing was synced."""
         self._tried_twice(lambda: self._disk.sync_directory(name))
 
     def open_directory(self, name: str) -> Directory:

@@ -1,7 +1,8 @@
-"""A file that the user names, outside of any store: read whole, once, and bounded; or its place, as a disk.
+"""A file that the user names, outside of any store: read as a whole and bounded, written, or given as a place on a
+disk.
 
-Links are followed, because such files are often one; what is no regular file is refused, because reading a pipe could
-wait for ever.
+Links are followed, because such files are often links. Anything but a regular file is refused, because reading a pipe
+could block for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .layout import PathArgument, check_path
 
 
 def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
-    """Return the whole content. SettingsError where there is none to read, or more than max_bytes of it."""
+    """Return the whole content. Raises SettingsError if it can't be read, or has more than max_bytes."""
     name = check_path("file", path)
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -37,7 +38,10 @@ def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
 
 
 def user_place(path: PathArgument) -> tuple[OsDisk, str]:
-    """Return the directory of that file, as a disk, and the file's name in it. SettingsError for no path of a file."""
+    """Return the directory of that file as a disk, and the file's name in it.
+
+    Raises SettingsError if the path can't be a file's.
+    """
     directory, name = os.path.split(os.path.abspath(check_path("file", path)))
     if not name:
         raise SettingsError(f"{path!s} is not the path of a file")
@@ -45,7 +49,7 @@ def user_place(path: PathArgument) -> tuple[OsDisk, str]:
 
 
 def write_user_file(path: PathArgument, content: bytes) -> None:
-    """Make it, or replace what it holds. SettingsError where that can't be done."""
+    """Make the file, or replace its content. Raises SettingsError if that is not possible."""
     name = check_path("file", path)
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)

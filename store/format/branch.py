@@ -1,22 +1,22 @@
-"""Branch: what one transaction has in the journal, what it wants gone, and the bytes of both.
+"""Branch: the slices of one transaction in the journal, the messages that it acknowledges, and the bytes of both.
 
-A branch knows its slices by place, 24 bytes each, never by message: lengths are read again from the slices when it is
-committed. So a transaction of a million messages costs what its four thousand slices cost.
+A branch knows its slices by place, 24 bytes each, but not its messages: lengths are read again from the slices at the
+commit. So a transaction of a million messages takes the memory of its four thousand slices.
 
     commit     number u64, count u32 and (lane u64, first sequence u64, position u64, messages u32),
-               count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges,
-               changes of host properties; where slices have times, when it was, u64; identities to the end
+               count u32 and (lane u64, first sequence u64, messages u64) of acknowledged messages,
+               changes of host properties; if slices have times, its own time, u64; identities to the end
     prepare    the branch: number u64, length of the xid u8, the xid,
                count u32 and (lane u64, position u64, messages u32, bytes of the record u32), count u32 and identities,
                runs and changes as in a commit
     rollback   number u64
 
-An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each: what of a
-transaction's messages must not be stored again. The highest bit of a slice's messages says that some of them have
+An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each. It marks a message
+of the transaction that must not be stored again. The highest bit of a slice's messages says that some of them have
 times. The highest bit of the count of slices says that changes of host properties follow the runs (see
-host_properties.py). The same bytes of a branch are in each state record while it is prepared, and in the root of each
-checkpoint while it is open. An xid of no bytes: not prepared. A second prepare record of a branch takes the place of
-the first: slices of it were moved.
+host_properties.py). Each state record has the same bytes of a branch while the branch is prepared, and the root of each
+checkpoint while it is open. An empty xid means that the branch is not prepared. A second prepare record of a branch
+replaces the first, because slices of it were moved.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _PLACED: Final = struct.Struct("<QQII")
 _COMMITTED: Final = struct.Struct("<QQQI")
 _TIMED_BIT: Final = 1 << 31
 _PROPERTIES_BIT: Final = 1 << 31
-"""The bit in the count of slices that says so."""
+"""The bit in the count of slices that marks changes of host properties."""
 _NO_CHANGES: Final[Changes] = {}
 _RUN: Final = struct.Struct("<QQQ")
 _IDENTITY: Final = struct.Struct("<I16s16s")
 
 
 class PlacedSlice(NamedTuple):
-    """A slice of a transaction that has no outcome. position: data log id << 32 | offset."""
+    """A slice of a transaction without an outcome. position: data log id << 32 | offset."""
 
     lane_number: int
     position: int
@@ -58,7 +58,7 @@ class PlacedSlice(NamedTuple):
 
 
 class CommittedSlice(NamedTuple):
-    """A slice whose first message has that sequence from its commit on."""
+    """A slice after its commit. Its first message has first_sequence."""
 
     lane_number: int
     first: int
@@ -77,7 +77,7 @@ class LaneRun(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """All that a commit record says: everything of it happens, or nothing."""
+    """The content of a commit record. All of it is applied, or nothing."""
 
     number: int
     slices: Iterable[CommittedSlice]
@@ -86,7 +86,7 @@ class Commit(NamedTuple):
     """Time of the commit, if a slice has times."""
     identities: Sequence[Identity] = ()
     properties: Changes = _NO_CHANGES
-    """Host properties that it sets, or deletes."""
+    """Host properties that it sets or deletes."""
 
 
 class Branch:
@@ -111,22 +111,22 @@ class Branch:
 
     def __init__(self, number: int, xid: bytes = b"") -> None:
         self.number = number
+        # Empty until the branch is prepared.
         self.xid = xid
-        """Empty until it is prepared."""
+        # Number of messages in its slices.
         self.messages = 0
-        """Messages of its slices."""
+        # Lane -> sequences that the commit removes.
         self.acks: dict[int, SequenceSet] = {}
-        """Lane -> sequences that are gone with the commit."""
+        # The same for lanes whose acks have no record: non-persistent messages, and non-durable subscriptions.
         self.unrecorded_acks: dict[int, SequenceSet] = {}
-        """The same of lanes whose acks are in no record: what is not persistent, and subscriptions without a name."""
+        # Identities of its messages that must not be stored twice.
         self.identities: list[Identity] = []
-        """Identities of those of its messages that must not be stored twice."""
+        # Host properties that the commit sets. None deletes one.
         self.properties: dict[str, bytes | None] = {}
-        """Host properties that are set with the commit; None: deleted."""
+        # Lane -> number of sequences that the commit leaves unused.
         self.holes: dict[int, int] = {}
-        """Lane -> sequences that the commit gives to no message."""
+        # Positions of slices with messages that are due later, or expire.
         self.timed: set[int] = set()
-        """Positions of those slices of which messages are due later, or expire."""
         self._lanes = array("Q")
         self._positions = array("Q")
         self._counts = array("I")
@@ -138,7 +138,7 @@ class Branch:
         return bool(self.xid)
 
     def __len__(self) -> int:
-        """Return how many slices there are."""
+        """Return the number of slices."""
         return len(self._lanes)
 
     def __iter__(self) -> Iterator[PlacedSlice]:
@@ -155,7 +155,7 @@ class Branch:
         self.messages += messages
 
     def move(self, places: Mapping[int, int]) -> None:
-        """Put slices at some positions to others. O(slices)."""
+        """Move slices to other positions. O(slices)."""
         self._positions = array("Q", [places.get(position, position) for position in self._positions])
         self.timed = {places.get(position, position) for position in self.timed}
 
@@ -165,9 +165,11 @@ class Branch:
         return self._positions[-1]
 
     def give_sequences(self, next_sequence: Callable[[int], int]) -> None:
-        """Number its messages in the order of its slices. next_sequence: of a lane.
+        """Give sequences to its messages, in the order of its slices.
 
-        A slice never crosses a block, so one that would begins with the next block, and leaves holes before it.
+        next_sequence: returns the next sequence of a lane.
+
+        A slice never crosses a block. One that would cross begins with the next block, and leaves holes before it.
         """
         nexts: dict[int, int] = {}
         self.holes.clear()
@@ -182,7 +184,7 @@ class Branch:
             nexts[lane_number] = first + messages
 
     def committed(self) -> Iterator[CommittedSlice]:
-        """Yield the slices with their sequences. Requires: give_sequences."""
+        """Yield the slices with their sequences. Requires: give_sequences was called."""
         timed = map(self.timed.__contains__, self._positions)
         return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts, timed)
 
@@ -194,20 +196,20 @@ class Branch:
         runs.add(first, last)
 
     def runs(self) -> Iterator[LaneRun]:
-        """Yield what its records say that it acknowledges."""
+        """Yield the acknowledged runs that its records contain."""
         return _runs_of(self.acks)
 
     def unrecorded_runs(self) -> Iterator[LaneRun]:
-        """Yield what it acknowledges and no record says."""
+        """Yield the acknowledged runs that no record contains."""
         return _runs_of(self.unrecorded_acks)
 
     def acknowledges(self, lane_number: int, sequence: int) -> bool:
-        """Return whether this message is gone with the commit."""
+        """Return whether the commit removes this message."""
         return any(sequence in acks[lane_number] for acks in (self.acks, self.unrecorded_acks) if lane_number in acks)
 
     @property
     def acknowledged(self) -> int:
-        """Messages that are gone with the commit."""
+        """Number of messages that the commit removes."""
         return sum(runs.count for acks in (self.acks, self.unrecorded_acks) for runs in acks.values())
 
 
@@ -218,7 +220,7 @@ def _runs_of(acks: Mapping[int, SequenceSet]) -> Iterator[LaneRun]:
 
 
 def branch_bytes(branch: Branch) -> int:
-    """Return an upper bound of what encode_branch makes. O(1)."""
+    """Return an upper bound of the size that encode_branch returns. O(1)."""
     parts = _PLACED.size * len(branch) + _IDENTITY.size * len(branch.identities)
     return _HEAD.size + len(branch.xid) + parts + len(_changes(branch))
 
@@ -286,7 +288,10 @@ def encode_rollback(number: int) -> bytes:
 
 
 def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
-    """Return the branch that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
+    """Return the branch that begins at that offset, and where it ends.
+
+    Raises RecordDamaged if the bytes can't be one.
+    """
     try:
         number, xid_bytes = _HEAD.unpack_from(data, at)
         at += _HEAD.size

@@ -1,7 +1,6 @@
-"""Decoding of records: what the payload of each kind says, as one value of a type of its own.
+"""Decoding of records: returns the payload of each kind as a value of its own type.
 
-Everything that reads whole journals matches over these types: replay, dump, and the facts that offline queries are made
-of.
+All readers of whole journals match over these types: replay, dump, and the facts of offline queries.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ from .state import (
 
 
 class Acked(NamedTuple):
-    """An ack: these messages of one lane are gone."""
+    """An ack: these messages of one lane are removed."""
 
     number: int
     """Number of the destination, or of the subscription that acknowledged."""
@@ -72,15 +71,15 @@ class Counted(NamedTuple):
     """A return record: these deliveries of messages of one lane did not end with an ack."""
 
     number: int
-    """Number of the destination, or of the subscription that they were delivered to."""
+    """Number of the destination or subscription to which they were delivered."""
     priority: int
     runs: list[Returned]
     now_ms: int
-    """The store's time, where something is put off; else 0."""
+    """The store's time if messages are put off; else 0."""
 
 
 class Deleted(NamedTuple):
-    """A delete record: the queue is gone with everything in it."""
+    """A delete record: the queue or topic is deleted with all its messages."""
 
     number: int
     """The number of the queue or topic."""
@@ -94,7 +93,7 @@ class Unsubscribed(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """A seek record: what exists from there on is pending for a durable subscription, and nothing before it."""
+    """A seek record: a durable subscription has the messages from these sequences on pending, and none before."""
 
     number: int
     """The number of the subscription."""
@@ -114,29 +113,29 @@ class Lost(NamedTuple):
 
 
 class Attested(NamedTuple):
-    """An attest record: all before that position is durable."""
+    """An attest record: everything before that position is durable."""
 
     position: int
 
 
 class RolledBack(NamedTuple):
-    """A rollback record: the transaction's messages never were."""
+    """A rollback record: the messages of the transaction are discarded."""
 
     number: int
     """The number of the transaction."""
 
 
 class Survived(NamedTuple):
-    """A survivors record: nothing else is left of all that was written to a data log."""
+    """A survivors record: these messages are all that is still live of a data log."""
 
     data_log: int
-    """Id of the one that is about to be deleted, with everything else in it."""
+    """Id of the data log, which may be deleted then."""
     ranges: list[Survivors]
-    """What is live in it."""
+    """The live messages."""
 
 
 class Needed(NamedTuple):
-    """A needs record: which subscriptions need some messages of a topic's lane."""
+    """A needs record: tells which subscriptions need some messages of a topic's lane."""
 
     run: Survivors
     """The messages, in one block of the lane."""
@@ -145,11 +144,11 @@ class Needed(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A directory record: it ends a data log, and says where the records before it lie."""
+    """A directory record: it ends a data log, and has the offsets of the records before it."""
 
 
 class Unknown(NamedTuple):
-    """A record of a kind that a newer version may write."""
+    """A record of a kind that only a newer version knows."""
 
 
 Payload = (
@@ -175,12 +174,13 @@ Payload = (
     | Sealed
     | Unknown
 )
-"""What a record says. Kinds of which the class has another noun: MESSAGE is a Slice, RETURN is Counted, PREPARE is a
-Branch, DIRECTORY is Sealed, IMPORT is an ImportMark, PROPERTIES is PropertyChanges and SUBSCRIBE is a Subscription."""
+"""The content of a record. Some kinds have a class of another name: MESSAGE is a Slice, RETURN is Counted, PREPARE is a
+Branch, DIRECTORY is Sealed, IMPORT is an ImportMark, PROPERTIES is PropertyChanges and SUBSCRIBE is a Subscription.
+"""
 
 
 def decode(header: Header, head: bytes) -> Payload:
-    """Return what a record says of which the head was verified. RecordDamaged when it says what cannot be."""
+    """Return the content of a record with a verified head. Raises RecordDamaged if the content is impossible."""
     kind = header.kind
     if kind == MESSAGE:
         return decode_slice(header, head)
@@ -204,7 +204,7 @@ def decode(header: Header, head: bytes) -> Payload:
 
 
 def _decode_payload(kind: int, payload: bytes) -> Payload:
-    """Return what the payload of a record says whose kind alone tells how to read it."""
+    """Return the payload of a record whose kind alone tells how to read it."""
     if kind == STATE:
         return decode_state(payload)
     if kind == DROP:

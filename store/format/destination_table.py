@@ -1,7 +1,7 @@
-"""DestinationTable: which queues and topics exist, as packed rows, found by number and by name.
+"""DestinationTable: all queues and topics as packed rows, found by number and by name.
 
-A destination that nobody uses is nothing but a row here: 18 bytes beside its name, and no object. Nothing here survives
-a crash: recovery fills the table from the journal.
+A destination that is not in use is only a row here: 18 bytes plus its name, and no object. A crash loses the table:
+recovery fills it from the journal.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .state import (
 
 
 class DestinationTable(MutableMapping[int, Destination]):
-    """Number -> destination, in the order of the numbers. Thread-safe as far as its owner's lock makes it."""
+    """Number -> destination, in the order of the numbers. Not thread-safe: its owner's lock guards it."""
 
     __slots__ = ("_rows", "_by_name")
 
     def __init__(self, destinations: Iterable[Destination] = ()) -> None:
         self._rows = PackedRows(_end_of)
+        # Places of the rows of queues, and of topics, sorted by name.
         self._by_name = (array("I"), array("I"))
-        """Where the rows of queues, and of topics, begin: in the order of the names."""
         for destination in destinations:
             self[destination.number] = destination
 
@@ -42,18 +42,18 @@ class DestinationTable(MutableMapping[int, Destination]):
         return len(self._rows)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the numbers there are now, also while destinations come and go."""
+        """Yield the current numbers. Destinations may be added and removed meanwhile."""
         return iter(self._rows.numbers)
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int) and self._rows.find(number) is not None
 
     def __getitem__(self, number: int) -> Destination:
-        """O(log destinations). KeyError."""
+        """Return a destination. O(log destinations). Raises KeyError."""
         return self._destination(self._place(number))
 
     def __setitem__(self, number: int, destination: Destination) -> None:
-        """Add a destination, or replace what is known of one. O(destinations) copied bytes, no object."""
+        """Add a destination, or replace the row of one. Copies O(destinations) bytes, makes no object."""
         assert number == destination.number
         if number in self:
             del self[number]
@@ -62,7 +62,7 @@ class DestinationTable(MutableMapping[int, Destination]):
         by_name.insert(bisect_left(by_name, self._name(place), key=self._name), place)
 
     def __delitem__(self, number: int) -> None:
-        """Forget a destination. KeyError."""
+        """Forget a destination. Raises KeyError."""
         place = self._place(number)
         by_name = self._by_name[self._kind(place)]
         del by_name[bisect_left(by_name, self._name(place), key=self._name)]
@@ -70,7 +70,7 @@ class DestinationTable(MutableMapping[int, Destination]):
             self._sort_by_name()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all destinations."""
         self._rows.clear()
         for by_name in self._by_name:
             del by_name[:]
@@ -94,10 +94,10 @@ class DestinationTable(MutableMapping[int, Destination]):
         return list(map(self._rows.number_at, self._by_name[kind]))
 
     def count(self, kind: int) -> int:
-        """Return how many queues, or topics, there are."""
+        """Return the number of queues, or topics."""
         return len(self._by_name[kind])
 
-    # ------------------------------------------------------------------ all of them
+    # ------------------------------------------------------------------ all rows
 
     @property
     def name_bytes(self) -> int:
@@ -106,15 +106,15 @@ class DestinationTable(MutableMapping[int, Destination]):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all rows, those included that are gone and not moved over yet."""
+        """Bytes of all rows, including removed rows whose space was not reclaimed yet."""
         return len(self._rows.data)
 
     def encoded(self) -> EncodedRows[Destination]:
-        """Return all of them as a record has them. It copies bytes and makes no destination."""
+        """Return all rows in the form of a record. It copies bytes and makes no objects."""
         return encoded_destinations(len(self), self._rows.joined())
 
     def _sort_by_name(self) -> None:
-        """Find the rows by name again, which have moved. O(destinations log destinations)."""
+        """Sort the places of rows by name again, after rows have moved. O(destinations log destinations)."""
         for kind, by_name in enumerate(self._by_name):
             places = (place for place in self._rows.places if self._kind(place) == kind)
             by_name[:] = array("I", sorted(places, key=self._name))

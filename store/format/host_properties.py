@@ -2,7 +2,7 @@
 
     changes    count u32, then of each: length of the name u16, length of the value u32, the name in UTF-8, the value
 
-A length of 2^32 - 1 says that the property is deleted. The same bytes are in properties records, in commit records and
+A length of 2^32 - 1 means that the property is deleted. The same bytes are in properties records, in commit records and
 branches, and, without deletions, in each state record. (The properties of a message are in format/properties.py.)
 """
 
@@ -25,7 +25,7 @@ Changes = Mapping[str, bytes | None]
 
 
 class PropertyChanges(NamedTuple):
-    """A properties record: all of its changes count, or none."""
+    """A properties record. All its changes count, or none."""
 
     changes: Changes
 
@@ -39,7 +39,10 @@ def encode_changes(changes: Changes) -> bytes:
 
 
 def decode_changes(data: bytes, at: int = 0) -> tuple[dict[str, bytes | None], int]:
-    """Return the changes that begin there, and where they end. RecordDamaged when the bytes can't be any."""
+    """Return the changes that begin at that offset, and where they end.
+
+    Raises RecordDamaged if the bytes can't be changes.
+    """
     changes: dict[str, bytes | None] = {}
     try:
         (count,) = _COUNT.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""Identities: what makes two messages the same one, in digests of a fixed size."""
+"""Identities: two messages are duplicates if they have the same one. They are digests of a fixed size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DIGEST_BYTES: Final = 16
 
 
 class Identity(NamedTuple):
-    """The destination, producer and id that make two messages the same one. Both digests have 16 bytes."""
+    """Destination, producer and id of a message, which together identify duplicates. Both digests have 16 bytes."""
 
     destination: int
     producer: bytes
@@ -16,11 +16,11 @@ class Identity(NamedTuple):
 
 
 def identity(destination: int, producer: bytes, message_id: bytes) -> Identity:
-    """Return the identity of a message. producer: empty where a sender gives no name. About 2 µs."""
+    """Return the identity of a message. producer: empty if the sender gives no name. Takes about 2 µs."""
     return Identity(destination, _digest(producer), _digest(message_id))
 
 
 def _digest(data: bytes) -> bytes:
-    import hashlib  # what needs no digest doesn't wait for the interpreter's OpenSSL
+    import hashlib  # imported at first use: loading OpenSSL takes time
 
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()

@@ -1,10 +1,10 @@
-"""Imports: which loads the store has taken over, as the journal tells of them.
+"""Imports: the loads that the store has taken over, as the journal tells them.
 
     import     messages u64, taken u64, set id 16 bytes, length of the load id u8, the load id
 
-An import record begins or continues the load that it names. From there on each slice with the flag IMPORTED counts its
-messages as taken, so slice and progress are one write, and a journal that is cut anywhere says exactly what is still to
-come. Each state record restates all loads, the one under way last.
+An import record begins or continues the load that it names. Each later slice with the flag IMPORTED counts its messages
+as taken. So slice and progress are one write, and a journal that is cut anywhere tells exactly which messages are still
+missing. Each state record restates all loads, with the current one last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from ..errors import SettingsError
 from .record import RecordDamaged
 
 IMPORTS_KEPT: Final = 256
-"""Loads that are remembered. A load id that comes up again behind that many others would be taken over again."""
+"""Number of loads that are remembered. If a load id comes again after this many others, the load would be taken over
+again.
+"""
 
 SET_ID_BYTES: Final = 16
 
@@ -27,16 +29,14 @@ _MARK: Final = struct.Struct("<QQ16sB")
 
 
 class ImportMark(NamedTuple):
-    """How far one load has been taken over."""
+    """The progress of one load."""
 
     load_id: str
     set_id: bytes
-    """Id of the import set that the load is taken from: another set with the same load id orders its messages
-    otherwise.
-    """
+    """Id of the load's import set. Another set with the same load id has its messages in another order."""
     messages: int
     taken: int
-    """The first so many messages of the set are in the journal."""
+    """Number of messages of the set that are in the journal, from the first one on."""
 
     @property
     def is_done(self) -> bool:
@@ -45,14 +45,14 @@ class ImportMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What became of one load that was met in import/."""
+    """The result for one load that was found in import/."""
 
     load_id: str
-    """Empty where import/ itself could not be read."""
+    """Empty if import/ itself could not be read."""
     messages: int
-    """Taken over by this open; 0 where an earlier one had taken all."""
+    """Messages taken over by this open. 0 if an earlier one had taken all."""
     problem: str | None = None
-    """The reason why not all of it was taken over; None: all of it was."""
+    """Why not all of it was taken over. None if all of it was."""
 
 
 def encode_import(mark: ImportMark) -> bytes:
@@ -61,7 +61,7 @@ def encode_import(mark: ImportMark) -> bytes:
 
 
 def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
-    """Return the mark that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
+    """Return the mark that begins at that offset, and where it ends. Raises RecordDamaged if the bytes can't be one."""
     try:
         messages, taken, set_id, size = _MARK.unpack_from(data, at)
         at += _MARK.size
@@ -78,13 +78,13 @@ def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
 
 
 class Imports:
-    """The loads that are remembered. The state lock guards it."""
+    """The remembered loads. The state lock guards it."""
 
     def __init__(self) -> None:
         self._marks: dict[str, ImportMark] = {}
 
     def __iter__(self) -> Iterator[ImportMark]:
-        """Yield the marks in the order in which they were last begun."""
+        """Yield the marks in the order in which they last began."""
         return iter(self._marks.values())
 
     def find(self, load_id: str) -> ImportMark | None:
@@ -92,11 +92,11 @@ class Imports:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more load may be begun: not all that are remembered are unfinished."""
+        """Whether another load may begin. False if all remembered loads are unfinished."""
         return len(self._marks) < IMPORTS_KEPT or any(mark.is_done for mark in self)
 
     def note(self, mark: ImportMark) -> None:
-        """Remember that this load is under way from here on, that far."""
+        """Remember that this load is the current one, with its progress."""
         self._marks.pop(mark.load_id, None)
         self._marks[mark.load_id] = mark
         if len(self._marks) > IMPORTS_KEPT:
@@ -105,7 +105,7 @@ class Imports:
                 del self._marks[oldest]
 
     def count(self, messages: int) -> None:
-        """Count more messages of the load under way as taken. Does nothing when a repair lost which load that is."""
+        """Count more messages of the current load as taken. Do nothing if a repair lost which load is current."""
         mark = next(reversed(self._marks.values()), None)
         if mark is not None:
             taken = min(mark.taken + messages, mark.messages)

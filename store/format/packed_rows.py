@@ -1,8 +1,8 @@
 """PackedRows: rows in the form that records have, in one buffer, found by number.
 
-What exists and is not in use is nothing but such a row, and no object; and a state record copies the rows. A row begins
-with its number. Rows that are gone leave a gap, until there are so many that the others move together. Nothing here
-survives a crash: recovery adds the rows again.
+A thing that exists and is not in use is only such a row, without an object. A state record copies the rows. A row
+begins with its number. Removed rows leave gaps; when the gaps are large enough, the other rows move together. A crash
+loses the rows: recovery adds them again.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from typing import Final
 
 _NUMBER_BYTES: Final = 4
 _WASTE_MIN: Final = 4096
-"""Bytes of rows that are gone below which nothing is moved."""
+"""Bytes of removed rows below which nothing is moved."""
 
 
 class PackedRows:
     """Number -> row. The lock of its owner guards it.
 
-    A row is named by its place in `data`, which is good until `remove` or `remove_all` says that rows have moved.
+    A row is identified by its place in `data`. The place is valid until `remove` or `remove_all` returns that rows have
+    moved.
     """
 
     __slots__ = ("data", "_end_of", "_numbers", "_places", "_wasted_bytes")
 
     def __init__(self, end_of: Callable[[bytearray, int], int]) -> None:
-        """end_of: returns where the row ends that begins at a place of `data`."""
+        """end_of: returns the end of the row that begins at a place of `data`."""
+        # The rows in the form of a record, one behind the other, with gaps of removed rows. Read-only.
         self.data = bytearray()
-        """Each row as a record has it, one behind the other, and what is left of those that are gone. Read-only."""
         self._end_of = end_of
+        # The numbers of all rows, sorted.
         self._numbers = array("I")
-        """The numbers of all rows, in order."""
+        # The place of the row of each number.
         self._places = array("I")
-        """Where the row of each of these begins."""
         self._wasted_bytes = 0
 
     def __len__(self) -> int:
@@ -41,17 +42,17 @@ class PackedRows:
 
     @property
     def numbers(self) -> array[int]:
-        """The numbers there are now, in order: a copy."""
+        """A sorted copy of the current numbers."""
         return self._numbers[:]
 
     @property
     def places(self) -> array[int]:
-        """Where the rows begin, in the order of their numbers. Read-only."""
+        """Places of the rows, in the order of their numbers. Read-only."""
         return self._places
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of the rows that are there."""
+        """Bytes of the rows without the gaps."""
         return len(self.data) - self._wasted_bytes
 
     def find(self, number: int) -> int | None:
@@ -64,20 +65,20 @@ class PackedRows:
         return int.from_bytes(self.data[place : place + _NUMBER_BYTES], "little")
 
     def size_at(self, place: int) -> int:
-        """Return how many bytes the row at a place has."""
+        """Return the size of the row at a place in bytes."""
         return self._end_of(self.data, place) - place
 
     def row_at(self, place: int) -> bytes:
-        """Return the row at a place, as a record has it."""
+        """Return the row at a place, in the form of a record."""
         end = self._end_of(self.data, place)
         return bytes(self.data[place:end])
 
     def joined(self) -> bytes:
-        """Return all rows as a record has them. It copies bytes and makes no object of any row."""
+        """Return all rows in the form of a record. It copies bytes and makes no objects."""
         return b"".join(map(self.row_at, self._places)) if self._wasted_bytes else bytes(self.data)
 
     def add(self, number: int, row: bytes) -> int:
-        """Add a row and return its place. Requires: there is none of that number. O(rows) copied bytes."""
+        """Add a row and return its place. Requires: no row has that number. Copies O(rows) bytes."""
         place = len(self.data)
         self.data += row
         at = bisect_left(self._numbers, number)
@@ -86,7 +87,7 @@ class PackedRows:
         return place
 
     def remove(self, number: int) -> bool:
-        """Forget a row that is there; return whether the others have moved. O(rows) copied bytes."""
+        """Forget an existing row; return whether other rows have moved. Copies O(rows) bytes."""
         at = self._at(number)
         assert at is not None
         self._wasted_bytes += self.size_at(self._places[at])
@@ -94,7 +95,7 @@ class PackedRows:
         return self._close_gaps()
 
     def remove_all(self, places: Collection[int]) -> bool:
-        """Forget the rows at these places; return whether the others have moved. O(rows)."""
+        """Forget the rows at these places; return whether other rows have moved. O(rows)."""
         self._wasted_bytes += sum(map(self.size_at, places))
         left = [at for at, place in enumerate(self._places) if place not in places]
         self._numbers = array("I", [self._numbers[at] for at in left])
@@ -102,13 +103,13 @@ class PackedRows:
         return self._close_gaps()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all rows."""
         self.data.clear()
         del self._numbers[:], self._places[:]
         self._wasted_bytes = 0
 
     def _close_gaps(self) -> bool:
-        """Move the rows together, in the order of their numbers, if it is worth it; return whether it was."""
+        """Move the rows together in the order of their numbers, if the gaps are large enough; return whether it did."""
         if self._wasted_bytes <= max(len(self.data) // 2, _WASTE_MIN):
             return False
         data, places = bytearray(), array("I")

@@ -1,4 +1,4 @@
-"""Where wanted messages lie in a data log: what the index answers and the journal reads."""
+"""Places of wanted messages in a data log. The index returns them, the journal reads them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from .record import ENTRY_BYTES, SLICE_BYTES
 
 
 class Extent(NamedTuple):
-    """Wanted messages that lie in one record, in sequence order."""
+    """Wanted messages in one record, in sequence order."""
 
     data_log: int
     offset: int
     record_bytes: int
     record_messages: int
     skip: int
-    """Messages of the record before the first wanted one."""
+    """Number of messages of the record before the first wanted one."""
     first_sequence: int
     messages: int
 
 
 class Singles(NamedTuple):
-    """Consecutive messages of one data log, each a record of its own: columns, because drains are made of them."""
+    """Consecutive messages of one data log, each a record of its own.
+
+    They are columns, because drains consist of them.
+    """
 
     data_log: int
     first_sequence: int
     offsets: array[int]
     lengths: array[int]
-    """Content bytes of each."""
+    """Content bytes of each message."""
 
     @property
     def offset(self) -> int:
@@ -36,7 +39,7 @@ class Singles(NamedTuple):
 
     @property
     def record_bytes(self) -> int:
-        """Bytes from the first to behind the last, what lies between them included."""
+        """Bytes from the first record to the end of the last, including other records between them."""
         return self.offsets[-1] - self.offsets[0] + SLICE_BYTES + ENTRY_BYTES + self.lengths[-1]
 
     @property
@@ -44,7 +47,7 @@ class Singles(NamedTuple):
         return len(self.offsets)
 
     def part(self, first: int, behind: int) -> Singles:
-        """Return the messages with these indexes."""
+        """Return the messages with indexes from first up to behind, without behind."""
         return Singles(
             self.data_log, self.first_sequence + first, self.offsets[first:behind], self.lengths[first:behind]
         )

@@ -1,9 +1,9 @@
-"""The encoding of what travels with a body: a foreign message id, a group, a producer, headers.
+"""The encoding of a message's properties: a foreign message id, a group, a producer, headers.
 
-Before them comes when the message is due and expires, where it does: see format/times.py. Empty properties are no bytes
-at all. Id, group and producer are fields of (tag, length, UTF-8). Headers come last: one byte that says so, and to the
-end one MessagePack map, whose ints beyond 64 bits are of extension type 1. They are decoded only when somebody looks at
-them, by msgspec. Nothing here trusts a length before it has seen the bytes.
+Before them comes the time at which the message is due or expires, if it has one: see format/times.py. Empty properties
+take no bytes. Id, group and producer are fields of (tag, length, UTF-8). Headers come last: one tag byte, and up to the
+end one MessagePack map, in which ints beyond 64 bits are of extension type 1. msgspec decodes them only on demand. No
+length is trusted before its bytes were seen.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PRODUCER: Final = 11
 _HEADERS: Final = 12
 _IDENTITY: Final = frozenset((_MESSAGE_ID, _GROUP, _PRODUCER))
 _BIG_INT: Final = 1
-"""Extension type of an int beyond 64 bits: its bytes, signed, the lowest first."""
+"""Extension type of an int beyond 64 bits: its signed bytes, the lowest first."""
 
 _PLAIN: Final[Any] = str | int | float | bool | None
 """Values that msgspec itself tells from all others while it decodes. What a list, dict, bytes or wide int is, is looked
@@ -37,11 +37,11 @@ NAME_BYTES_MAX: Final = 65_535
 GROUP_BYTES_MAX: Final = 255
 BIG_INT_BYTES_MAX: Final = 512
 NESTING_MAX: Final = 32
-"""Lists and dicts inside each other in one header."""
+"""Deepest nesting of lists and dicts in one header."""
 WARY_MAPS: Final = 32
 """Maps in a row with plain values alone, after one with others, until the next one is expected to be such a map."""
 READERS_MAX: Final = 64
-"""Sets of names that have a reader of their own; for others all headers are decoded."""
+"""Sets of names with a reader of their own. For other sets all headers are decoded."""
 
 _SCALARS: Final[frozenset[type]] = frozenset((str, int, float, bool, bytes, type(None)))
 _PLAIN_KINDS: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
@@ -54,7 +54,7 @@ Reader = Callable[[bytes], "dict[str, HeaderValue]"]
 def encode_properties(
     headers: Headers | None, message_id: str | None = None, group: str | None = None, producer: str | None = None
 ) -> bytes:
-    """Encode what is there. ArgumentError or SettingsError for a name or value that is not a header. O(bytes).
+    """Encode the properties. Raises ArgumentError or SettingsError for an invalid name or value. O(bytes).
 
     The message id comes first, then group and producer, so that `group_of` and `own_identity` decode nothing else.
     """
@@ -83,7 +83,7 @@ def _field(tag: int, name: str) -> bytes:
 
 
 def _headers(headers: Headers) -> bytes:
-    plain = cast("dict[object, object]", headers if type(headers) is dict else dict(headers))  # whatever is in it
+    plain = cast("dict[object, object]", headers if type(headers) is dict else dict(headers))  # with any values
     for name, value in plain.items():
         if type(name) is not str or not name or type(value) not in _SCALARS:
             break
@@ -91,7 +91,7 @@ def _headers(headers: Headers) -> bytes:
         try:
             return _writer.encode(plain)
         except (OverflowError, UnicodeEncodeError):
-            pass  # an int beyond 64 bits, or no text: below each is dealt with, or named
+            pass  # an int beyond 64 bits, or no text: handled or reported below
     return _writer.encode({_plain_name(name): _plain(value, 0) for name, value in plain.items()})
 
 
@@ -104,7 +104,7 @@ class _HeaderWriter:
         self.encode: Writer = self._encode_first
 
     def _encode_first(self, headers: object) -> bytes:
-        """Import msgspec with the first header, encode it, and let msgspec stand here from now on."""
+        """Import msgspec for the first header and encode it. From then on msgspec's encoder replaces this function."""
         from msgspec.msgpack import Encoder
 
         self.encode = Encoder().encode
@@ -128,7 +128,7 @@ def _text(text: str, what: str) -> str:
 
 
 def _plain(value: object, depth: int) -> object:
-    """Return a header's value as msgspec takes it: subclasses as what they are made of, wide ints as an extension."""
+    """Return a header's value as msgspec takes it: subclasses as their base type, wide ints as an extension."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -169,12 +169,13 @@ def _extension(code: int, data: memoryview) -> int:
 
 
 def _map_type(names: frozenset[str] | None, value: object) -> Any:
-    """Return the type of a map of such values: of all of it, or of what has these names, so that the rest is passed
-    over.
+    """Return the type of a map with such values.
+
+    names: the only names that it decodes; None: all.
     """
     if names is None:
         return cast("Any", dict)[str, value]
-    make = cast("Any", TypedDict)  # by the functional form: its names are known here alone
+    make = cast("Any", TypedDict)  # the functional form: the names are known only at run time
     return make("Wanted", dict.fromkeys(sorted(names), value), total=False)
 
 
@@ -186,12 +187,12 @@ class _HeaderReader:
     def __init__(self, names: frozenset[str] | None) -> None:
         from msgspec.msgpack import Decoder
 
+        # Decodes a map whose values are plain; raises one of _unreadable where they are not, or it is no such map.
         self.read_plain: Reader = Decoder(_map_type(names, _PLAIN)).decode
-        """Decodes a map whose values are plain; raises one of _unreadable where they are not, or it is no such map."""
         self._read_any: Reader = Decoder(_map_type(names, Any), ext_hook=_extension).decode
+        # How many maps are still read as if their values were not plain: what is raised where they are not costs as
+        # much as ten maps, so after such a one WARY_MAPS in a row must be plain.
         self._wary_maps = 0
-        """How many maps are still read as if their values were not plain: what is raised where they are not costs as
-        much as ten maps, so after such a one WARY_MAPS in a row must be plain."""
 
     def read(self, data: bytes) -> dict[str, HeaderValue]:
         """Decode a map. RecordDamaged for bytes that are none, or that have what no header can be."""
@@ -206,7 +207,7 @@ class _HeaderReader:
         except _unreadable():
             raise RecordDamaged("a message's headers cannot be read") from None
         wary_maps = wary_maps - 1 if wary_maps else WARY_MAPS
-        values: Iterable[object] = headers.values()  # whatever MessagePack can say
+        values: Iterable[object] = headers.values()  # any MessagePack values
         for value in values:
             kind = type(value)
             if kind not in _PLAIN_KINDS:
@@ -221,7 +222,10 @@ _readers: Final[dict[frozenset[str] | None, _HeaderReader]] = {}
 
 
 def _reader(names: frozenset[str] | None) -> _HeaderReader:
-    """Return what reads at least the headers of these names, or all. Few sets are ever asked for: none is forgotten."""
+    """Return a reader of at least the headers with these names, or of all.
+
+    Few sets are ever used, so all readers are kept.
+    """
     found = _readers.get(names)
     if found is None:
         if names is not None and (len(_readers) >= READERS_MAX or not all(map(_is_plain, names))):
@@ -231,12 +235,12 @@ def _reader(names: frozenset[str] | None) -> _HeaderReader:
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether msgspec finds a field of that name: it compares the bytes of ASCII, up to a NUL."""
+    """Return whether msgspec finds a field of that name: it compares ASCII bytes, up to a NUL."""
     return name.isascii() and "\0" not in name
 
 
 def _identity_end(data: bytes) -> int:
-    """Return where times, id, group and producer end. RecordDamaged unless the end or headers follow."""
+    """Return where times, id, group and producer end. Raises RecordDamaged unless the end or headers follow."""
     at, end = 0, len(data)
     if data[:1] == _TIME:
         at = TIMES_BYTES
@@ -257,14 +261,17 @@ def _identity_end(data: bytes) -> int:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """Return what a reader raises of bytes that are no headers. Asked only once something was raised."""
+    """Return the exceptions that a reader raises for bytes that are no headers.
+
+    It is called only after an exception.
+    """
     from msgspec import MsgspecError
 
     return MsgspecError, UnicodeDecodeError, RecursionError
 
 
 def _check(value: object, depth: int) -> None:
-    """Raise RecordDamaged for what MessagePack can say and no header can be."""
+    """Raise RecordDamaged for a MessagePack value that no header can have."""
     if type(value) in _SCALARS:
         return
     items: list[object] | None = None
@@ -279,16 +286,16 @@ def _check(value: object, depth: int) -> None:
 
 
 def own_identity(data: bytes) -> tuple[bytes, bytes] | None:
-    """Return (producer, foreign message id) of a message's properties; None: they have no id. O(1).
+    """Return (producer, foreign message id) of a message's properties. None if they have no id. O(1).
 
-    The producer is empty where there is none. RecordDamaged when the bytes are not what encode_properties made.
+    The producer is empty if there is none. Raises RecordDamaged if encode_properties can't have made the bytes.
     """
     found = _named(data, _MESSAGE_ID)
     return None if found is None else (_named(data, _PRODUCER) or b"", found)
 
 
 def _named(data: bytes, wanted: int) -> bytes | None:
-    """Return one of id, group and producer; None: there is none. It reads no header: the first bytes suffice."""
+    """Return id, group or producer. None if there is none. It needs only the first bytes and decodes no header."""
     at, end = TIMES_BYTES if data[:1] == _TIME else 0, len(data)
     while at < end and data[at] in _IDENTITY:
         first = at + _KEY.size
@@ -302,16 +309,19 @@ def _named(data: bytes, wanted: int) -> bytes | None:
 
 
 def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
-    """Return (headers, foreign message id or None). RecordDamaged when encode_properties can't have made the bytes."""
+    """Return (headers, foreign message id or None).
+
+    Raises RecordDamaged if encode_properties can't have made the bytes.
+    """
     if data[:1] == _HEADERS_FOLLOW:
         return _reader(None).read(data[1:]), None
     return _reader(None).read(_map_of(data)), message_id_of(data)
 
 
 def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
-    """Return the headers that have one of these names, and perhaps others. RecordDamaged as decode_properties.
+    """Return the headers with these names, and perhaps others. Raises RecordDamaged as decode_properties does.
 
-    What is not asked for is passed over undecoded: of 20 headers one takes a fifth of the time of all.
+    Other headers are skipped undecoded: one of 20 headers takes a fifth of the time of all.
     """
     return _reader(names).read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data))
 
@@ -345,13 +355,14 @@ def _read_or_none(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue] 
 
 
 def message_id_of(data: bytes) -> str | None:
-    """Return the foreign message id; None: there is none. O(1). RecordDamaged as decode_properties."""
+    """Return the foreign message id. None if there is none. O(1). Raises RecordDamaged as decode_properties does."""
     return _text_of(data, _MESSAGE_ID)
 
 
 def group_of(data: bytes) -> str | None:
-    """Return the group of the message with these properties; None: it is in none. O(1). RecordDamaged as
-    decode_properties.
+    """Return the group of the message with these properties.
+
+    None if it has none. O(1). Raises RecordDamaged as decode_properties does.
     """
     if not data or data[0] == _HEADERS:
         return None

@@ -1,4 +1,4 @@
-"""The bytes of one journal record, made and taken apart. No files, no queues.
+"""The bytes of one journal record: encodes and decodes it. This module knows neither files nor queues.
 
 A record is a header of 32 bytes and a payload. All numbers are little-endian.
 
@@ -6,11 +6,11 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     length     u32  of the whole record
     kind       u8
     flags      u8   low four bits: priority of the lane; 0x10: a copy; 0x20: of a transaction; 0x40: some messages
-                    have times; 0x80: of the import set under way. 0x40 is a return record's too, the others slices'
-    count      u16  messages, ranges or entries in the payload; of a slice the highest bit: ids of messages count once
+                    have times; 0x80: of the current import set. Return records have 0x40 too, the others only slices
+    count      u16  messages, ranges or entries in the payload; highest bit of a slice's: duplicates are detected
     magic      u16  F0 BA, so that a search can find the next record behind damage
-    sequence   u48  log sequence: one a record, dense over the whole journal
-    epoch      u32  one an open (and one after each failed write)
+    sequence   u48  log sequence: one for each record, without gaps over the whole journal
+    epoch      u32  one for each open (and one after each failed write)
     durable    u64  position known to be on the device when this was written
 
 A *slice* carries 1 to 256 messages of one lane: destination u32, first sequence u64, timestamp u64 (ms), then a table
@@ -35,7 +35,7 @@ from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 
 try:
     from zlib_ng.zlib_ng import crc32 as crc32
-except ImportError:  # a machine for which it has no wheel: the same polynomial, five times slower
+except ImportError:  # a machine without a wheel of it: the same polynomial, five times slower
     from zlib import crc32 as crc32
 
 HEADER: Final = struct.Struct("<IIBBHQIQ")
@@ -46,15 +46,15 @@ RANGE: Final = struct.Struct("<QI")
 RETURNED: Final = struct.Struct("<QIH")
 RETURNED_LATER: Final = struct.Struct("<QIHQ")
 MESSAGE_ONE: Final = struct.Struct("<IIIQIQIQ8xII4x")
-"""A slice of one message as recovery reads it: kind, flags and count in one, without timestamp and properties."""
+"""A slice of one message as recovery reads it: kind, flags and count in one field, without timestamp and properties."""
 ACK_ONE: Final = struct.Struct("<IIIQIQIQI")
-"""An ack of one run, likewise."""
+"""An ack of one run, with kind, flags and count in one field."""
 SLICE_BYTES: Final = HEADER_BYTES + SLICE.size
 ENTRY_BYTES: Final = ENTRY.size
 ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
-"""A slice of one message, without its content."""
+"""Size of a slice of one message, without its content."""
 ACK_BYTES: Final = ACK_ONE.size
-"""An ack of one run."""
+"""Size of an ack of one run."""
 RECORD_BYTES_MAX: Final = (1 << 30) + (1 << 20)
 SLICE_MESSAGES_MAX: Final = 256
 SLICE_CONTENT_BYTES_MAX: Final = 256 * 1024
@@ -62,24 +62,25 @@ PROPERTIES_BYTES_MAX: Final = (1 << 24) - 1
 RANGES_MAX: Final = 4096
 SURVIVOR_RANGES_MAX: Final = 16_384
 RELOCATED: Final = 0x10
-"""Flag of a slice: its messages were moved here out of an older data log. From here on they lie in this one."""
+"""Flag of a slice: its messages were moved here from an older data log. From here on this is their place."""
 IMPORTED: Final = 0x80
-"""Flag of a slice: its messages come from the import set under way, and count as taken over from it."""
+"""Flag of a slice: its messages come from the current import set, and count as taken over from it."""
 IDENTIFIED: Final = 1 << 23
-"""Flag of a slice: those of its messages that have ids of their own were sent where an id counts once.
+"""Flag of a slice: some of its messages have ids of their own and were sent to a destination that detects duplicates.
 
-No bit of the flags' byte is left for it, so it lies in the highest one of the count behind them."""
+The flags' byte has no bit left for it, so it is the highest bit of the count behind it.
+"""
 COUNT_MASK: Final = 0x7FFF
 COUNT_MAX: Final = (1 << 16) - 1
 PRIORITY_MASK: Final = 15
-"""The bits of the flags that are the lane's priority."""
+"""The bits of the flags that hold the lane's priority."""
 FLAGS_SHIFT: Final = 8
 COUNT_SHIFT: Final = 16
-"""Where flags and count begin in the u32 that has the kind in its lowest byte."""
+"""Flags and count begin at this bit of the u32 that has the kind in its lowest byte."""
 MAGIC: Final = 0xBAF0
 MAGIC_MASK: Final = (1 << 16) - 1
 WORD_SHIFT: Final = 16
-"""Magic and log sequence are one u64, the word of a record: the sequence is shifted by so many bits."""
+"""Magic and log sequence are one u64, the word of a record. The sequence is shifted left by these bits."""
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
 FLAGS_OFFSET: Final = 9
@@ -88,13 +89,13 @@ EPOCH_MAX: Final = (1 << 32) - 1
 NUMBERS: Final = 1 << 31
 """Numbers of destinations and subscriptions are below this."""
 TIME_MAX: Final = (1 << 62) - 1
-"""No time of a message is above it."""
+"""The greatest time of a message."""
 SEQUENCES: Final = 1 << 62
-"""Sequences are below this, so that what is computed with them fits 63 bits."""
+"""Sequences are below this, so that computations with them fit 63 bits."""
 
 _CRC: Final = struct.Struct("<I")
 _NUMBER: Final = struct.Struct("<I")
-"""The number of a destination, subscription or data log, which the payload begins with."""
+"""The number of a destination, subscription or data log, with which the payload begins."""
 _NUMBERED_BYTES: Final = HEADER_BYTES + _NUMBER.size
 _PUT_OFF: Final = struct.Struct("<IQ")
 _SURVIVORS: Final = struct.Struct("<QQI")
@@ -105,7 +106,7 @@ _STAMP: Final = struct.Struct("<IQ")
 _pack_crc: Final = _CRC.pack
 _pack_one: Final = struct.Struct("<IIQ12sIQQIII").pack
 _pack_ack: Final = struct.Struct("<IIQ12sIQI").pack
-"""What single messages and their acks pass: methods that are looked up once."""
+"""Bound methods for the path of single messages and their acks, looked up once."""
 
 MESSAGE: Final = 1
 ACK: Final = 2
@@ -124,7 +125,7 @@ UNSUBSCRIBE: Final = 14
 LOST: Final = 15
 DELETE: Final = 16
 IMPORT: Final = 17
-NEEDS: Final = 20  # no version wrote 18 or 19
+NEEDS: Final = 20  # no version ever wrote 18 or 19
 PROPERTIES: Final = 21
 SEEK: Final = 22
 KIND_NAMES: Final = {
@@ -152,12 +153,14 @@ KIND_NAMES: Final = {
 LOST_BYTES: Final = HEADER_BYTES + 8
 
 TRANSACTIONAL: Final = 0x20
-"""Flag of a slice that belongs to a transaction: it counts with the commit alone, which gives it its sequences,
-and the field of the first sequence holds the transaction's number."""
+"""Flag of a slice of a transaction. It counts only with the commit, which gives it its sequences. Until then the field
+of the first sequence holds the transaction's number.
+"""
 
 TIMED: Final = 0x40
-"""Flag of a slice: some of its messages say in their properties when they are due or expire. Of a return record: it
-says of each run when it is offered again."""
+"""Flag of a slice: some of its messages have due or expiry times in their properties. Flag of a return record: each run
+has the time when it is offered again.
+"""
 
 NEVER_IDENTIFIED: Final = RELOCATED | TRANSACTIONAL | IMPORTED
 
@@ -165,18 +168,18 @@ PLAIN_MESSAGE: Final = 1 << COUNT_SHIFT | MESSAGE
 PLAIN_MESSAGES: Final = frozenset(PLAIN_MESSAGE | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
 PLAIN_ACK: Final = 1 << COUNT_SHIFT | ACK
 PLAIN_ACKS: Final = frozenset(PLAIN_ACK | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
-"""Kind, flags and count of the two."""
+"""Kind, flags and count of an ack of one run, for each priority."""
 
-# By another name and without its types: machine code then hands on the checksum as the object that crc32 returned.
+# Another name without types: compiled code then passes the checksum on as the object that crc32 returned.
 _checksum: Final[Callable[..., Any]] = crc32
 
 
 class RecordDamaged(Exception):
-    """Bytes that are not a record of this data log. Internal: the journal decides what it means."""
+    """Bytes are not a record of this data log. Internal: the journal decides what it means."""
 
 
 class Header(NamedTuple):
-    """A record's header, verified only as far as the bytes themselves can tell."""
+    """A record's header, checked only as far as its own bytes allow."""
 
     crc: int
     length: int
@@ -210,14 +213,14 @@ class Header(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The head of a slice: where its messages belong, and the table that finds and verifies each."""
+    """The head of a slice: the lane and sequences of its messages, and the table to find and verify each."""
 
     destination: int
     priority: int
     first_sequence: int
     timestamp: int
     table: tuple[int, ...]
-    """crc, length, properties length of the first message, of the second, ..."""
+    """crc, length and properties length of each message in turn."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -239,11 +242,11 @@ class Returned(NamedTuple):
     messages: int
     attempts: int
     due_at: int = 0
-    """When they are offered again, in ms since 1970 of the store's SteadyClock; 0: at once."""
+    """When they are offered again, in ms since 1970 of the store's SteadyClock. 0: at once."""
 
 
 class Survivors(NamedTuple):
-    """A run of sequences of one lane that lie in the data log and are not gone."""
+    """A run of sequences of one lane that lie in the data log and are still live."""
 
     lane_number: int
     first: int
@@ -251,9 +254,9 @@ class Survivors(NamedTuple):
 
 
 def stamp(epoch: int, durable: int) -> bytes:
-    """Encode what a header says of its time: the epoch, and the position known to be on the device.
+    """Encode the epoch and the durable position for headers.
 
-    It stays the same over many records, so the records of single messages take it as these 12 bytes.
+    They stay the same over many records, so the records of single messages take them as these 12 bytes.
     """
     return _STAMP.pack(epoch, durable)
 
@@ -270,11 +273,14 @@ def encode_one(
     body: bytes,
     content_bytes: int,
 ) -> bytes:
-    """Encode a slice of one message; each single send passes here.
+    """Encode a slice of one message. Each single send takes this path.
 
-    word: log sequence << WORD_SHIFT | MAGIC. stamped: see `stamp`. flags: the priority, and the other flags of a slice.
-    content_bytes: of properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is left
-    out: the caller writes it behind this, so that it is not copied.
+    word: log sequence << WORD_SHIFT | MAGIC.
+    stamped: see `stamp`.
+    flags: the priority, and the other flags of a slice.
+    content_bytes: of properties and body together, which the caller knows.
+
+    A body above SLICE_CONTENT_BYTES_MAX is left out: the caller writes it behind the result, so that it is not copied.
     """
     rest = _pack_one(
         ONE_BYTES + content_bytes,
@@ -311,9 +317,11 @@ def encode_slice(
     contents: Sequence[tuple[bytes, bytes]],
     lengths: Sequence[int],
 ) -> bytes:
-    """Encode a slice of (properties, body) pairs whose content_lengths are `lengths`. By columns: batches pass here.
+    """Encode a slice of (properties, body) pairs with these content_lengths.
 
-    word, flags: as encode_one takes them.
+    Works by columns, because batches take this path.
+
+    word, flags: as for encode_one.
     """
     count = len(lengths)
     table = [0] * (3 * count)
@@ -344,7 +352,7 @@ def encode_slice(
 
 
 def encode_ack(salt: Any, word: int, stamped: bytes, priority: int, destination: int, first: int, count: int) -> bytes:
-    """Encode an ack of one run: ACK_BYTES, however long the run. stamped: see `stamp`."""
+    """Encode an ack of one run. It takes ACK_BYTES, however long the run. stamped: see `stamp`."""
     rest = _pack_ack(ACK_BYTES, PLAIN_ACK | priority << FLAGS_SHIFT, word, stamped, destination, first, count)
     return _pack_crc(_checksum(rest, salt)) + rest
 
@@ -356,9 +364,9 @@ def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int
 
 
 def encode_lost(salt: int, sequence: int, epoch: int, records: int, length: int) -> bytes:
-    """Encode the head of a record that stands for records which are lost, in the place of their length bytes.
+    """Encode the head of a record that replaces lost records of `length` bytes.
 
-    Their number is in the payload, or in the count where there is no room for one.
+    The number of lost records is in the payload, or in the count if there is no room for a payload.
     """
     payload = records.to_bytes(8, "little") if length >= LOST_BYTES else b""
     count = min(records, COUNT_MAX)
@@ -367,7 +375,7 @@ def encode_lost(salt: int, sequence: int, epoch: int, records: int, length: int)
 
 
 def sequence_behind(header: Header, head: bytes | memoryview) -> int:
-    """Log sequence of the record that follows this one. head: verified."""
+    """Return the log sequence of the next record. head: verified."""
     if header.kind != LOST:
         return header.sequence + 1
     if header.length < LOST_BYTES:
@@ -385,7 +393,7 @@ def returns_payload(destination: int, runs: Iterable[Returned]) -> bytes:
 
 
 def put_off_payload(destination: int, now_ms: int, runs: Iterable[Returned]) -> bytes:
-    """Encode runs some of which are offered again later. now_ms: the store's time, which never goes back behind it."""
+    """Encode runs of which some are offered again later. now_ms: the store's time, which never goes back behind it."""
     return _PUT_OFF.pack(destination, now_ms) + b"".join([RETURNED_LATER.pack(*run) for run in runs])
 
 
@@ -394,7 +402,7 @@ def survivors_payload(data_log: int, ranges: Iterable[Survivors]) -> bytes:
 
 
 def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
-    """Read 32 bytes at offset; RecordDamaged when no record can begin like that. Says nothing of the crc."""
+    """Decode 32 bytes at offset. Raises RecordDamaged if no record can begin like that. The crc is not checked."""
     try:
         crc, length, kind, flags, count, word, epoch, durable = HEADER.unpack_from(data, offset)
     except struct.error:
@@ -414,15 +422,13 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
 
 
 def check_run(lane_number: int, first: int, messages: int) -> None:
-    """Raise RecordDamaged unless such a run of sequences can be: what a checksum confirms may still be nonsense."""
+    """Raise RecordDamaged for an impossible run of sequences: bytes with a right checksum may still be nonsense."""
     if lane_number & LANE_MASK >= PRIORITIES or lane_number >> LANE_SHIFT >= NUMBERS or first + messages > SEQUENCES:
         raise RecordDamaged(f"sequences {first} to {first + messages - 1} of lane {lane_number:x} cannot be")
 
 
 def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
-    """Raise RecordDamaged unless the record's checksum matches. head: the first header.head_bytes bytes of the
-    record.
-    """
+    """Raise RecordDamaged unless the record's checksum matches. head: its first header.head_bytes bytes."""
     if crc32(head[_CRC.size : header.head_bytes], salt) != header.crc:
         raise RecordDamaged("the record's checksum does not match")
     if header.kind == LOST and sequence_behind(header, head) > SEQUENCE_MAX:
@@ -430,7 +436,7 @@ def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
 
 
 def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> Slice:
-    """Decode the table of a verified head that lies at offset; check that the lengths add up to the record's own."""
+    """Decode the table of a verified head at offset. Check that the lengths add up to the record's own."""
     if not 0 < header.entries <= SLICE_MESSAGES_MAX:
         raise RecordDamaged(f"a slice of {header.entries} messages cannot be")
     try:
@@ -472,7 +478,7 @@ def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[
 
 
 def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[Survivors]]:
-    """Return (data log, what of it is live) of a verified survivors record."""
+    """Return (data log, its live messages) of a verified survivors record."""
     if header.length != _NUMBERED_BYTES + _SURVIVORS.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of survivors do not add up to their record's length")
     (data_log,) = _NUMBER.unpack_from(head, HEADER_BYTES)
@@ -483,7 +489,7 @@ def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, lis
 
 
 def seek_payload(subscription: int, firsts: Iterable[tuple[int, int]]) -> bytes:
-    """Encode where the lanes of a subscription go on: (priority, first sequence) of each that is moved."""
+    """Encode the new first sequences of a subscription's lanes: (priority, first sequence) of each moved lane."""
     return _NUMBER.pack(subscription) + b"".join([_CURSOR.pack(*cursor) for cursor in firsts])
 
 
@@ -501,7 +507,7 @@ def decode_seek(header: Header, head: bytes | memoryview) -> tuple[int, list[tup
 
 
 def needs_bytes(needs: int) -> int:
-    """Return the bytes of a needs record with that many ranges."""
+    """Return the size of a needs record with that many ranges."""
     return HEADER_BYTES + _SURVIVORS.size * (1 + needs)
 
 
@@ -510,7 +516,7 @@ def needs_payload(run: Survivors, needs: Iterable[Survivors]) -> bytes:
 
 
 def decode_needs(header: Header, head: bytes | memoryview) -> tuple[Survivors, list[Survivors]]:
-    """Return (messages of a topic's lane, what of them each subscription needs) of a verified needs record.
+    """Return (messages of a topic's lane, the part that each subscription needs) of a verified needs record.
 
     In the second part `lane` is the number of a subscription.
     """

@@ -1,11 +1,11 @@
-"""The bytes of the messages that a topic retains, and the names that they have among the host's properties.
+"""The bytes of the messages that a topic retains, and their names among the host's properties.
 
     name     "\\0retained/", the topic's number; of one that is kept by a header: "/", the key
     key      length of the header's name, "/", the name, "/", a letter for the type of its value, the value
     value    timestamp u64, priority u8, length of the message's properties u32, those, the body
 
-No property of the host has such a name, and a topic's number is never used again. A value is inside of a record that
-verifies, so what makes no sense here was written by another version.
+No property of the host has such a name, and a topic's number is never used again. A value is part of a record that
+verifies. So a value that can't be decoded was written by another version.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from .record import RecordDamaged
 from .times import has_times, split_times, times_of
 
 RESERVED_PREFIX: Final = "\0"
-"""Names that begin so are the store's own."""
+"""Names with this prefix belong to the store."""
 
 RETAIN_KEY_BYTES_MAX: Final = 512
-"""Bytes of UTF-8 of a header's name and value, where they tell a topic's retained messages apart. Bytes count twice."""
+"""Maximum number of bytes of a header's name and value in UTF-8, if they tell a topic's retained messages apart.
+Bytes values count twice.
+"""
 
 _PREFIX: Final = f"{RESERVED_PREFIX}retained/"
 _HEAD: Final = struct.Struct("<QBI")
@@ -38,26 +40,29 @@ class Retained(NamedTuple):
     body: bytes
 
     def is_expired(self, now_ms: int) -> bool:
-        """Return whether its time is over, so that new subscriptions are not given it."""
+        """Return whether the message has expired, so that new subscriptions do not get it."""
         return has_times(self.properties) and 0 < times_of(self.properties).expires_at <= now_ms
 
 
 def retained_name(topic: int, key: str = "") -> str:
-    """Return the name under which a topic's retained message is kept. key: see `retain_key`; "": of the topic alone."""
+    """Return the name under which a topic's retained message is kept.
+
+    key: see `retain_key`; "": the topic has one message.
+    """
     return f"{_PREFIX}{topic}/{key}" if key else f"{_PREFIX}{topic}"
 
 
 def retaining_topic(name: str) -> int:
-    """Return the topic that a name is of; NO_DESTINATION: it is a name of another version."""
+    """Return the topic of a name. NO_DESTINATION if the name is of another version."""
     number = name.removeprefix(_PREFIX).partition("/")[0]
     return int(number) if number.isdecimal() else NO_DESTINATION
 
 
 def retain_key(header: str, properties: bytes) -> str:
-    """Return what tells the message with these properties from others that a topic retains by the same header.
+    """Return the key of the message with these properties, by a header that tells a topic's retained messages apart.
 
-    Values of different types differ: 1, 1.0, True and "1". SettingsError where the header is not there, or holds what
-    tells nothing apart, or too much.
+    Values of different types differ: 1, 1.0, True and "1". Raises SettingsError if the header is missing, has a value
+    that can't be a key, or is too long.
     """
     value = header_values(split_times(properties)[1], frozenset((header,))).get(header)
     if value is None:
@@ -96,7 +101,7 @@ def encode_retained(message: Retained) -> bytes:
 
 
 def decode_retained(value: bytes) -> Retained:
-    """Return the message of a value. RecordDamaged when the bytes can't be one."""
+    """Return the message of a value. Raises RecordDamaged if the bytes can't be one."""
     if len(value) < _HEAD.size:
         raise RecordDamaged("a retained message is incomplete")
     timestamp, priority, properties_bytes = _HEAD.unpack_from(value)
@@ -107,8 +112,8 @@ def decode_retained(value: bytes) -> Retained:
 
 
 def has_expired(value: bytes, now_ms: int) -> bool:
-    """Return whether the time of the message in a value is over, so that new subscriptions are not given it."""
+    """Return whether the message in a value has expired, so that new subscriptions do not get it."""
     try:
         return decode_retained(value).is_expired(now_ms)
     except RecordDamaged:
-        return False  # whoever subscribes says so
+        return False  # the next subscribe reports it

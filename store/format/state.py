@@ -1,7 +1,7 @@
-"""What the store must know besides its messages: destinations, next sequences, data logs, subscriptions.
+"""The state of the store besides its messages: destinations, next sequences, data logs, subscriptions.
 
-The state record that opens each data log restates it, so that older ones may be deleted; the root of the metadata store
-holds it too, with the counters that let a clean open read no message.
+The state record that opens each data log restates it, so that older data logs may be deleted. The root of the metadata
+store has it too, with the counters that let a clean open read no message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOPIC: Final = 1
 NAME_BYTES_MAX: Final = 255
 
 DESTINATION_HEAD: Final = struct.Struct("<IBB")
-"""Of a destination: its number, kind and flags, and the bytes of its name, which follows."""
+"""Head of a destination: its number, kind and flags, and the length of its name, which follows."""
 _COUNT: Final = struct.Struct("<I")
 _SEQUENCE: Final = struct.Struct("<Q")
 _LANE: Final = struct.Struct("<QQ")
@@ -46,9 +46,9 @@ _WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
 
 _DUPLICATES_SECTION: Final = 2
 _HAS_GROUPS: Final = 0x10
-"""Flag beside the kind of a queue."""
+"""Flag of a queue, in the byte of its kind."""
 _IS_TEMPORARY: Final = 0x20
-"""Flag beside the kind of a queue or topic."""
+"""Flag of a queue or topic, in the byte of its kind."""
 
 
 class Destination(NamedTuple):
@@ -56,9 +56,9 @@ class Destination(NamedTuple):
     kind: int
     name: str
     has_groups: bool = False
-    """Messages with a group were sent there, once at least."""
+    """Whether messages with a group were ever sent to it."""
     is_temporary: bool = False
-    """It ends with the process that made it, at the latest."""
+    """Whether it ends with the process that made it, at the latest."""
 
 
 def encode_destination(destination: Destination) -> bytes:
@@ -69,12 +69,12 @@ def encode_destination(destination: Destination) -> bytes:
 
 
 def kind_of(flags: int) -> int:
-    """Return QUEUE, TOPIC, or what no destination can be, given the byte that has the flags too."""
+    """Return the kind in a byte that has flags too: QUEUE, TOPIC, or an impossible one."""
     return flags & ~(_HAS_GROUPS | _IS_TEMPORARY)
 
 
 class Subscription(NamedTuple):
-    """A durable subscription. Its number is of the same numbering as those of destinations, and never used again."""
+    """A durable subscription. Its number is never used again, not even for a destination."""
 
     number: int
     topic: int
@@ -82,7 +82,7 @@ class Subscription(NamedTuple):
     name: str
     selector: str | None
     is_retention: bool = False
-    """It is no reader's: it stands for what the policy of the topic keeps beyond all acks."""
+    """Whether it is a retention, which stands for the messages that the topic's policy keeps beyond all acks."""
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -93,12 +93,12 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 class EncodedRows(Generic[Row]):
-    """Destinations or subscriptions as a record has them. An object is made of each one that a caller asks for."""
+    """Destinations or subscriptions in the form of a record. An object is made on demand only."""
 
     __slots__ = ("encoded", "_count", "_decode")
 
     def __init__(self, count: int, encoded: bytes, decode: Callable[[_Reader], Row]) -> None:
-        """decode: takes the next one from a reader."""
+        """decode: decodes the next one from a reader."""
         self.encoded = encoded
         self._count = count
         self._decode = decode
@@ -112,12 +112,12 @@ class EncodedRows(Generic[Row]):
 
 
 def encoded_destinations(count: int, encoded: bytes) -> EncodedRows[Destination]:
-    """Return so many destinations, given what `encode_destination` made of each, joined."""
+    """Return that many destinations, from the joined results of `encode_destination`."""
     return EncodedRows(count, encoded, _Reader.destination)
 
 
 def encoded_subscriptions(count: int, encoded: bytes) -> EncodedRows[Subscription]:
-    """Return so many subscriptions, given what `encode_subscription` made of each, joined."""
+    """Return that many subscriptions, from the joined results of `encode_subscription`."""
     return EncodedRows(count, encoded, _Reader.subscription)
 
 
@@ -126,7 +126,7 @@ def encode_unsubscribe(number: int) -> bytes:
 
 
 class WindowIds(NamedTuple):
-    """A deduplication window as a state record tells it: the digests of its ids, joined, the oldest first."""
+    """A deduplication window as in a state record: the joined digests of its ids, the oldest first."""
 
     destination: int
     producer: bytes
@@ -143,32 +143,34 @@ class CountedRun(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """All that a state record says.
+    """The content of a state record.
 
-    next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included.
+    next_sequences: lane number -> next sequence. data_logs: the existing ones, including the newest.
     """
 
     destinations: list[Destination] | EncodedRows[Destination] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     data_logs: list[int] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
-    """Prepared ones; in the root those that are open too."""
+    """Prepared branches. In the root also the open ones."""
     open_transactions: list[int] = field(default_factory=list)
-    """Numbers of those that may still be committed, prepared ones left out. Slices of all others count for nothing."""
+    """Numbers of transactions that may still be committed, without prepared ones. Slices of all others count for
+    nothing.
+    """
     next_log_sequence: int = 0
-    """Log sequence of the record that follows the checkpoint; in the root alone."""
+    """Log sequence of the record behind the checkpoint. Only in the root."""
     latest_ms: int = 0
-    """The store's time at the checkpoint; in the root alone."""
+    """The store's time at the checkpoint. Only in the root."""
     subscriptions: list[Subscription] | EncodedRows[Subscription] = field(default_factory=list)
-    """The durable subscriptions that exist."""
+    """The existing durable subscriptions."""
     next_number: int = 0
-    """Above every number that a destination or subscription ever had."""
+    """A number above all that destinations and subscriptions ever had."""
     imports: list[ImportMark] = field(default_factory=list)
-    """Loads that were taken over, the one under way last."""
+    """Loads that were taken over, the current one last."""
     duplicates: list[WindowIds] = field(default_factory=list)
-    """The ids that each producer sent last; the producer that sent last is at the end."""
+    """The last ids of each producer. The producer that sent last is at the end."""
     attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
-    """Lane -> delivery counts of messages that came back."""
+    """Lane -> delivery counts of returned messages."""
     properties: dict[str, bytes] = field(default_factory=dict)
     """The host's own named values."""
 
@@ -189,15 +191,15 @@ class UseCounts(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """The messages of one lane, by blocks, that a durable subscription has not acknowledged."""
+    """The messages of one lane that a durable subscription has not acknowledged, by blocks."""
 
     lane_number: int
     """subscription number << 4 | priority."""
     pending_bytes: int
     blocks: tuple[tuple[int, int], ...]
-    """Runs of the numbers of those of which something is pending."""
+    """Runs of the numbers of blocks with pending messages."""
     masks: tuple[tuple[int, int], ...]
-    """(block number, what is pending) of those of which not all is."""
+    """(block number, pending messages) of blocks that are pending in part."""
 
 
 def encode_state(state: State) -> bytes:
@@ -205,7 +207,7 @@ def encode_state(state: State) -> bytes:
 
 
 def _encode_sections(state: State) -> Iterator[bytes]:
-    """Yield the parts that most stores do not have, behind all the rest: tag u8, bytes u32, and those."""
+    """Yield the optional parts, which most stores do not have, behind all others: tag u8, size u32, content."""
     if state.attempts:
         lanes = [
             _COUNTED.pack(lane_number, len(runs)) + b"".join(_COUNTED_RUN.pack(*run) for run in runs)
@@ -261,7 +263,7 @@ def _encode_transactions(state: State) -> Iterator[bytes]:
 
 
 def encode_counts(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts]) -> bytes:
-    """Encode of a root what goes on to change: transactions, and what is counted. For `encode_root`."""
+    """Encode the part of a root that keeps changing: transactions and counts. For `encode_root`."""
     packed_lanes = [_COUNTED_LANE.pack(*lane_number) for lane_number in lanes]
     packed_uses = [
         _USE.pack(
@@ -289,9 +291,11 @@ def encode_counts(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseC
 
 
 def encode_root(state: State, counts: bytes, backlogs: Iterable[Backlog] = ()) -> bytes:
-    """Encode what a checkpoint stores beside the blocks. counts: what `encode_counts` made of the same state.
+    """Encode the root that a checkpoint stores with the blocks.
 
-    It reads nothing of the state that changes, so that nobody has to wait for it.
+    counts: the result of `encode_counts` for the same state.
+
+    It reads no part of the state that changes, so that nobody has to wait.
     """
     return b"".join((*_encode_names(state), counts, *_encode_backlogs(list(backlogs)), *_encode_sections(state)))
 
@@ -307,7 +311,7 @@ def _encode_backlogs(backlogs: list[Backlog]) -> Iterator[bytes]:
 
 
 class _Reader:
-    """A cursor over bytes that may lie: RecordDamaged instead of reading beyond them."""
+    """A cursor over untrusted bytes. It raises RecordDamaged instead of reading beyond them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -338,13 +342,13 @@ class _Reader:
         return Destination(self.number(number), kind, self.name(size), has_groups, is_temporary)
 
     def number(self, number: int) -> int:
-        """Return the number of a destination or subscription. RecordDamaged for one that cannot be."""
+        """Return the number of a destination or subscription. Raises RecordDamaged for an impossible one."""
         if number >= NUMBERS:
             raise RecordDamaged(f"a destination of number {number} cannot be")
         return number
 
     def name(self, size: int) -> str:
-        """Read a name. RecordDamaged for characters that must not go to logs and terminals."""
+        """Read a name. Raises RecordDamaged for characters that must not reach logs and terminals."""
         name = self.text(size)
         if not name or not name.isprintable():
             raise RecordDamaged("a name is empty or holds a control character")
@@ -386,7 +390,7 @@ class _Reader:
         return state
 
     def sections(self, state: State) -> None:
-        """Read the optional parts to the end, into the state."""
+        """Read the optional parts up to the end, into the state."""
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
             end = self._at + size
@@ -443,7 +447,7 @@ def encode_delete(number: int) -> bytes:
 
 
 def decode_delete(data: bytes) -> int:
-    """Return the number of the queue that is gone."""
+    """Return the number of the queue or topic that was deleted."""
     return _Reader(data).count()
 
 

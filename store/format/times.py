@@ -1,8 +1,8 @@
 """Times: when a message is due and when it expires, in its properties and as columns of a block.
 
-All are milliseconds since 1970 of the store's SteadyClock; 0 stands for none. The field in the properties comes first
-of all and has a checksum of its own, so that a replay reads 23 bytes of a message and no body. A block has the columns
-from its first message with a time on; other blocks do not pay for them.
+All times are milliseconds since 1970 of the store's SteadyClock; 0 means none. The field comes first in the properties
+and has a checksum of its own, so a replay reads 23 bytes of a message and no body. A block gets the columns with its
+first message that has a time; other blocks do not pay for them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .record import Slice, crc32
 
 NEVER: Final = (1 << 63) - 1
 TIMES_BLOCKS: Final = 2
-"""Blocks that one with times counts as more: two columns of 512 numbers of 8 bytes."""
+"""A block with times counts as this many blocks more: two columns of 512 numbers of 8 bytes."""
 TIME_TAG: Final = 10
 TIMES_BYTES: Final = 23
 DUE: Final = 0
 EXPIRY: Final = 1
-"""Index of the second of the two times; DUE is that of the first."""
+"""Index of the second of the two times. DUE is the index of the first."""
 CONTENTS_READ_WHOLE: Final = 64 * 1024
-"""Contents of a slice up to this size are read at once, of others the first bytes of each message."""
+"""Contents of a slice up to this size are read at once. Of larger ones, the first bytes of each message are read."""
 
 _TAG: Final = bytes((TIME_TAG,))
 _FIELD: Final = struct.Struct("<BHqq")
@@ -34,17 +34,20 @@ _TAIL: Final = struct.Struct("<qqqqBB")
 
 
 class Times(NamedTuple):
-    """The times of one message. due_at: below 0 in a transaction that is not committed: so many ms after its commit."""
+    """The times of one message.
+
+    A due_at below 0 is a delay in ms after the commit, in a transaction without an outcome.
+    """
 
     expires_at: int
     due_at: int
 
     def committed(self, now_ms: int) -> Times:
-        """Return the times that a commit at that moment makes of these."""
+        """Return these times after a commit at that moment."""
         return self if self.due_at >= 0 else Times(self.expires_at, now_ms - self.due_at)
 
     def left(self, now_ms: int) -> Times:
-        """Return the times that a message has which arrives anew: a delay that is over is none."""
+        """Return the times of a message that arrives again: a delay that has passed is dropped."""
         return self if self.due_at > now_ms else Times(self.expires_at, 0)
 
 
@@ -62,7 +65,7 @@ def has_times(properties: bytes) -> bool:
 
 
 def times_of(properties: bytes) -> Times:
-    """Return what the first bytes of a message say; no times where the bytes are none, or damaged."""
+    """Return the times in the first bytes of a message. Return no times if the bytes have none, or are damaged."""
     if properties[:1] != _TAG or len(properties) < TIMES_BYTES:
         return NO_TIMES
     if crc32(properties[: _FIELD.size]) != _CRC.unpack_from(properties, _FIELD.size)[0]:
@@ -72,7 +75,7 @@ def times_of(properties: bytes) -> Times:
 
 
 def times_of_each(contents: Sequence[tuple[bytes, bytes]]) -> list[Times]:
-    """Return the times of each (properties, body). Those that say the same as the one before are not decoded again."""
+    """Return the times of each (properties, body). A field that equals the previous one is not decoded again."""
     first = contents[0][0]
     field = first[:TIMES_BYTES]
     if field and all([properties is first or properties.startswith(field) for properties, _ in contents]):
@@ -88,18 +91,18 @@ def times_of_each(contents: Sequence[tuple[bytes, bytes]]) -> list[Times]:
 
 
 def split_times(properties: bytes) -> tuple[bytes, bytes]:
-    """Split properties into the field, empty where there is none, and the rest."""
+    """Split properties into the field (empty if there is none) and the rest."""
     behind = TIMES_BYTES if has_times(properties) else 0
     return properties[:behind], properties[behind:]
 
 
 def with_times(properties: bytes, times: Times) -> bytes:
-    """Return the same properties with these times, if they have any: as many bytes as before."""
+    """Return the same properties with these times, if they have times: as many bytes as before."""
     return encode_times(*times) + properties[TIMES_BYTES:] if has_times(properties) else properties
 
 
 def read_times(file: File, content_offset: int, part: Slice) -> list[Times]:
-    """Read the times of each message of a slice whose contents begin there. A torn or damaged body says no time."""
+    """Read the times of each message of a slice whose contents begin there. A torn or damaged message has no time."""
     lengths, with_properties = part.lengths, part.table[2::3]
     whole = file.read(content_offset, sum(lengths)) if sum(lengths) <= CONTENTS_READ_WHOLE else None
     found: list[Times] = []
@@ -120,12 +123,12 @@ class BlockTimes:
     __slots__ = ("columns", "waiting", "earliest")
 
     def __init__(self) -> None:
+        # DUE and EXPIRY of each message, up to the last message that has a time.
         self.columns = (array("q"), array("q"))
-        """DUE and EXPIRY of each message; as long as the last message with a time wants it."""
+        # One bit for each message that is not due yet.
         self.waiting = 0
-        """A bit for each message that is not due yet."""
+        # No pending message is due, or expires, before these times.
         self.earliest = [NEVER, NEVER]
-        """Times before which no pending message is due, or expires."""
 
     def put(self, index: int, times: Times) -> None:
         """Set the times of the message with this index. O(1)."""
@@ -149,13 +152,13 @@ class BlockTimes:
             for at, times in enumerate(each, index):
                 self.put(at, times)
             return
-        # Only lifetimes, behind all that is there: where neither column reaches, no bit waits either.
+        # Only lifetimes, behind all existing ones: beyond both columns no message waits either.
         column.extend([0] * (index - len(column)))
         column.extend(array("q", expiries))
         self.earliest[EXPIRY] = min(self.earliest[EXPIRY], min(expiries))
 
     def put_expiry(self, index: int, expires_at: int) -> bool:
-        """Set when the message with this index expires: the last one, of which nothing is known yet. O(1).
+        """Set the expiry of the message with this index: the last one, without times yet. O(1).
 
         Return whether it is the first of all to expire.
         """
@@ -169,7 +172,7 @@ class BlockTimes:
         return is_first
 
     def put_due(self, low: int, high: int, due_at: int) -> None:
-        """Let the messages from index low to high wait until then. O(messages)."""
+        """Make the messages from index low to high wait until due_at. O(messages)."""
         column = self.columns[DUE]
         if len(column) <= high:
             column.extend([0] * (high + 1 - len(column)))
@@ -178,7 +181,7 @@ class BlockTimes:
         self.waiting |= (1 << high + 1) - (1 << low)
 
     def forget_due(self, low: int, high: int) -> None:
-        """Let the messages from index low to high wait for nothing. O(512)."""
+        """Make the messages from index low to high due. O(512)."""
         column = self.columns[DUE]
         high = min(high, len(column) - 1)
         if low <= high:
@@ -191,11 +194,11 @@ class BlockTimes:
         return Times(expiry, due)
 
     def expired(self, now_ms: int, gone: int) -> int:
-        """Return a bit for each pending message that has expired. Moves the earliest. O(512)."""
+        """Return one bit for each pending message that has expired. Updates the earliest time. O(512)."""
         return self._before(EXPIRY, now_ms, gone)
 
     def release(self, now_ms: int, gone: int) -> int:
-        """Return a bit for each pending message that is due now, and from now on waits for nothing. O(512)."""
+        """Return one bit for each pending message that is due now. They wait no longer. O(512)."""
         released = self._before(DUE, now_ms, gone)
         column = self.columns[DUE]
         for index in range(len(column)):
@@ -206,7 +209,7 @@ class BlockTimes:
         return released
 
     def refresh(self, gone: int) -> None:
-        """Find the earliest times again: some of the messages have gone. O(512)."""
+        """Find the earliest times again, after messages were removed. O(512)."""
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(filter(None, _pending(self.columns[kind], gone)), default=NEVER)
 
@@ -219,9 +222,9 @@ class BlockTimes:
         return found & ~gone
 
     def pack(self, messages: int, gone: int) -> bytes:
-        """Pack for the end of a packed block; nothing where no pending message has a time.
+        """Pack for the end of a packed block. Return no bytes if no pending message has a time.
 
-        Each column is its least value and what is above that, in as many byte planes as it takes.
+        Each column is its least value and the differences from it, in as many byte planes as they need.
         """
         self.refresh(gone)
         if self.earliest == [NEVER, NEVER]:
@@ -242,7 +245,7 @@ class BlockTimes:
 
     @classmethod
     def unpack(cls, data: bytes, messages: int, gone: int) -> tuple[BlockTimes, int] | None:
-        """Return the times at the end of these bytes, and where they begin; None when pack can't have made them."""
+        """Return the times at the end of these bytes, and where they begin. None if `pack` can't have made them."""
         if len(data) < _TAIL.size:
             return None
         due, expiry, *leasts, due_planes, expiry_planes = _TAIL.unpack_from(data, len(data) - _TAIL.size)
@@ -274,17 +277,17 @@ def _pending(column: array[int], gone: int) -> Iterable[int]:
 
 
 def _above(column: array[int], least: int) -> bytes:
-    """Return 8 bytes for each value: 0 for 0, and what is above the least one, from 1 on, for others."""
+    """Return 8 bytes for each value: 0 for 0; for other values the difference from the least one, plus 1."""
     if 0 in column:
         return array("Q", [value - least + 1 if value else 0 for value in column]).tobytes()
-    # One subtraction of long numbers: as no value is below the least one, none borrows from the next.
+    # One subtraction of long integers. No value is below the least one, so none borrows from the next.
     ones = int.from_bytes(b"\1\0\0\0\0\0\0\0" * len(column), "little")
     above = int.from_bytes(column.tobytes(), "little") - (least - 1) * ones
     return above.to_bytes(8 * len(column), "little")
 
 
 def packed_times(packed: bytes) -> tuple[int, int]:
-    """Return when the first message of a packed block with times is due and when the first one expires; 0: never."""
+    """Return when the first message of a packed block with times is due, and when the first one expires. 0: never."""
     if len(packed) < _TAIL.size:
         return 0, 0
     due, expiry, *_ = _TAIL.unpack_from(packed, len(packed) - _TAIL.size)

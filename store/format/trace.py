@@ -1,11 +1,11 @@
-"""The bytes of a recorded trace: what arrived, was taken and was settled, without names, headers or bodies.
+"""The bytes of a recorded trace: which messages arrived, were taken and were settled, without names, headers or bodies.
 
     header | block | block | ...        a block: number, length, crc of both and of its events, events
 
-An event is four numbers of variable length (seven bits a byte, the lowest first): kind and lane, where it begins as the
-distance from where the last one of that kind and lane ended, how many messages, and one more that the kind explains.
-Most are 4 to 7 bytes. A process that dies leaves a last block that does not verify: a reader goes as far as blocks do,
-and says how much is left. Nothing of it is trusted: lengths are checked before anything is read.
+An event is four numbers of variable length (seven bits for each byte, the lowest first): kind and lane, its begin as
+the distance from the end of the last event of that kind and lane, the number of messages, and one more that the kind
+explains. Most events take 4 to 7 bytes. A process that dies leaves a last block that does not verify. A reader stops at
+the first such block, and reports how many bytes are left. No length is trusted before it was checked.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from ..errors import SettingsError
 MAGIC: Final = b"FBTRACE1"
 VERSION: Final = 1
 HEADER: Final = struct.Struct("<8sHHIQQI")
-"""Magic, version, flags, reserved, memory limit, index cache (0: it follows the limit), crc."""
+"""Magic, version, flags, reserved, memory limit, index cache (0: it follows from the limit), crc."""
 BLOCK_HEADER: Final = struct.Struct("<III")
 BLOCK_BYTES_MAX: Final = 1 << 16
 EVENT_BYTES_MAX: Final = 40
 FULL_BYTES: Final = 1 << 14
-"""A block with so much is written. Readers take larger ones, which earlier versions wrote."""
+"""A block of this size is written. Readers accept larger ones, which earlier versions wrote."""
 TRACE_BYTES: Final = 3 * FULL_BYTES
-"""What recording takes: the block that fills, and two copies of it while it is finished."""
+"""Memory of a recording: the block that fills, and two copies of it while it is written."""
 LANES_MAX: Final = 1 << 20
 NUMBER_MAX: Final = 1 << 62
 INDEX_IN_RAM: Final = 1
 """Flag: the store ran with persistent_index=False."""
 
 TICK: Final = 0
-"""first: milliseconds since the recording began. Watermarks were measured."""
+"""first: milliseconds since the recording began. At a tick watermarks were measured."""
 WAITING: Final = 1
-"""Messages are pending and not in RAM: they were there at open, or came by a large commit. extra: bytes of all."""
+"""Messages are pending and not in RAM: from before the open, or by a large commit. extra: bytes of all."""
 ARRIVE: Final = 2
-"""Messages were stored, and RAM had them. extra: content bytes of each."""
+"""Messages were stored and are in RAM. extra: content bytes of each."""
 LIST: Final = 3
-"""A list over the lane began; extra: its number, doubled, and 1 more where it has a selector."""
+"""A list over the lane began. extra: twice its number, plus 1 if it has a selector."""
 UNLIST: Final = 4
 """A list ended. extra: its number."""
 TAKE: Final = 5
-"""Messages were handed out. extra: number of the list."""
+"""Messages were delivered. extra: number of the list."""
 ACK: Final = 6
-"""Messages were acknowledged: settled, and gone."""
+"""Messages were settled by an ack, and are removed."""
 LET_GO: Final = 7
 """Messages were settled and are still pending."""
 OFFER: Final = 8
-"""Messages are free again, in their places. extra: 1 where RAM had them, else 0."""
+"""Messages are available again, at their places. extra: 1 if they are in RAM, else 0."""
 GONE: Final = 9
 """Messages were removed without having been taken."""
 KINDS: Final = 10
@@ -67,7 +67,7 @@ class TraceHeader:
 
     memory_limit_bytes: int
     index_cache_bytes: int
-    """0: as large as follows from the limit."""
+    """0: its size follows from the limit."""
     has_index_in_ram: bool
 
     def encode(self) -> bytes:
@@ -77,17 +77,17 @@ class TraceHeader:
 
 
 class Encoder:
-    """An encoder of events, which are taken out as one block."""
+    """Encodes events into blocks."""
 
     def __init__(self) -> None:
+        # Kind and lane -> the end of the last event of that kind and lane.
         self._ends: dict[int, int] = {}
-        """Kind and lane -> where the last event of these ended."""
         self._payload = bytearray()
         self._number = 0
         self.is_full = False
 
     def put(self, kind: int, lane_number: int, first: int, count: int, extra: int) -> None:
-        """Add one event. About 1 µs."""
+        """Add one event. Takes about 1 µs."""
         head = lane_number << 4 | kind
         distance = first - self._ends.get(head, 0)
         self._ends[head] = first + count
@@ -100,7 +100,7 @@ class Encoder:
         self.is_full = len(payload) >= FULL_BYTES
 
     def block(self) -> bytes:
-        """Return what was put since the last block, ready to be written; empty where nothing was."""
+        """Return the events since the last block, ready to be written. Empty if there are none."""
         payload = bytes(self._payload)
         if not payload:
             return b""
@@ -111,10 +111,10 @@ class Encoder:
 
 
 class TraceReader:
-    """A recorded file, read forward in blocks, in constant memory."""
+    """Reads a recorded file forward in blocks, in constant memory."""
 
     def __init__(self, file: File) -> None:
-        """SettingsError where it is no trace of this version."""
+        """Read the header. Raises SettingsError if the file is not a trace of this version."""
         self._file = file
         raw = file.read(0, HEADER.size)
         if len(raw) < HEADER.size or raw[:8] != MAGIC:
@@ -125,8 +125,8 @@ class TraceReader:
         if crc != zlib.crc32(raw[:-4]):
             raise SettingsError("the header of the trace is damaged")
         self.header = TraceHeader(limit_bytes, index_bytes, bool(flags & INDEX_IN_RAM))
+        # Bytes behind the last block that verifies, after all events were read.
         self.unread_bytes = 0
-        """Bytes behind the last block that verifies, once all events were read."""
 
     def events(self) -> Iterator[Event]:
         """Yield all events in order, up to the first block that does not verify."""
@@ -142,7 +142,7 @@ class TraceReader:
         self.unread_bytes = size - at
 
     def _payload(self, at: int, number: int) -> bytes | None:
-        """Return the block there; None: there is none, or it is torn."""
+        """Return the block at that offset. None if there is none, or it is torn."""
         raw = self._file.read(at, BLOCK_HEADER.size)
         if len(raw) < BLOCK_HEADER.size:
             return None
@@ -158,7 +158,7 @@ def _crc(number: int, payload: bytes) -> int:
 
 
 def _decoded(payload: bytes, ends: dict[int, int]) -> list[Event] | None:
-    """Return the events of a block; None where they make no sense."""
+    """Return the events of a block. None if they make no sense."""
     events: list[Event] = []
     numbers: list[int] = []
     number = shift = 0

@@ -1,9 +1,12 @@
-"""The index: which messages are pending in each lane, and where each one lies.
+"""The index says which messages of each lane are pending, and where each one lies in the journal.
 
-Read `block.py` first, which has the places of 512 messages; then `destination_lane.py`, which is a row of blocks, and
-`index.py`, which has all lanes. `block_cache.py` says which blocks are in RAM, `data_log_use.py` what they need of the
-journal, `idle_lanes.py` what is left of a lane that has nothing. Of topics: `topic_lane.py` and `subscriptions.py`,
-with `sequence_bitmap.py` for what is acknowledged out of order and `subscription_table.py` for subscriptions that
-nobody uses. Beside the lanes: `due_times.py` and `put_off_lane.py` (when), `delivery_counts.py` (how often),
-`deduplication.py` (which ids were there), `fingerprint.py` (which headers). docs/internals/store-index.md says why.
+Read `block.py` first: a block has the places of 512 messages. Then read `destination_lane.py`, where a lane is a row of
+blocks, and `index.py`, which has all lanes. `block_cache.py` decides which blocks are in RAM. `data_log_use.py` counts
+why each data log is needed. `idle_lanes.py` keeps the next sequence of empty lanes.
+
+Topics use `topic_lane.py` and `subscriptions.py`, with `sequence_bitmap.py` for acks out of order and
+`subscription_table.py` for durable subscriptions that are not in use. Other parts stand beside the lanes:
+`due_times.py` and `put_off_lane.py` (when messages are due), `delivery_counts.py` (how often they were delivered),
+`deduplication.py` (which ids were stored), `fingerprint.py` (which headers occur). docs/internals/store-index.md gives
+the reasons.
 """

@@ -1,8 +1,8 @@
-"""The block: the places of 512 consecutive sequences of one lane, and which of them are gone.
+"""The block: the places of 512 consecutive sequences of one lane, and a mask of those that are gone.
 
-Blocks are aligned to the dense numbering, so a sequence finds its entry by arithmetic. Columns instead of objects: 8
-bytes a message sent alone, about 4.3 a message in slices of 32. A slice never crosses a block, so a record belongs to
-one. Messages that were relocated stand in columns of their own, see index/relocated.py.
+Blocks are aligned to the sequence numbers, so a sequence finds its entry by arithmetic. A block is made of columns, not
+of objects: 8 bytes for a message sent alone, about 4.3 for a message in slices of 32. A slice never crosses a block, so
+each record belongs to one block. Relocated messages have columns of their own, see index/relocated.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..numbering import BLOCK_MESSAGES, BLOCK_SHIFT
 from .relocated import CopiedRun, RelocatedPlaces
 
 BLOCK_CHARGE_BYTES: Final = 5_632
-"""Memory of a block of 512 messages sent alone: two columns with the growth reserve of array, the mask, the objects."""
+"""Memory of a block of 512 messages sent alone: two arrays with their spare room, the mask, the objects."""
 
 RELOCATED_BLOCKS: Final = 3
-"""Blocks that one counts as which has relocated messages: up to 512 runs of 16 bytes, in six columns."""
+"""A block with relocated messages counts as this many blocks more: up to 512 runs of 16 bytes, in six columns."""
 
 _HAS_STARTS: Final = 1
 _HAS_RELOCATED: Final = 2
@@ -35,17 +35,17 @@ _PACKED: Final = struct.Struct("<HHHBB64s")
 
 
 def packed_messages(packed: bytes) -> int:
-    """Return how many messages a packed block has, those that are gone included."""
+    """Return the number of messages in a packed block, including those that are gone."""
     return int.from_bytes(packed[:2], "little")
 
 
 def packed_earliest(packed: bytes) -> tuple[int, int]:
-    """Return when the first pending message of a packed block is due, and when the first one expires; 0: never."""
+    """Return when the first pending message of a packed block is due, and when the first one expires. 0 means never."""
     return packed_times(packed) if packed[_PARTS_OFFSET : _PARTS_OFFSET + 1] >= _HAS_TIMES_BYTE else (0, 0)
 
 
 class BlockDamaged(Exception):
-    """Packed bytes that are no block. Internal: the index is then rebuilt."""
+    """Packed bytes are not a block. Internal: the index is then rebuilt."""
 
 
 class Block:
@@ -55,7 +55,7 @@ class Block:
     """
 
     times_blocks: ClassVar[int] = TIMES_BLOCKS
-    """Blocks that one with times counts as more."""
+    """A block with times counts as this many blocks more."""
     __slots__ = (
         "number",
         "offsets",
@@ -72,25 +72,25 @@ class Block:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        # Offset of each record in its data log. 0 stands for a run of holes.
         self.offsets = array("I")
-        """Offset of each record in its data log; 0 stands for a stretch of holes."""
+        # Content bytes of each message. A hole (never seen, or lost) has 0 and counts as gone.
         self.lengths = array("I")
-        """Content bytes of each message; a hole (never seen, or lost) has 0 and is gone."""
+        # Index of the first message of each record. None while each message is a record of its own, and the offsets in
+        # each data log ascend.
         self.starts: array[int] | None = None
-        """Index of the first message of each record; None while each message is a record of its own, and the offsets
-        in each data log ascend."""
         self.data_log_starts = array("H")
+        # Data log of the messages from the same index of data_log_starts on.
         self.data_logs = array("I")
-        """Data log of the messages from the index in data_log_starts on."""
+        # One bit for each message that was acknowledged or otherwise removed.
         self.gone = 0
-        """Bit per message: acknowledged or otherwise removed."""
         self.is_dirty = False
+        # Places of messages that do not lie where the columns say. None if there are none.
         self.relocated: RelocatedPlaces | None = None
-        """Places of messages that do not lie where the columns say; None while there are none."""
+        # When messages are due and expire. None while no message has such a time.
         self.times: BlockTimes | None = None
-        """When messages are due and expire; None while none of them has such a time."""
+        # This block counts as this many blocks more, for `relocated` and `times`.
         self.extra_blocks = 0
-        """Blocks that this one counts as more, for what the last two hold."""
 
     @property
     def pending(self) -> int:
@@ -101,14 +101,14 @@ class Block:
         self.data_logs.append(data_log)
 
     def add_slice(self, data_log: int, offset: int, lengths: array[int]) -> None:
-        """Add one record of several messages behind what is here."""
+        """Append one record of several messages."""
         if not self.data_logs or self.data_logs[-1] != data_log:
             self.begin_data_log(data_log)
         at = len(self.lengths)
         if self.starts is None and (
             len(lengths) > 1
             or at != len(self.offsets)
-            or (self.offsets and offset < self.offsets[-1])  # of a transaction: it was written before the last one
+            or (self.offsets and offset < self.offsets[-1])  # of a transaction: written before the last record
         ):
             self.starts = array("H", range(len(self.offsets)))
         if self.starts is not None:
@@ -118,7 +118,7 @@ class Block:
         assert len(self.lengths) <= BLOCK_MESSAGES
 
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int]) -> None:
-        """Add several records of one message each behind what is here."""
+        """Append several records of one message each."""
         if not self.data_logs or self.data_logs[-1] != data_log:
             self.begin_data_log(data_log)
         at = len(self.lengths)
@@ -129,7 +129,7 @@ class Block:
         assert len(self.lengths) <= BLOCK_MESSAGES
 
     def fill(self, index: int) -> None:
-        """Make everything before index that was never seen a hole: gone, and a record of its own at offset 0."""
+        """Make all unseen messages before index holes. A hole is gone, and a record of its own at offset 0."""
         missing = index - len(self.lengths)
         if missing <= 0:
             return
@@ -141,7 +141,7 @@ class Block:
         self.lengths.extend([0] * missing)
 
     def move(self, data_log: int, offset: int, first: int, lengths: array[int]) -> None:
-        """Put the messages from index `first` on into one record there, pending, whatever was known of them."""
+        """Place the messages from index `first` on in one record, and make them pending, whatever was known of them."""
         behind = first + len(lengths)
         self.fill(behind)
         self.lengths[first:behind] = lengths
@@ -172,15 +172,13 @@ class Block:
             at += 1
 
     def waiting(self, low: int, high: int) -> int:
-        """Return a bit for each message from index low to high that is not due yet, the lowest for the first."""
+        """Return one bit for each message from index low to high that is not due yet. The lowest bit is for low."""
         if self.times is None:
             return 0
         return self.times.waiting >> low & (1 << (high - low + 1)) - 1
 
     def pending_run(self, first: int, most: int) -> tuple[int, int] | None:
-        """Return the first run of pending messages at or behind index `first`, cut to `most`; None where there is
-        none.
-        """
+        """Return the first run of pending messages at or after index `first`, cut to `most`. None if there is none."""
         end = len(self.lengths)
         if first >= end:
             return None
@@ -189,7 +187,7 @@ class Block:
         return first_run(present, most) if present else None
 
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
-        """Yield where first..last lie; all of them are pending, so none is a hole."""
+        """Yield the places of first..last. All of them must be pending, so none is a hole."""
         return self._sent_extents(first, last) if self.relocated is None else self._extents(self.relocated, first, last)
 
     def _extents(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[Extent | Singles]:
@@ -220,8 +218,9 @@ class Block:
                 record += 1
 
     def pack(self) -> bytes:
-        """Pack the block; of the lengths only as many byte planes as the greatest one needs, because most are below 64
-        KiB.
+        """Pack the block.
+
+        Lengths take only as many byte planes as the greatest needs, because most are below 64 KiB.
         """
         starts = self.starts
         lengths = self.lengths.tobytes()
@@ -253,7 +252,7 @@ class Block:
 
     @classmethod
     def unpack(cls, number: int, data: bytes) -> Block:
-        """Return the block in these bytes. Raises BlockDamaged when pack can't have made them."""
+        """Return the block in these bytes. Raises BlockDamaged if `pack` can't have made them."""
         if len(data) < _PACKED.size:
             raise BlockDamaged("too short")
         messages, records, files, parts, planes, gone = _PACKED.unpack_from(data)
@@ -301,7 +300,7 @@ class Block:
         return block
 
     def _is_sound(self) -> bool:
-        """Return whether every message has a record, and every one that is not a hole a data log."""
+        """Return whether every message has a record, and every message that is no hole has a data log."""
         messages = len(self.lengths)
         if self.starts is None:
             has_records = len(self.offsets) == messages
@@ -327,7 +326,7 @@ class Block:
 
 
 class PutOffBlock(Block):
-    """When messages of one block of a lane come back. It has no places: those are in the lane's own block."""
+    """The times at which messages of one block of a lane come back. It has no places: the lane's own block has them."""
 
     __slots__ = ()
     times_blocks = 0
@@ -337,14 +336,14 @@ class PutOffBlock(Block):
         self.times = BlockTimes()
 
     def pack(self) -> bytes:
-        """Pack the block as one of which nothing but times is known. Requires: something waits."""
+        """Pack a block that has only times. Requires: at least one message waits."""
         assert self.times is not None
         head = _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64))
         return head + self.times.pack(BLOCK_MESSAGES, 0)
 
     @classmethod
     def unpack(cls, number: int, data: bytes) -> PutOffBlock:
-        """Return the block in these bytes. Raises BlockDamaged when pack can't have made them."""
+        """Return the block in these bytes. Raises BlockDamaged if `pack` can't have made them."""
         block = cls(number)
         found = BlockTimes.unpack(data, BLOCK_MESSAGES, 0)
         if found is None or data[: found[1]] != _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64)):
@@ -363,6 +362,6 @@ class PutOffBlock(Block):
 
 
 def _divides(starts: array[int], messages: int) -> bool:
-    """Return whether stretches of messages can begin at these indexes."""
+    """Return whether these indexes are valid starts of runs in a block of that many messages."""
     ascending = sorted(set(starts))
     return starts.tolist() == ascending and ascending[-1:] < [messages]

@@ -1,7 +1,7 @@
-"""The block cache: which blocks of the index are in RAM, within a share of memory that is charged.
+"""The block cache: decides which blocks of the index are in RAM, within a charged share of memory.
 
-A block that differs from its row in the metadata store is dirty and stays; a clean one may leave RAM and is read back.
-So the cache is bounded as long as a checkpoint comes before too many blocks are dirty. A crash loses all of it:
+A dirty block differs from its row in the metadata store and stays in RAM. A clean block may leave RAM and is read again
+on demand. So the cache stays bounded if a checkpoint comes before too many blocks are dirty. A crash loses the cache:
 recovery replays the journal from the last checkpoint.
 """
 
@@ -30,33 +30,33 @@ def capacity_blocks(cache_bytes: int) -> int:
 
 
 class BlockHolder(JournaledLane):
-    """A lane with blocks, as far as the cache knows it."""
+    """A lane with blocks, as the cache sees it."""
 
     __slots__ = HOLDER_SLOTS
 
     def __init__(self, cache: BlockCache, number: int, destination_number: int, priority: int) -> None:
         super().__init__(number, destination_number, priority)
         self.cache = cache
+        # The newest block, which still grows, while it is in RAM.
         self.tail: Block | None = None
-        """The block that grows, while it is in RAM."""
+        # The blocks in RAM, by number.
         self.resident: dict[int, Block] = {}
-        """The blocks in RAM, by number."""
+        # Numbers of the blocks that hold a pending message, in RAM or on disk.
         self.blocks = SequenceSet()
-        """Numbers of the blocks that hold a pending message, in RAM or on disk."""
+        # Numbers of the blocks that have a row in the metadata store.
         self.blocks_on_disk = SequenceSet()
-        """Numbers of the blocks that have a row in the metadata store."""
+        # Numbers of stored blocks whose rows the next checkpoint deletes.
         self.rows_to_delete = SequenceSet()
-        """Numbers of stored blocks whose rows the next checkpoint deletes."""
 
     def block(self, number: int) -> Block | None:
-        """Return the block, from RAM or read from the metadata store; None when nothing in it is pending."""
+        """Return the block, from RAM or from the metadata store. None if nothing in it is pending."""
         block = self.resident.get(number)
         if block is None and number in self.blocks:
             block = self.cache.fetch(self, number)
         return block
 
     def pending_from(self) -> int:
-        """See PendingLane."""
+        """Return the first sequence of the first block with a pending message, or the next sequence of the lane."""
         return self.blocks.first << BLOCK_SHIFT if self.blocks else self.next_sequence
 
     def unpack(self, number: int, packed: bytes) -> Block:
@@ -64,7 +64,7 @@ class BlockHolder(JournaledLane):
         return Block.unpack(number, packed)
 
     def retire(self, block: Block) -> None:
-        """Forget the block, of which nothing is pending."""
+        """Forget a block in which nothing is pending."""
         self.blocks.remove(block.number, block.number)
         if block.number in self.blocks_on_disk:
             self.rows_to_delete.add(block.number, block.number)
@@ -83,7 +83,7 @@ class BlockHolder(JournaledLane):
         self.blocks.clear()
 
     def released(self, block: Block, messages: int) -> None:
-        """Note that so many messages of a block wait for their time no longer."""
+        """Note that some messages of a block no longer wait for their time."""
 
     def _check(self) -> None:
         raise NotImplementedError
@@ -100,27 +100,27 @@ class BlockCache:
         read_block: Callable[[int, int], bytes],
         doubt: Callable[[BlockDamaged], None],
     ) -> None:
-        """account: pays for blocks; it must grant what fits cache_bytes. holders: all lanes by number.
-
-        read_block(lane, number): the row of a block. doubt: may raise another error where a row is no block; else
-        BlockDamaged is raised.
+        """account: pays for blocks; it must grant all that fits cache_bytes.
+        holders: all lanes by number.
+        read_block(lane, number): reads the row of a block.
+        doubt: called with the damage of a row; it may raise another error. Otherwise BlockDamaged is raised.
         """
+        # (lane, block) -> the blocks that differ from their rows.
         self.dirty: dict[tuple[int, int], Block] = {}
-        """(lane, block) -> the blocks that differ from their rows."""
+        # Whether a checkpoint soon would keep the cache from becoming crowded.
         self.is_filling = False
-        """A checkpoint soon would keep the cache from being crowded."""
         self._account = account
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._holders = holders
+        # Number of a lane -> the times at which its returned messages are offered again.
         self.put_off: dict[int, BlockHolder] = {}
-        """Number of a lane -> when messages of it come back."""
         self._read_block = read_block
         self._doubt = doubt
+        # Blocks in RAM. Each counts as `extra_blocks` more, here and in _dirty_extra.
         self._resident_blocks = 0
-        """Blocks in RAM. One counts as `extra_blocks` more, here and in _dirty_extra."""
         self._dirty_extra = 0
+        # Blocks that stand for fingerprints which no checkpoint has stored yet. Part of both counts.
         self._fingerprint_blocks = 0
-        """Blocks that fingerprints count as which no checkpoint has stored yet, in both of these."""
         self._packed_bytes = 0
         self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=UNLIMITED)
 
@@ -131,7 +131,7 @@ class BlockCache:
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether not even the work that a checkpoint does before it writes may make more blocks dirty."""
+        """Whether so many blocks are dirty that even the preparation of a checkpoint must not make more dirty."""
         return 4 * (len(self.dirty) + self._dirty_extra) >= 3 * self._capacity_blocks
 
     def has_room_for(self, blocks: int) -> bool:
@@ -146,7 +146,7 @@ class BlockCache:
     def resize(self, cache_bytes: int) -> bool:
         """Set another capacity; clean blocks above it leave at once. Requires: no checkpoint is under way.
 
-        Return False where a checkpoint must come before all that is here fits.
+        Return False if a checkpoint must come before all blocks fit.
         """
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._make_room(0)
@@ -154,12 +154,12 @@ class BlockCache:
         return self._resident_blocks <= self._capacity_blocks and not self.is_crowded
 
     def admit(self, holder: BlockHolder, block: Block) -> None:
-        """Take the block into RAM, and send clean ones away where the cache is full."""
+        """Take the block into RAM. If the cache is full, remove clean blocks."""
         self._charge(1 + block.extra_blocks)
         holder.resident[block.number] = block
 
     def holder(self, number: int) -> BlockHolder:
-        """Return the lane of that number, or what says when messages of a lane come back."""
+        """Return the lane of that number, or the lane of put-off times of that number."""
         return self.put_off[number ^ PUT_OFF] if number & PUT_OFF else self._holders[number]
 
     def _make_room(self, blocks: int) -> None:
@@ -190,9 +190,9 @@ class BlockCache:
         self._note_filling()
 
     def hold_fingerprints(self, held_bytes: int) -> bool:
-        """Charge so many bytes of fingerprints that no checkpoint has stored yet, as dirty blocks.
+        """Charge that many bytes of fingerprints that no checkpoint has stored yet, as dirty blocks.
 
-        Return False, and charge what was charged before, where they would take more than an eighth of the cache.
+        If they would take more than an eighth of the cache, keep the previous charge and return False.
         """
         blocks = -(-held_bytes // BLOCK_CHARGE_BYTES)
         more = blocks - self._fingerprint_blocks
@@ -230,7 +230,7 @@ class BlockCache:
         self._drop(holder, block)
 
     def touch(self, holder: BlockHolder, block: Block) -> None:
-        """Mark a clean block dirty: it differs from its row from now on."""
+        """Mark a clean block dirty, because it differs from its row from now on."""
         block.is_dirty = True
         self._clean.pop((holder.number, block.number), None)
         self.dirty[holder.number, block.number] = block
@@ -239,14 +239,14 @@ class BlockCache:
             self.is_filling = True
 
     def fetch(self, holder: BlockHolder, number: int) -> Block:
-        """Read a block that is not in RAM, and keep it. Raises BlockDamaged, or what `doubt` raises instead."""
+        """Read a block that is not in RAM, and keep it. Raises BlockDamaged, or the error that `doubt` raises."""
         block = self._read(holder, number)
         self.admit(holder, block)
         self._clean[holder.number, number] = block
         return block
 
     def peek(self, holder: BlockHolder, number: int) -> Block:
-        """Return a block with pending messages; where it is not in RAM, it is read and not kept."""
+        """Return a block with pending messages. If it is not in RAM, read it without keeping it."""
         return holder.resident.get(number) or self._read(holder, number)
 
     def _read(self, holder: BlockHolder, number: int) -> Block:
@@ -254,13 +254,16 @@ class BlockCache:
         try:
             return holder.unpack(number, packed)
         except BlockDamaged as damage:
-            self._doubt(damage)  # its checksum was right, so whoever wrote it meant something else by a block
+            self._doubt(damage)  # its checksum was right: the writer used another format
             raise
 
     # ------------------------------------------------------------------ checkpoints
 
     def take_dirty(self) -> list[tuple[int, Block, bytes]]:
-        """Pack what a checkpoint must write, as (lane, block, bytes). The blocks stay in RAM until `release_packed`."""
+        """Pack the blocks that a checkpoint must write, as (lane, block, bytes).
+
+        They stay in RAM until `release_packed`.
+        """
         taken: list[tuple[int, Block, bytes]] = []
         for (number, _), block in self.dirty.items():
             block.is_dirty = False
@@ -279,7 +282,10 @@ class BlockCache:
         self._packed_bytes = 0
 
     def checkpointed(self, holder: BlockHolder, block: Block, is_stored: bool) -> None:
-        """Let a block of take_dirty be clean, or dirty again if it was not stored. It is in RAM and was not touched."""
+        """Mark a block of take_dirty clean if it was stored, else dirty again.
+
+        The block is in RAM and was not changed.
+        """
         if is_stored:
             self._clean[holder.number, block.number] = block
         else:

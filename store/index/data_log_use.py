@@ -1,26 +1,25 @@
-"""The uses of data logs: why each one is needed, as exact counts, so that cleanup knows what it may delete."""
+"""The uses of data logs: exact counts of why each data log is needed, so that cleanup knows which it may delete."""
 
 from __future__ import annotations
 
 
 class DataLogUse:
-    """The exact counts of what needs a data log."""
+    """The exact counts of the reasons to keep one data log."""
 
     __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs", "committed_data_logs")
 
     def __init__(self) -> None:
         self.pending_messages = 0
         self.pending_bytes = 0
+        # Other data logs whose messages are acknowledged or relocated by records in this one. If this data log went
+        # first, those messages would come back.
         self.acked_data_logs: set[int] = set()
-        """Other data logs of which records in this one undo records: messages were acknowledged or relocated here, and
-        would come back if this data log went before those.
-        """
+        # Other data logs with messages of transactions that are committed by a record in this one.
         self.committed_data_logs: set[int] = set()
-        """Other data logs with messages of transactions that a record in this one commits."""
 
 
 def use_of(uses: dict[int, DataLogUse], data_log: int) -> DataLogUse:
-    """Return the use of a data log, made where there is none."""
+    """Return the use of a data log; make it if there is none."""
     use = uses.get(data_log)
     if use is None:
         use = uses[data_log] = DataLogUse()

@@ -1,9 +1,9 @@
-"""Deduplication: the ids that each producer sent last, so that what it sends again is not stored again.
+"""Deduplication: remembers the last ids of each producer, so that a message that is sent again is not stored again.
 
-An id counts as soon as its message does, and not before: they are in the same record of the journal. The state record
-that opens each data log restates all windows, and so does the root of each checkpoint, so neither a crash nor the end
-of a data log takes an id away whose message was stored. What the windows may take of RAM is bounded: beyond it the
-oldest ids go first, whoever sent them, and are counted.
+An id counts exactly when its message does, because both are in the same record of the journal. The state record that
+opens each data log and the root of each checkpoint restate all windows. So neither a crash nor the end of a data log
+loses the id of a stored message. The RAM for all windows is bounded. Beyond the bound the oldest ids are dropped first,
+whatever their producer, and counted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..format.state import WindowIds
 from .digest_queue import MASK, DigestQueue
 
 ID_CHARGE_BYTES: Final = 32
-"""An id in RAM: its digest, when it came, and where it is found."""
+"""Memory of an id: its digest, its time stamp, and its place in the search structure."""
 WINDOW_CHARGE_BYTES: Final = 1_024
-"""A window without ids."""
+"""Memory of a window without ids."""
 ROOM_BYTES: Final = 1 << 16
-"""Memory that others are asked for at a time."""
+"""Memory that is asked of others at a time."""
 PIECE_IDS: Final = 256
-"""Ids of one producer that a state record tells in a row, among those of others that came at the same time."""
+"""Maximum number of ids of one producer in a row in a state record, if other producers sent at the same time."""
 
 
 class _Window:
@@ -46,9 +46,9 @@ class Deduplication:
         most_bytes: int = 0,
         make_room: Callable[[int], object] = lambda wanted_bytes: None,
     ) -> None:
-        """window_of: how many ids are kept for each producer of the destination of that name; 0: none.
-
-        account: pays for them, up to most_bytes. None: nobody counts them. make_room: asks others for memory.
+        """window_of: number of ids to keep for each producer of the destination of that name; 0: none.
+        account: pays for the windows, up to most_bytes. None: they are not counted.
+        make_room: asks others for memory.
         """
         self._make_room = make_room
         self._account = account or Unlimited()
@@ -57,25 +57,25 @@ class Deduplication:
         self._held_bytes = 0
         self._sizes: dict[int, int] = {}
         self._windows: dict[tuple[int, bytes], _Window] = {}
+        # Count of ids that were ever noted. It serves as a time stamp.
         self._noted = 0
-        """Ids that were ever noted: what tells which is older."""
+        # A heap with one entry for each window, and for some that are gone. No id of a window is older than its entry.
         self._oldest: list[tuple[int, int, _Window]] = []
-        """A heap with an entry for each window: it has no id that was noted before the entry says. Some are gone."""
         self._entries = 0
+        # Ids that were dropped or not noted for lack of memory, before their window was full.
         self.forgotten = 0
-        """Ids that went, or were not taken in, for want of memory, before their window was full."""
         self._undecided: dict[Identity, int] = {}
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ windows and ids
 
     def register(self, destination: int, name: str) -> None:
-        """Give the windows of a destination the size that its name asks for, from now on."""
+        """Give the windows of a destination the size that belongs to its name, from now on."""
         size = self._window_of(name)
         if size:
             self._sizes[destination] = size
 
     def watches(self, destination: int) -> bool:
-        """Return whether ids sent there are kept at all."""
+        """Return whether ids of messages to this destination are kept."""
         return destination in self._sizes
 
     def knows(self, found: Identity) -> bool:
@@ -84,7 +84,7 @@ class Deduplication:
         return window is not None and window.ids.has(found.message)
 
     def note(self, found: Identity) -> None:
-        """Remember that this message is stored. Changes nothing where that is known."""
+        """Remember that this message is stored. If that is known, change nothing."""
         size = self._sizes.get(found.destination, 0)
         if not size:
             return
@@ -107,7 +107,7 @@ class Deduplication:
         self._noted += 1
 
     def forget(self, destination: int) -> None:
-        """Drop the windows of a destination that is gone. O(windows)."""
+        """Drop the windows of a deleted destination. O(windows)."""
         self._sizes.pop(destination, None)
         for key in [key for key in self._windows if key[0] == destination]:
             self._drop(key)
@@ -122,23 +122,23 @@ class Deduplication:
     # ------------------------------------------------------------------ transactions
 
     def decides(self, found: Identity) -> int | None:
-        """Return the number of the undecided transaction that has sent this message; None: there is none."""
+        """Return the number of the undecided transaction that has sent this message. None if there is none."""
         return self._undecided.get(found)
 
     def hold(self, identities: Iterable[Identity], number: int) -> None:
-        """Leave it to a transaction whether these messages are stored. The transaction pays for them."""
+        """Note that a transaction decides whether these messages are stored. The transaction pays for the ids."""
         for found in identities:
             self._undecided[found] = number
 
     def let_go(self, identities: Iterable[Identity]) -> None:
-        """Forget which transaction decides about these: it has an outcome."""
+        """Forget that a transaction decides about these messages: it has an outcome."""
         for found in identities:
             self._undecided.pop(found, None)
 
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self) -> list[WindowIds]:
-        """Return all ids in the order in which they came, about: in pieces of one window each. O(ids)."""
+        """Return all ids in roughly the order in which they came, in pieces of one window each. O(ids)."""
         pieces = [
             (self._age_of(stamp), WindowIds(*window.key, ids))
             for window in self._windows.values()
@@ -158,39 +158,42 @@ class Deduplication:
     # ------------------------------------------------------------------ memory
 
     def resize(self, most_bytes: int) -> None:
-        """Let the windows take so much from now on; give up what is above it, the oldest ids first."""
+        """Set the most bytes of the windows. If they take more, drop the oldest ids."""
         self._most_bytes = most_bytes
         self._shrink(most_bytes, None)
 
     @property
     def held_bytes(self) -> int:
-        """Recomputed from what is there. O(windows)."""
+        """Bytes of memory of all windows, computed on each call. O(windows)."""
         return sum(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.ids) for window in self._windows.values())
 
     def producers(self, destination: int) -> int:
-        """Return how many producers have a window there; all that give no name are one. O(windows)."""
+        """Return how many producers have a window there. All sends without a producer name count as one. O(windows)."""
         return sum(1 for found, _ in self._windows if found == destination)
 
     @property
     def messages(self) -> int:
-        """Number of ids that are known."""
+        """Number of known ids."""
         return sum(len(window.ids) for window in self._windows.values())
 
     def _reserve(self, charge_bytes: int, but: _Window | None) -> bool:
-        """Charge for an id or a window; `but` stays, though it may lose ids for it."""
+        """Charge for an id or a window. The window `but` stays, though it may lose ids."""
         if not self._shrink(self._most_bytes - charge_bytes, but):
             return False
         if not self._account.reserve(charge_bytes):
             self._make_room(ROOM_BYTES)
             if not self._account.reserve(charge_bytes):
-                # Others hold all the memory: as much as is wanted must come from here.
+                # Other holders have all the memory, so the windows must free what is needed.
                 if not self._shrink(self._held_bytes - charge_bytes, but) or not self._account.reserve(charge_bytes):
                     return False
         self._held_bytes += charge_bytes
         return True
 
     def _shrink(self, to_bytes: int, but: _Window | None) -> bool:
-        """Drop the oldest ids until no more is held, but not that window. Return whether that could be."""
+        """Drop the oldest ids until at most to_bytes are held, but keep the window `but`.
+
+        Return whether that succeeded.
+        """
         while self._held_bytes > to_bytes:
             window = self._pop_oldest()
             if window is None:
@@ -206,14 +209,14 @@ class Deduplication:
         return True
 
     def _pop_oldest(self) -> _Window | None:
-        """Return the window that has the oldest id, without its entry; None: there is no id."""
+        """Remove the heap entry of the window with the oldest id and return the window. None if there is no id."""
         while self._oldest:
             noted_at, _, window = self._oldest[0]
             if window.is_gone:
                 heappop(self._oldest)
                 continue
             if not len(window.ids):
-                return None  # the one that is wanted for an id, behind all others
+                return None  # the window that needs the room for its new id; it goes last
             heappop(self._oldest)
             oldest_at = self._noted_at(window.ids.oldest_stamp)
             if oldest_at <= noted_at:
@@ -229,7 +232,7 @@ class Deduplication:
         heappush(self._oldest, (noted_at, self._entries, window))
 
     def _age_of(self, stamp: int) -> int:
-        """Return how many ids were noted since a stamp; one of 2^32 ids ago counts as new again."""
+        """Return how many ids were noted since a stamp. A stamp that is 2^32 ids old counts as new again."""
         return (self._noted - stamp) & MASK
 
     def _noted_at(self, stamp: int) -> int:

@@ -1,14 +1,13 @@
-"""Delivery counts: how often each message that came back was delivered before.
+"""Delivery counts: how often each returned message was delivered before.
 
-A message on its first delivery has no entry anywhere. What comes back is counted here, by lane, as runs of sequences
-with the same count; a copy that relocation makes keeps its sequence, so nothing here follows it. Return records and the
-state record that opens each data log tell the counts, and so does the root of a checkpoint; a crash loses none that was
-written.
+A message on its first delivery has no entry. Returned messages are counted here, by lane, as runs of sequences with the
+same count. A copy that relocation makes keeps its sequence, so relocation does not change the counts. Return records,
+the state record that opens each data log, and the root of a checkpoint contain the counts. A crash loses no count that
+was written.
 
-A run of count 0 is a *suspect*: the process before this one was killed, and may have handed it out. Only RAM knows of
-those.
+A run of count 0 is a *suspect*: a killed process may have delivered it. Suspects are only in RAM.
 
-Runs are bounded. Where there would be too many, the lowest counts are forgotten first: those messages begin to count
+The number of runs is bounded. Beyond the bound the lowest counts are forgotten first, and those messages begin to count
 again.
 """
 
@@ -28,22 +27,22 @@ from .pending_lane import PendingLane
 logger = LateLogger("forebay.store")
 
 RUNS_MAX: Final = 8192
-"""Runs of all lanes together: 192 KiB of RAM, and 144 KiB in each state record."""
+"""Maximum number of runs of all lanes together: 192 KiB of RAM, and 144 KiB in each state record."""
 RUNS_MIN: Final = 64
 RUN_FILE_BYTES: Final = 256
-"""Bytes of a data log for each run, so that its state record takes at most a fourteenth of it."""
+"""Bytes of a data log for each run. So the runs in a state record take at most a fourteenth of the data log."""
 RUN_CHARGE_BYTES: Final = 24
-"""Memory of a run: two numbers of 8 bytes and one of 2, and the growth reserve of their arrays."""
+"""Memory of a run: two numbers of 8 bytes and one of 2, with the spare room of their arrays."""
 LANE_CHARGE_BYTES: Final = 512
 """Memory of the objects of a lane that has any counts."""
 ATTEMPTS_MAX: Final = 0xFFFF
-"""The count where counting ends."""
+"""The highest count. Counting ends there."""
 KEPT_SHARE: Final = 3 / 4
 """Share of the runs that is kept when there are too many."""
 
 
 class DeliveryCounts:
-    """The counts of one lane. Runs are sorted, disjoint, and differ in count where they touch."""
+    """The counts of one lane, in sorted, disjoint runs. Runs that touch have different counts."""
 
     __slots__ = ("_firsts", "_lasts", "_counts")
 
@@ -60,23 +59,23 @@ class DeliveryCounts:
         return map(CountedRun, self._firsts, self._lasts, self._counts)
 
     def find(self, sequence: int) -> int | None:
-        """Return how often a message was delivered; 0: perhaps once; None: never, as far as is known. O(log runs)."""
+        """Return how often a message was delivered. 0: perhaps once; None: never, as far as known. O(log runs)."""
         at = bisect_right(self._firsts, sequence) - 1
         return self._counts[at] if at >= 0 and sequence <= self._lasts[at] else None
 
     def get(self, sequence: int) -> int:
-        """Return how often a message was delivered, as far as is known."""
+        """Return how often a message was delivered, as far as known."""
         return self.find(sequence) or 0
 
     def extend(self, first: int, last: int, attempts: int) -> bool:
-        """Put the count of first..last if that only makes the last run longer; return whether it did."""
+        """Set the count of first..last if that only extends the last run; return whether it did."""
         if not self._lasts or self._lasts[-1] != first - 1 or self._counts[-1] != attempts:
             return False
         self._lasts[-1] = last
         return True
 
     def put(self, first: int, last: int, attempts: int) -> None:
-        """Count first..last as delivered so often, whatever was known. O(log runs), and a copy of the runs behind."""
+        """Set the count of first..last, whatever was known. O(log runs), and a copy of the runs behind."""
         assert first <= last
         low, high = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
         pieces = [CountedRun(first, last, min(attempts, ATTEMPTS_MAX))]
@@ -95,7 +94,7 @@ class DeliveryCounts:
         self._replace(low, high, pieces)
 
     def suspect(self, first: int, last: int) -> None:
-        """Count what is not known of first..last as perhaps delivered."""
+        """Mark the messages of first..last without a count as perhaps delivered."""
         pieces: list[CountedRun] = []
         at = first
         for run in self:
@@ -108,16 +107,16 @@ class DeliveryCounts:
         self._replace(0, self.runs, pieces)
 
     def trim(self, first: int, last: int, lane: PendingLane) -> None:
-        """Forget what is gone of first..last. A run goes with the last message that is pending of it.
+        """Forget the counts of messages of first..last that are gone. A run ends with its last pending message.
 
-        In the middle of a run nothing changes, so that acks in any order make no more runs.
+        Messages in the middle of a run keep their count, so that acks in any order make no new runs.
         """
         at = bisect_left(self._lasts, first)
         while at < len(self._firsts) and self._firsts[at] <= last:
             at = at + 1 if self._advance(at, lane) else at
 
     def _advance(self, at: int, lane: PendingLane) -> bool:
-        """Let a run begin with its first pending message; return False where it had none, and is gone."""
+        """Cut a run to begin with its first pending message. If it has none, remove the run and return False."""
         pending = lane.pending_run(self._firsts[at], 1)
         if pending is not None and pending[0] <= self._lasts[at]:
             self._firsts[at] = pending[0]
@@ -148,18 +147,18 @@ class DeliveryCounts:
 
 
 class DeliveryCountTable:
-    """The counts of all lanes that have any, and the memory that they share. The state lock guards it."""
+    """The counts of all lanes that have any, and their shared memory bound. The state lock guards it."""
 
     def __init__(self, account: Account | None = None, runs_max: int = RUNS_MAX) -> None:
-        """account: pays for runs; where it pays for no more, counts are forgotten. None: nobody counts them."""
+        """account: pays for runs; if it refuses, counts are forgotten. None: they are not counted."""
         self._account = account or Unlimited()
         self._runs_max = runs_max
         self._lanes: dict[int, DeliveryCounts] = {}
         self._runs = 0
         self._charge_bytes = 0
         self._has_warned = False
+        # Numbers of subscriptions that are not durable. No record names them.
         self.local: set[int] = set()
-        """Numbers of subscriptions that are not durable: no record names them."""
 
     @property
     def held_bytes(self) -> int:
@@ -170,17 +169,18 @@ class DeliveryCountTable:
         return list(self._lanes)
 
     def find(self, lane_number: int) -> DeliveryCounts | None:
-        """Return the counts of a lane; None: none of its messages has any."""
+        """Return the counts of a lane. None if no message of it has any."""
         return self._lanes.get(lane_number)
 
     def is_recorded(self, lane_number: int) -> bool:
-        """Return whether the journal tells the counts of this lane; it does not where the process takes the lane with
-        it.
+        """Return whether the journal contains the counts of this lane.
+
+        It does not if the lane ends with the process.
         """
         return lane_number < NON_PERSISTENT and lane_number >> LANE_SHIFT not in self.local
 
     def put(self, lane_number: int, first: int, last: int, attempts: int) -> None:
-        """Count first..last of a lane as delivered so often."""
+        """Set the delivery count of first..last of a lane."""
         known = self._lanes.get(lane_number)
         if known is not None and known.extend(first, last, attempts):
             return
@@ -191,17 +191,20 @@ class DeliveryCountTable:
             self._count(known.runs - before)
 
     def suspect(self, lane_number: int, first: int, last: int) -> None:
-        """Count what is not known of first..last as perhaps delivered, by a process that was killed."""
+        """Mark messages of first..last without a count as perhaps delivered by a process that was killed."""
         known = self._lanes.get(lane_number)
         before = 0 if known is None else known.runs
         if self._runs + before + 1 > self._runs_max or not self._afford(self._wanted(lane_number, before + 1)):
-            return  # what is known for sure is not forgotten for a suspicion
+            return  # a known count is worth more than a suspicion
         known = self._lanes.setdefault(lane_number, DeliveryCounts())
         known.suspect(first, last)
         self._count(known.runs - before)
 
     def trim(self, lane: PendingLane, first: int, last: int) -> None:
-        """Forget what is gone of first..last of a lane. At most a block of the index is read for each run."""
+        """Forget the counts of messages of first..last that are gone.
+
+        Reads at most one block of the index for each run.
+        """
         known = self._lanes.get(lane.number)
         if known is not None:
             before = known.runs
@@ -230,7 +233,7 @@ class DeliveryCountTable:
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self) -> dict[int, list[CountedRun]]:
-        """Return what the journal must tell, by lane."""
+        """Return the counts that the journal must contain, by lane."""
         counted = {
             lane_number: [run for run in known if run.attempts]
             for lane_number, known in self._lanes.items()
@@ -248,7 +251,7 @@ class DeliveryCountTable:
     # ------------------------------------------------------------------ bounds
 
     def _has_room(self, lane_number: int) -> bool:
-        """Return whether two more runs of the lane, which one put may make, have room; forget others for them."""
+        """Return whether there is room for the two runs that one `put` may add; forget other counts for them."""
         if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane_number, 2)):
             return True
         self._forget_lowest()
@@ -266,7 +269,7 @@ class DeliveryCountTable:
         return True
 
     def _count(self, more: int) -> None:
-        """Count runs that were added, and give back what was reserved for them and is not used."""
+        """Count added runs, and give back the unused part of their reservation."""
         self._runs += more
         surplus = self._charge_bytes - self.held_bytes
         assert surplus >= 0, "runs are paid for before they are made"
@@ -274,7 +277,7 @@ class DeliveryCountTable:
         self._charge_bytes -= surplus
 
     def _forget_lowest(self) -> None:
-        """Keep three quarters of the runs, those with the highest counts."""
+        """Keep the three quarters of the runs that have the highest counts."""
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -299,5 +302,5 @@ class DeliveryCountTable:
 
 
 def runs_max(data_log_bytes: int) -> int:
-    """Return how many runs there may be where data logs are that large."""
+    """Return the most runs with data logs of this size."""
     return max(RUNS_MIN, min(RUNS_MAX, data_log_bytes // RUN_FILE_BYTES))

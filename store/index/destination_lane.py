@@ -1,7 +1,7 @@
-"""A lane: which messages of one (destination, priority) are pending and where they lie.
+"""A lane of the index: the pending messages of one (destination, priority) and their places.
 
-Messages are added and removed here only, and the uses of data logs are counted with them. Which blocks are in RAM is
-the block cache's.
+Only this module adds and removes messages, and it counts the uses of data logs at the same time. The block cache
+decides which blocks are in RAM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .data_log_use import DataLogUse, use_of
 
 _OWN_SLOTS: Final = ("uses", "is_unread")
 LANE_SLOTS: Final = (*HOLDER_SLOTS, "uses")
-"""Slots that a topic's lane takes over from a lane that was not known to be one."""
+"""Slots that a topic's lane takes over from a lane that was made before anybody knew it belongs to a topic."""
 
 
 class DestinationLane(BlockHolder):
@@ -31,22 +31,22 @@ class DestinationLane(BlockHolder):
     __slots__ = _OWN_SLOTS
 
     def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
-        """uses: of all data logs, which the lanes of an index share."""
+        """uses: the use of each data log; all lanes of an index share it."""
         super().__init__(cache, destination << LANE_SHIFT | priority, destination, priority)
         self.uses = uses
+        # Whether messages are numbered instead of stored, because the lane belongs to a topic without subscriptions.
         self.is_unread = False
-        """Messages are numbered instead of stored: it is a topic's lane, and nobody has subscribed."""
 
     def left(self) -> None:
-        """Note that the lane is a row of the index now: the index no longer finds this object."""
+        """Note that the lane is only a row of the index now: the index no longer finds this object."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is pending in it or comes back to it, so that its next sequence is all there is to it."""
+        """Whether no message is pending or put off, so that the lane is fully described by its next sequence."""
         return not self.pending_messages and not self.put_off_messages
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
-        """Give the next sequence to a message that lies there; return the sequence. O(1), no disk."""
+        """Give the next sequence to a message at this place; return the sequence. O(1), no disk."""
         sequence = self.next_sequence
         block = self.tail
         if block is None or not sequence & BLOCK_MASK:
@@ -67,7 +67,7 @@ class DestinationLane(BlockHolder):
         return sequence
 
     def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
-        """Give the next sequences to the messages of one record there; return the first. They fit into the block."""
+        """Give the next sequences to the messages of one record; return the first. They must fit into the block."""
         sequence = self.next_sequence
         block = self.tail
         if block is None or not sequence & BLOCK_MASK:
@@ -86,7 +86,7 @@ class DestinationLane(BlockHolder):
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
         """Give the next sequences to messages that are a record each, block by block.
 
-        Requires: there is room for the blocks (`Index.is_crowded`).
+        Requires: the index has room for the blocks (`Index.is_crowded`).
         """
         begin = 0
         while begin < len(offsets):
@@ -107,13 +107,13 @@ class DestinationLane(BlockHolder):
 
     @property
     def slice_room(self) -> int:
-        """Messages that the next slice may have so that it does not cross a block."""
+        """Maximum number of messages of the next slice, so that it does not cross a block."""
         return BLOCK_MESSAGES - (self.next_sequence & BLOCK_MASK)
 
     def skip_to(self, sequence: int) -> None:
-        """Skip to a sequence where replay found a gap: whatever lay before it went with data logs that are gone.
+        """Skip to a sequence after a gap in the replay. The messages of the gap were in deleted data logs.
 
-        RecordDamaged when no message can have that sequence.
+        Raises RecordDamaged if no message can have that sequence.
         """
         if sequence <= self.next_sequence:
             return
@@ -129,7 +129,7 @@ class DestinationLane(BlockHolder):
         self.next_sequence = sequence
 
     def pass_over(self, messages: int, content_bytes: int) -> None:
-        """Use up the next sequences for messages that have no subscription and are not stored."""
+        """Skip the next sequences, for messages that have no subscription and are not stored."""
         self.skip_to(self.next_sequence + messages)
 
     def _touched(self, block: Block) -> Block:
@@ -150,9 +150,9 @@ class DestinationLane(BlockHolder):
         return block
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """Take first..last out, by a record in ack_data_log (0: by none). Return how many of them were pending.
+        """Remove first..last, by a record in ack_data_log (0: no record). Return how many of them were pending.
 
-        O(blocks): what was removed before, or never seen, is passed over.
+        O(blocks). Sequences that were removed before or never seen are ignored.
         """
         removed = 0
         number, last_number = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
@@ -171,7 +171,7 @@ class DestinationLane(BlockHolder):
         return removed
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
-        """Take one sequence out, as `remove` does: the path of every single ack."""
+        """Remove one sequence, as `remove` does. Every single ack takes this path."""
         block = self.resident.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
         if block is None or len(block.data_logs) != 1 or index >= len(block.lengths) or block.relocated is not None:
@@ -192,7 +192,7 @@ class DestinationLane(BlockHolder):
         if not block.is_dirty:
             self.cache.touch(self, block)
         if block is self.tail and self.next_sequence & BLOCK_MASK:
-            return 1  # more is to come into it
+            return 1  # the block still grows
         if gone.bit_count() == len(block.lengths):
             self.retire(block)
         return 1
@@ -216,7 +216,7 @@ class DestinationLane(BlockHolder):
         return removed
 
     def _discount(self, block: Block, low: int, high: int, fresh: int, by_data_log: int) -> int:
-        """Uncount the messages in `fresh`, which a record in by_data_log undoes, in the uses of their data logs.
+        """Subtract the messages in `fresh`, which a record in by_data_log removes, from the uses of their data logs.
 
         Return the bytes of their contents.
         """
@@ -226,7 +226,7 @@ class DestinationLane(BlockHolder):
             part = (fresh >> start) & ((1 << (end - start + 1)) - 1)
             messages = part.bit_count()
             if not messages:
-                continue  # the data log may be deleted since, and its counts with it
+                continue  # the data log may be deleted already, with its counts
             if messages == end - start + 1:
                 size = lengths[start] if messages == 1 else sum(lengths[start : end + 1])
             else:
@@ -240,10 +240,10 @@ class DestinationLane(BlockHolder):
         return freed_bytes
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
-        """Let the sequences from `first` on lie in a copy there; they fit into a block.
+        """Move the sequences from `first` on to their copy. They must fit into a block.
 
-        They are pending then, whatever was known of them: only what is pending is ever copied, and what a replay did
-        not see any more, or saw undone with an older place, is what went with older data logs.
+        They become pending, whatever was known of them. Relocation copies only pending messages. If a replay did not
+        see a message, or saw it removed at an older place, that record was in an older data log that is gone.
         """
         behind = first + len(lengths)
         self.skip_to(behind)
@@ -266,7 +266,7 @@ class DestinationLane(BlockHolder):
         self.added_bytes += added_bytes - freed_bytes
 
     def _block_for(self, number: int) -> Block:
-        """Return the block, dirty; made again where nothing in it is pending."""
+        """Return the block and mark it dirty. Make it again if nothing in it is pending."""
         block = self.block(number)
         if block is None:
             block = Block(number)
@@ -276,7 +276,7 @@ class DestinationLane(BlockHolder):
         return self._touched(block)
 
     def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | Singles]:
-        """Return those of first..last, in one block, that are pending and lie in a record between begin and end."""
+        """Return the places of pending messages of first..last, in one block, with records between begin and end."""
         block = self.block(first >> BLOCK_SHIFT)
         found: list[Extent | Singles] = []
         if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
@@ -294,8 +294,9 @@ class DestinationLane(BlockHolder):
         return found
 
     def put_times(self, first: int, times: Sequence[Times]) -> None:
-        """Set the times of messages from `first` on, which lie in one block and were just added or moved.
-        O(messages).
+        """Set the times of messages from `first` on.
+
+        They lie in one block and were just added or moved. O(messages).
         """
         block = self.block(first >> BLOCK_SHIFT)
         if block is None or not any(map(any, times)):
@@ -308,7 +309,7 @@ class DestinationLane(BlockHolder):
         self.expect(block)
 
     def put_expiry(self, sequence: int, expires_at: int) -> None:
-        """Set when the message that was just added expires. O(1)."""
+        """Set the expiry of the message that was just added. O(1)."""
         block = self.tail
         assert block is not None
         times = block.times
@@ -320,32 +321,41 @@ class DestinationLane(BlockHolder):
             self.expect(block)
 
     def expect(self, block: Block) -> None:
-        """Take the earliest times of a block into those of this lane."""
+        """Update the earliest times of this lane from those of a block."""
         assert block.times is not None
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
 
     def times_of(self, sequence: int) -> Times:
-        """Return when a pending message is due, or was not long ago, and when it expires."""
+        """Return when a pending message is due and when it expires.
+
+        A message that became due lately may still show its time.
+        """
         block = self.block(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
 
     def waiting(self, first: int, last: int) -> int:
-        """Return a bit for each of first..last, in one block, that is not due yet; the lowest for the first."""
+        """Return one bit for each of first..last, in one block, that is not due yet.
+
+        The lowest bit is for the first.
+        """
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
 
     def is_complete(self, number: int) -> bool:
-        """Return whether no message is added to a block any more."""
+        """Return whether a block is complete, so that no message is added to it any more."""
         return self.next_sequence >> BLOCK_SHIFT > number
 
     def has_pending_besides(self, number: int, examined: int) -> bool:
-        """Return whether messages of a block are pending that have no bit in `examined`, the lowest for its first."""
+        """Return whether a block has pending messages without a bit in `examined`.
+
+        The lowest bit is for its first message.
+        """
         block = self.block(number)
         return block is not None and ones(0, len(block.lengths) - 1) & ~block.gone & ~examined != 0
 
     def _retire_if_empty(self, block: Block) -> None:
-        """Forget the block once nothing in it is pending and nothing will be added."""
+        """Forget the block if nothing in it is pending and it does not grow any more."""
         size = len(block.lengths)
         if block.gone.bit_count() < size or (block is self.tail and size < BLOCK_MESSAGES):
             return
@@ -359,8 +369,9 @@ class DestinationLane(BlockHolder):
         return index < len(block.lengths) and not block.gone >> index & 1
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None at
-        the end.
+        """Return the first run of pending sequences at or after `sequence`, cut to `most` and to its block.
+
+        None at the end.
         """
         number = sequence >> BLOCK_SHIFT
         index = sequence & BLOCK_MASK
@@ -381,13 +392,13 @@ class DestinationLane(BlockHolder):
             number, index = number + 1, 0
 
     def lengths(self, first: int, last: int) -> array[int]:
-        """Return the content bytes of first..last, which lie in one block and are pending."""
+        """Return the content bytes of each of first..last. They must be pending and lie in one block."""
         block = self.block(first >> BLOCK_SHIFT)
         assert block is not None
         return block.lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
 
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
-        """Return where first..last lie; they lie in one block and are pending."""
+        """Return the places of first..last. They must be pending and lie in one block."""
         block = self.block(first >> BLOCK_SHIFT)
         assert block is not None
         return block.extents(first & BLOCK_MASK, last & BLOCK_MASK)
@@ -410,7 +421,7 @@ class DestinationLane(BlockHolder):
 
 
 class DeletedLane(DestinationLane):
-    """The stand-in for a lane of a deleted queue or topic: nothing is pending, and adding to it raises Closed."""
+    """The stand-in for a lane of a deleted queue or topic. Nothing is pending, and adding to it raises Closed."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
-"""DigestQueue: digests in the order in which they came, each found without a search, in under 32 bytes.
+"""DigestQueue: a first-in, first-out queue of digests that finds each digest without a search, in under 32 bytes.
 
-The digests stand in one ring, and what the ring has is found by buckets of (tag, position), each short enough to be
-searched by bytes.find. The number of buckets grows and shrinks one at a time (linear hashing; Litwin, 1980), so no call
-has to move all of them. As entries of a bucket stand in the order of the ring, the oldest digest is the first of its
-bucket.
+The digests stand in one ring. Buckets of (tag, position) entries find a digest in the ring. Each bucket is short enough
+to be searched by bytes.find. The number of buckets grows and shrinks one at a time (linear hashing; Litwin, 1980), so
+no call has to move all entries. Entries of a bucket stand in the order of the ring, so the oldest digest is the first
+of its bucket.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from ..format.identity import DIGEST_BYTES
 TAG_BYTES: Final = 2
 ENTRY_BYTES: Final = TAG_BYTES + 4
 BUCKET_DIGESTS: Final = 64
-"""On average; with half as many two buckets become one."""
+"""Average digests of a bucket when buckets split. At half of it two buckets become one."""
 STAMP_BYTES: Final = 4
 MASK: Final = (1 << 32) - 1
 
 
 class DigestQueue:
-    """First in, first out. Every method is O(1) but `pieces`; no digest may be in it twice."""
+    """A first-in, first-out queue of digests. Every method but `pieces` is O(1). No digest may be in it twice."""
 
     __slots__ = ("_digests", "_stamps", "_first", "_buckets")
 
     def __init__(self) -> None:
         self._digests = bytearray()
+        # The stamp of each digest: the caller's count modulo 2^32.
         self._stamps = bytearray()
-        """When each came, by the caller's count modulo 2^32."""
+        # The position of the oldest digest, modulo 2^32.
         self._first = 0
-        """The position of the oldest, modulo 2^32."""
         self._buckets = [bytearray()]
 
     def __len__(self) -> int:
@@ -39,11 +39,11 @@ class DigestQueue:
 
     @property
     def oldest_stamp(self) -> int:
-        """When the oldest came. Requires: there is one."""
+        """The stamp of the oldest digest. Requires: the queue is not empty."""
         return int.from_bytes(self._stamps[:STAMP_BYTES], "little")
 
     def has(self, digest: bytes) -> bool:
-        """Return whether the digest is here."""
+        """Return whether the queue has the digest."""
         bucket = self._buckets[_bucket_of(digest, len(self._buckets))]
         tag = digest[:TAG_BYTES]
         at = bucket.find(tag)
@@ -54,7 +54,7 @@ class DigestQueue:
         return False
 
     def append(self, digest: bytes, stamp: int) -> None:
-        """Add a digest that is not here."""
+        """Add a digest that the queue does not have."""
         position = (self._first + len(self)) & MASK
         bucket = self._buckets[_bucket_of(digest, len(self._buckets))]
         bucket += digest[:TAG_BYTES] + position.to_bytes(4, "little")
@@ -64,7 +64,7 @@ class DigestQueue:
             self._split()
 
     def drop_oldest(self) -> None:
-        """Remove the digest that came first. Requires: there is one."""
+        """Remove the oldest digest. Requires: the queue is not empty."""
         bucket = self._buckets[_bucket_of(bytes(self._digests[:DIGEST_BYTES]), len(self._buckets))]
         del bucket[:ENTRY_BYTES], self._digests[:DIGEST_BYTES], self._stamps[:STAMP_BYTES]
         self._first = (self._first + 1) & MASK
@@ -72,17 +72,17 @@ class DigestQueue:
             self._join()
 
     def pieces(self, size: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the stamp of the first of `size` digests, and all of them joined, the oldest first. O(digests)."""
+        """Yield (stamp of the first, joined digests) of each `size` digests, the oldest first. O(digests)."""
         for at in range(0, len(self), size):
             stamp = int.from_bytes(self._stamps[at * STAMP_BYTES : (at + 1) * STAMP_BYTES], "little")
             yield stamp, bytes(self._digests[at * DIGEST_BYTES : (at + size) * DIGEST_BYTES])
 
     def _place_of(self, bucket: bytearray, at: int) -> int:
-        """Return how many digests came before that of an entry."""
+        """Return how many digests of the queue are older than the one of an entry."""
         return (int.from_bytes(bucket[at + TAG_BYTES : at + ENTRY_BYTES], "little") - self._first) & MASK
 
     def _split(self) -> None:
-        """Give a new bucket its part of that which had its digests so far."""
+        """Add a bucket, and move to it its part of the digests of an older bucket."""
         count = len(self._buckets)
         source = count - (1 << (count.bit_length() - 1))
         both = self._buckets[source]
@@ -95,7 +95,7 @@ class DigestQueue:
         self._buckets.append(parts[1])
 
     def _join(self) -> None:
-        """Give the digests of the last bucket back to that which it took them from."""
+        """Remove the last bucket, and give its digests back to the bucket that it was split from."""
         last = self._buckets.pop()
         count = len(self._buckets)
         both = self._buckets[count - (1 << (count.bit_length() - 1))] + last
@@ -118,7 +118,7 @@ class DigestQueue:
 
 
 def _bucket_of(digest: bytes, count: int) -> int:
-    """Return which of so many buckets a digest belongs to."""
+    """Return the number of the bucket for a digest, among that many buckets."""
     high = 1 << (count - 1).bit_length()
     number = int.from_bytes(digest[TAG_BYTES : TAG_BYTES + 4], "little") & (high - 1)
     return number if number < count else number - (high >> 1)

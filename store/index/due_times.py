@@ -1,8 +1,8 @@
-"""Due times: which messages of a lane have come due or have expired.
+"""Due times: finds messages of a lane that have come due or have expired.
 
-They are found by the index alone, and no message is read for it. Blocks in RAM are asked themselves. Of the others the
-metadata store knows when the first message is due and when the first one expires, so that what lies far ahead costs a
-row for 512 messages and nothing else.
+The index alone finds them; no message is read. Blocks in RAM are examined directly. For other blocks, the metadata
+store knows when the first message is due and when the first one expires. So messages with times far ahead cost one row
+for 512 messages.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from .index import Index
 
 PAGE_ROWS: Final = 256
 EXPIRED_BLOCKS_MAX: Final = 16_384
-"""Blocks of a lane that one sweep finds: eight million messages."""
+"""Maximum number of blocks of a lane that one sweep finds: eight million messages."""
 
 
 class DueTimes:
-    """Finds messages of the index by their times. The state lock guards it; every method requires it held."""
+    """Finds messages of the index by their times. The state lock guards it. Every method requires the state lock."""
 
     def __init__(
         self,
         index: Index,
         stored_blocks: Callable[[int, int, tuple[int, int], int, int], list[tuple[int, int]]],
     ) -> None:
-        """stored_blocks: see MetadataStore.timed, of the metadata store that is open."""
+        """stored_blocks: MetadataStore.timed of the open metadata store."""
         self._index = index
         self._stored_blocks = stored_blocks
 
     def release(self, lane: BlockHolder, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """Let messages that are due wait for nothing from here on, in up to `most_blocks` blocks; return runs of them.
+        """Make messages that are due available, in up to `most_blocks` blocks; return runs of them.
 
-        `lane.earliest` says whether there are more. Fewer where a checkpoint must make room in the index first.
+        `lane.earliest` says whether more are due. Fewer blocks are released if a checkpoint must first make room in the
+        index.
         """
         numbers = self._blocks(lane, DUE, now_ms, most_blocks + 1)
         runs: list[tuple[int, int]] = []
@@ -59,7 +60,7 @@ class DueTimes:
         return runs
 
     def expired_blocks(self, lane: DestinationLane, now_ms: int) -> list[int]:
-        """Return the numbers of blocks in which something has expired, in order; EXPIRED_BLOCKS_MAX at most."""
+        """Return the numbers of blocks with expired messages, in order; at most EXPIRED_BLOCKS_MAX."""
         return sorted(self._blocks(lane, EXPIRY, now_ms, EXPIRED_BLOCKS_MAX))
 
     def expired(self, lane: DestinationLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
@@ -70,15 +71,15 @@ class DueTimes:
         return runs_of_ones(block.times.expired(now_ms, block.gone), number << BLOCK_SHIFT)
 
     def refresh_due(self, lane: BlockHolder) -> None:
-        """Find out what is due next, once something that waited is removed."""
+        """Find the next due time of the lane, after waiting messages were removed."""
         lane.earliest[DUE] = self._earliest(lane, DUE)
 
     def refresh_expiry(self, lane: DestinationLane) -> None:
-        """Find out what expires next, once what had expired is removed."""
+        """Find the next expiry of the lane, after expired messages were removed."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
     def _blocks(self, lane: BlockHolder, kind: int, until_ms: int, most: int) -> list[int]:
-        """Return the numbers of up to `most` blocks with something up to that time, the earliest first."""
+        """Return the numbers of up to `most` blocks with a time up to until_ms, the earliest first."""
         found = [
             (block.times.earliest[kind], number)
             for number, block in lane.resident.items()
@@ -93,7 +94,7 @@ class DueTimes:
         return min(stored, min(in_ram, default=NEVER))
 
     def _stored(self, lane: BlockHolder, kind: int, until_ms: int) -> Iterator[tuple[int, int]]:
-        """Yield (time, block) of those that are not in RAM, in order. Rows of the others may be behind them."""
+        """Yield (time, block) of the blocks that are not in RAM, in order. Rows of blocks in RAM may be out of date."""
         behind = (0, -1)
         while True:
             page = self._stored_blocks(kind, lane.number, behind, until_ms, PAGE_ROWS)

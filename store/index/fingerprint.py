@@ -1,9 +1,9 @@
-"""The fingerprint of a block: what one header is in the messages of a block, in a few bytes.
+"""The fingerprint of a block: a few bytes that describe the values of one header in the messages of a block.
 
-A selector asks a fingerprint whether any message of the block may match. The answer is exact where the header has few
-values in the block; else bounds and a Bloom filter answer. "No" is always right, "perhaps" may be wrong. A fingerprint
-costs at most a byte a message. Acks leave it right, because it says what may be there. Bytes that describe nothing
-plainly are UNKNOWN, and then the block is read.
+A selector asks a fingerprint whether any message of the block may match. The answer is exact if the header has few
+values in the block. Otherwise bounds and a Bloom filter answer: "no" is always right, "perhaps" may be wrong. A
+fingerprint takes at most a byte for each message. Acks do not make it wrong, because it says which values may occur.
+Values that can't be described are UNKNOWN, and then the block is read.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from ..message import HeaderValue
 
 EXACT_VALUES_MAX: Final = 8
 EXACT_BYTES_MAX: Final = 128
-"""A block with so few different values, in so few bytes, keeps the values themselves."""
+"""If the different values of a block fit into this many bytes, the fingerprint keeps the values themselves."""
 STRING_CHARACTERS_MAX: Final = 128
-"""A header with a longer string in a block is UNKNOWN there, because strings stay in RAM while a block is examined."""
+"""If a string of a header is longer, the header is UNKNOWN in that block. Strings stay in RAM while a block is
+examined.
+"""
 FILTER_BYTES_MAX: Final = 368
 BITS_A_VALUE: Final = 16
-"""Bits of the Bloom filter a value, as long as the filter is shorter than FILTER_BYTES_MAX."""
+"""Bits of the Bloom filter for each value, as long as the filter is shorter than FILTER_BYTES_MAX."""
 HASHES_MAX: Final = 8
 PREFIX_BYTES: Final = 16
-"""Bytes of the least and of the greatest string that are kept."""
+"""Bytes that are kept of the least and of the greatest string."""
 
 _EXACT: Final = 1
 _SUMMARY: Final = 2
@@ -40,22 +42,23 @@ _NULL, _TRUE, _FALSE, _NUMBER, _STRING = 1, 2, 4, 8, 16
 _HEAD: Final = struct.Struct(f"<BBBdd{PREFIX_BYTES}s{PREFIX_BYTES}s")
 _DOUBLE: Final = struct.Struct("<d")
 _STEP: Final = 0x9E3779B97F4A7C15
-"""2**64 by the golden ratio. Multiplied by `mul`: machine code ends the process where an interruption comes inside `*`
-of large numbers."""
+"""2**64 divided by the golden ratio. It is multiplied by `mul`, because in compiled code an interruption inside `*` of
+large numbers ends the process.
+"""
 _MASK: Final = 2**64 - 1
 _HALF_MASK: Final = 2**32 - 1
 _ONE: Final = ord("1")
 _VALUES: Final = "v"
 
 Found = dict[type, set[HeaderValue]]
-"""Different values of a header, by type, because 1, 1.0 and TRUE are equal."""
+"""Different values of a header, by type, because 1, 1.0 and TRUE compare equal."""
 _BEYOND: Final = object
-"""Stands in Found for values that no fingerprint describes."""
+"""Stands in Found for values that no fingerprint can describe."""
 _SUMMARIZED: Final[frozenset[type]] = frozenset((str, int, float, bool, NoneType))
 
 
 class Fingerprint:
-    """What is known of one header in one block. This one knows nothing."""
+    """The knowledge of one header in one block. This base class knows nothing."""
 
     __slots__ = ()
 
@@ -64,7 +67,7 @@ class Fingerprint:
     ) -> bool:
         """Return whether a test of this header alone may hold for a message of the block.
 
-        ask: answers the same from a summary.
+        ask: gives the same answer from a summary.
         """
         return True
 
@@ -73,7 +76,7 @@ UNKNOWN: Final = Fingerprint()
 
 
 class ExactFingerprint(Fingerprint):
-    """All values of the header in the block; None where a message lacks the header."""
+    """All values of the header in the block. None stands for a message without the header."""
 
     __slots__ = ("values",)
 
@@ -83,7 +86,7 @@ class ExactFingerprint(Fingerprint):
     def may_be(
         self, name: str, test: Callable[[dict[str, HeaderValue]], bool], ask: Callable[[SummaryFingerprint], bool]
     ) -> bool:
-        """Return whether the test holds for one of the values that messages of the block have."""
+        """Return whether the test holds for one of the values in the block."""
         for value in self.values:
             if test({name: value}):
                 return True
@@ -91,12 +94,12 @@ class ExactFingerprint(Fingerprint):
 
 
 class SummaryFingerprint(Fingerprint):
-    """Kinds, bounds and a Bloom filter of the values."""
+    """Types, bounds and a Bloom filter of the values."""
 
     __slots__ = ("kinds", "hashes", "low", "high", "first", "last", "_data")
 
     def __init__(self, data: bytes) -> None:
-        """data: what `_summary` packed."""
+        """data: the bytes that `_summary` packed."""
         _, kinds, hashes, low, high, first, last = _HEAD.unpack_from(data)
         self.kinds: int = kinds
         self.hashes: int = hashes
@@ -109,7 +112,7 @@ class SummaryFingerprint(Fingerprint):
     def may_be(
         self, name: str, test: Callable[[dict[str, HeaderValue]], bool], ask: Callable[[SummaryFingerprint], bool]
     ) -> bool:
-        """Return whether the summary of the values leaves it open that the test holds."""
+        """Return whether the test may hold, as far as the summary of the values can tell."""
         return ask(self)
 
     @property
@@ -127,7 +130,7 @@ class SummaryFingerprint(Fingerprint):
 
     @property
     def has_numbers(self) -> bool:
-        """Whether there are numbers, which lie between `low` and `high`."""
+        """Whether there are numbers. They lie between `low` and `high`."""
         return self.kinds & _NUMBER != 0
 
     def has_bool(self, value: bool) -> bool:
@@ -157,7 +160,7 @@ class SummaryFingerprint(Fingerprint):
 
 
 def fingerprint_of(data: bytes) -> Fingerprint:
-    """Return the fingerprint in these bytes; UNKNOWN for bytes that BlockSurvey can't have packed."""
+    """Return the fingerprint in these bytes. Return UNKNOWN for bytes that BlockSurvey can't have packed."""
     form = data[0] if data else 0
     if form == _EXACT:
         try:
@@ -172,7 +175,7 @@ def fingerprint_of(data: bytes) -> Fingerprint:
 
 
 class BlockSurvey:
-    """What some headers are in the messages of one block, as far as they were examined. Not thread-safe."""
+    """Collects the values of some headers in the messages of one block. Not thread-safe."""
 
     __slots__ = ("names", "number", "_examined", "_found", "noted")
 
@@ -180,15 +183,15 @@ class BlockSurvey:
         """names: of the headers. number: of the block."""
         self.names = names
         self.number = number
+        # One bit for each examined message of the block.
         self._examined = 0
-        """Bit per message of the block."""
         self._found: dict[str, Found] = {name: {} for name in names}
+        # Headers that were noted lately and not summed up yet, by index in the block. Read-only.
         self.noted: dict[int, dict[str, HeaderValue]] = {}
-        """By index in the block, the headers that were noted lately, which are not summed up yet. Read-only."""
 
     @property
     def examined(self) -> int:
-        """A bit for each message of the block that was examined."""
+        """One bit for each examined message of the block."""
         self._sum_up()
         return self._examined
 
@@ -203,11 +206,11 @@ class BlockSurvey:
                 self.noted[index] = values
 
     def add(self, index: int, values: dict[str, HeaderValue]) -> None:
-        """Note the headers of the message at an index of the block. values: these headers at least."""
+        """Note the headers of the message at an index of the block. values: at least the headers of the survey."""
         self.noted[index] = values
 
     def _sum_up(self) -> None:
-        """Reduce what was noted to the different values. O(messages noted since the last time)."""
+        """Reduce the noted values to the different ones. O(messages noted since the last time)."""
         if not self.noted:
             return
         self._examined |= mask_of(self.noted)
@@ -216,7 +219,7 @@ class BlockSurvey:
         self.noted.clear()
 
     def merge(self, other: BlockSurvey) -> None:
-        """Take over what another survey of the same block and headers has noted."""
+        """Take over the notes of another survey of the same block and headers."""
         assert other.number == self.number and other.names == self.names
         self._sum_up()
         self._examined |= other.examined
@@ -231,7 +234,7 @@ class BlockSurvey:
 
 
 def _column(name: str, rows: Collection[dict[str, HeaderValue]]) -> list[HeaderValue]:
-    """Return one header of many messages; None where a message lacks it."""
+    """Return the values of one header in many messages. None stands for a message without it."""
     try:
         return list(map(itemgetter(name), rows))
     except KeyError:
@@ -239,7 +242,7 @@ def _column(name: str, rows: Collection[dict[str, HeaderValue]]) -> list[HeaderV
 
 
 def _add_different(found: Found, column: list[HeaderValue]) -> None:
-    """Add the different values; _BEYOND stands for those that no fingerprint describes."""
+    """Add the different values. _BEYOND stands for values that no fingerprint can describe."""
     kinds = set(map(type, column))
     for kind in kinds:
         if kind is list or kind is dict:
@@ -266,13 +269,16 @@ def _pack(found: Found) -> bytes:
 
 
 def _summary(found: Found) -> bytes:
-    """Return the summary of values; no bytes for what it can't describe. OverflowError: an int is too wide."""
-    # An int stays one: machine code would make a float of it, which rounds.
+    """Return the summary of values, or no bytes if it can't describe them.
+
+    Raises OverflowError for an int that is too wide.
+    """
+    # An int stays an int: compiled code would make it a float, which rounds.
     numbers: list[int | float] = [
         *cast("set[int]", found.get(int, set())),
         *cast("set[float]", found.get(float, set())),
     ]
-    if not _SUMMARIZED.issuperset(found) or any([number != number for number in numbers]):  # bytes, or no number
+    if not _SUMMARIZED.issuperset(found) or any([number != number for number in numbers]):  # bytes, or not a number
         return b""
     strings = list(map(str.encode, cast("set[str]", found.get(str, set()))))
     truths = found.get(bool, set())
@@ -293,10 +299,10 @@ def _summary(found: Found) -> bytes:
 
 
 def _filter(hashes: list[int], count: int, size: int) -> bytes:
-    """Return the Bloom filter of so many bytes that has these."""
+    """Return the Bloom filter of that many bytes for these hashes."""
     bits = 8 * size
     digits = bytearray(b"0" * bits)
-    for hashed in hashes:  # as _filter_bits, without a call: a scan comes by for each value
+    for hashed in hashes:  # as _filter_bits, but without a call: this runs for each value of a scan
         mixed = mul(hashed + 1, _STEP) & _MASK
         at: int = (mixed >> 32) % bits
         step: int = ((mixed & _HALF_MASK) | 1) % bits
@@ -308,7 +314,7 @@ def _filter(hashes: list[int], count: int, size: int) -> bytes:
 
 
 def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:
-    """Return the bits of a value in a Bloom filter of so many bits."""
+    """Return the bits of a value in a Bloom filter of that many bits."""
     mixed = mul(hashed + 1, _STEP) & _MASK
     at, step = mixed >> 32, (mixed & _HALF_MASK) | 1
     return [(at + turn * step) % bits for turn in range(count)]
@@ -319,7 +325,7 @@ def _prefix(encoded: bytes) -> bytes:
 
 
 def _number_hash(number: int | float) -> int:
-    return zlib.crc32(_DOUBLE.pack(float(number) + 0.0))  # so that both zeros are one
+    return zlib.crc32(_DOUBLE.pack(float(number) + 0.0))  # both zeros get the same hash
 
 
 def _around(number: int | float) -> tuple[float, float]:

@@ -1,9 +1,9 @@
-"""The fingerprints of blocks: those that were just made, in RAM, and before them those in the metadata store.
+"""The fingerprints of blocks: new ones are in RAM, older ones in the metadata store.
 
-A selector's scan asks which block may match next, and passes over the others without reading them. A block gets its
-fingerprint when all that is pending in it was examined, and nothing is added to it any more. The next checkpoint stores
-it, together with the acks that it relies on: so a crash loses both or neither. A missing fingerprint costs a look at
-the block and nothing else.
+The scan of a selector asks which block may match next, and skips the others without reading them. A block gets its
+fingerprint when all its pending messages were examined and no message is added to it any more. The next checkpoint
+stores the fingerprint together with the acks that it relies on, so a crash loses both or neither. A missing fingerprint
+only costs reading the block.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from .destination_lane import DestinationLane
 from .fingerprint import BlockSurvey, Fingerprint, fingerprint_of
 
 NAMES_MAX: Final = 4
-"""Headers of one selector that have fingerprints; more would cost more to read than they save."""
+"""Maximum number of headers of one selector that have fingerprints. More would cost more to read than they save."""
 NAME_CHARACTERS_MAX: Final = 64
 BLOCKS_MAX: Final = 4096
-"""Blocks whose fingerprints are looked at under one hold of the lock."""
+"""Maximum number of blocks whose fingerprints are read under one hold of the lock."""
 PAGE_BLOCKS: Final = 256
 SURVEYS_MAX: Final = 8
-"""Blocks of which a part was examined. More would hold memory for what may never be complete."""
+"""Maximum number of blocks that may be examined in part. More would hold memory for blocks that may never be
+complete.
+"""
 ROW_BYTES: Final = 320
 """Memory of a fingerprint in RAM besides its bytes and its name."""
 
 Row = tuple[int, int, str, bytes]
 """Lane, block, name of the header, and the fingerprint."""
 RowReader = Callable[[int, int, int, Set[str]], "list[tuple[int, str, bytes]]"]
-"""(lane, first block, last block, headers) -> (block, name, fingerprint) of those that are stored."""
+"""(lane, first block, last block, headers) -> (block, name, fingerprint) of the stored fingerprints."""
 Question = Callable[[Mapping[str, Fingerprint]], bool]
 
 
@@ -38,13 +40,14 @@ class Candidate(NamedTuple):
     """The next block that a selector must examine."""
 
     sequence: int
-    """No message that matches comes before it."""
+    """No matching message comes before this sequence."""
     unknown: frozenset[str]
-    """Headers of which the block has no fingerprint."""
+    """Headers for which the block has no fingerprint."""
 
     def survey(self, first: int) -> BlockSurvey | None:
-        """Return what takes down those headers of messages from `first` on; None: they are in another block, or it
-        has all fingerprints.
+        """Return a survey for the messages from `first` on.
+
+        None if they are in another block, or all fingerprints exist.
         """
         number = self.sequence >> BLOCK_SHIFT
         return BlockSurvey(self.unknown, number) if self.unknown and first >> BLOCK_SHIFT == number else None
@@ -54,26 +57,29 @@ class Fingerprints:
     """The fingerprints of all lanes of an index. The state lock guards it."""
 
     def __init__(self, cache: BlockCache, read_rows: RowReader) -> None:
-        """cache: pays for those that are in RAM, as for dirty blocks. read_rows: see RowReader."""
+        """cache: pays for the fingerprints in RAM, as for dirty blocks.
+        read_rows: see RowReader.
+        """
         self._cache = cache
         self._read_rows = read_rows
+        # (lane, block) -> the fingerprints that the metadata store does not have yet.
         self._fresh: dict[tuple[int, int], dict[str, bytes]] = {}
-        """(lane, block) -> what the metadata store does not have yet."""
         self._fresh_bytes = 0
+        # (lane, headers) -> the block that is examined in part, the least recently used first.
         self._surveys: dict[tuple[int, frozenset[str]], BlockSurvey] = {}
-        """(lane, headers) -> the block of which a part was examined, least lately first."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether a checkpoint would store something."""
+        """Whether a checkpoint has fingerprints to store."""
         return self._fresh_bytes > 0
 
     def next_candidate(
         self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
     ) -> Candidate | None:
-        """Return the first block at or behind a sequence that may have a match; None where no block is left.
+        """Return the first block at or after a sequence that may have a match. None if no block is left.
 
-        After BLOCKS_MAX blocks without one the next block is a candidate, whatever it has. O(blocks), no block is read.
+        After BLOCKS_MAX blocks without a match the next block is a candidate, whatever its fingerprints say. O(blocks);
+        no block is read.
         """
         number = sequence >> BLOCK_SHIFT
         behind = number + BLOCKS_MAX
@@ -95,7 +101,7 @@ class Fingerprints:
         return None
 
     def _known(self, lane_number: int, first: int, last: int, names: frozenset[str]) -> dict[int, dict[str, bytes]]:
-        """Return block -> header -> fingerprint, of these headers."""
+        """Return block -> header -> fingerprint for these headers."""
         known: dict[int, dict[str, bytes]] = {}
         for number, name, data in self._read_rows(lane_number, first, last, names):
             known.setdefault(number, {})[name] = data
@@ -108,9 +114,9 @@ class Fingerprints:
         return known
 
     def examined(self, lane: DestinationLane, survey: BlockSurvey) -> None:
-        """Take in what a scan has examined; keep the fingerprints once all that is pending in the block is part of it.
+        """Take in a survey of a scan. Once all pending messages of the block are examined, keep its fingerprints.
 
-        Requires: what was examined is pending, or was when the scan began.
+        Requires: the examined messages are pending, or were pending when the scan began.
         """
         key = (lane.number, survey.names)
         before = self._surveys.pop(key, None)
@@ -137,7 +143,7 @@ class Fingerprints:
             fresh[name] = data
 
     def reset(self) -> None:
-        """Forget all."""
+        """Forget all fingerprints in RAM."""
         self._fresh.clear()
         self._surveys.clear()
         self._count()
@@ -145,7 +151,7 @@ class Fingerprints:
     # ------------------------------------------------------------------ checkpoints
 
     def take(self, lanes: Mapping[int, DestinationLane]) -> list[Row]:
-        """Return what a checkpoint must store. It stays in RAM until `checkpointed` says how that went."""
+        """Return the fingerprints that a checkpoint must store. They stay in RAM until `checkpointed`."""
         rows: list[Row] = []
         for (lane, number), fresh in list(self._fresh.items()):
             known = lanes.get(lane)
@@ -157,7 +163,7 @@ class Fingerprints:
         return rows
 
     def checkpointed(self, taken: list[Row]) -> None:
-        """Forget what a checkpoint has stored."""
+        """Forget the fingerprints that a checkpoint has stored."""
         for lane_number, number, name, data in taken:
             fresh = self._fresh.get((lane_number, number))
             if fresh is not None and fresh.get(name) is data:
@@ -178,9 +184,9 @@ class Fingerprints:
 
 
 def has_fingerprints(names: frozenset[str]) -> bool:
-    """Return whether scans of a selector with these header names make fingerprints, and use them.
+    """Return whether scans of a selector with these header names make and use fingerprints.
 
-    A name with a dot may mean what lies inside another header, so no fingerprint speaks of it.
+    A name with a dot may refer to a value inside another header, and no fingerprint describes such values.
     """
     is_plain = all([len(name) <= NAME_CHARACTERS_MAX and "." not in name for name in names])
     return 0 < len(names) <= NAMES_MAX and is_plain

@@ -1,8 +1,8 @@
-"""IdleLanes: the next sequence of each lane that has nothing, in columns.
+"""IdleLanes: the next sequence of each empty lane, in columns.
 
-A lane of which nothing is pending and of which nothing is stored is a number that must not be given twice, and nothing
-else: 16 bytes, charged with what columns take ahead. An object is made of it when somebody sends there, or
-acknowledges.
+An empty lane, of which nothing is stored, only has to remember the sequence that it gives next. That takes 16 bytes,
+and the spare room of the columns is charged too. When somebody sends to the lane or acknowledges in it, it becomes an
+object.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class IdleLanes:
     __slots__ = ("_account", "_numbers", "_next_sequences")
 
     def __init__(self, account: OpenAccount | None = None) -> None:
-        """account: pays for the columns; None: nobody counts them."""
+        """account: pays for the columns; None: they are not counted."""
         self._account = account or Uncounted()
+        # Sorted.
         self._numbers = array("Q")
-        """In order."""
         self._next_sequences = array("Q")
 
     def __len__(self) -> int:
@@ -37,17 +37,17 @@ class IdleLanes:
         return self.find(number) > 0
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Yield lanes and their next sequences, as they are now."""
+        """Yield the number and the next sequence of each lane. The caller iterates a copy."""
         return zip(self._numbers[:], self._next_sequences[:], strict=True)
 
     def find(self, number: int) -> int:
-        """Return the next sequence of a lane; 0 where none is known. O(log lanes)."""
+        """Return the next sequence of a lane. 0 if none is known. O(log lanes)."""
         at = bisect_left(self._numbers, number)
         is_known = at < len(self._numbers) and self._numbers[at] == number
         return self._next_sequences[at] if is_known else 0
 
     def put(self, number: int, next_sequence: int) -> None:
-        """Keep the next sequence of a lane. Of one that was never used nothing is kept. O(lanes) copied bytes."""
+        """Keep the next sequence of a lane, unless the lane was never used. Copies O(lanes) bytes."""
         at = bisect_left(self._numbers, number)
         if at < len(self._numbers) and self._numbers[at] == number:
             self._next_sequences[at] = next_sequence
@@ -66,20 +66,20 @@ class IdleLanes:
         return self._next_sequences.pop(at)
 
     def forget(self, destination: int) -> None:
-        """Forget the lanes of a destination that is deleted."""
+        """Forget the lanes of a deleted destination."""
         begin = bisect_left(self._numbers, destination << LANE_SHIFT)
         end = bisect_left(self._numbers, destination + 1 << LANE_SHIFT)
         del self._numbers[begin:end], self._next_sequences[begin:end]
         self._account.release(IDLE_LANE_BYTES * (end - begin))
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all lanes."""
         self._account.release(self.charge_bytes)
         del self._numbers[:], self._next_sequences[:]
 
     @property
     def charge_bytes(self) -> int:
-        """Return what is charged for all of them."""
+        """Bytes that are charged for all rows."""
         return IDLE_LANE_BYTES * len(self)
 
     def _check(self) -> None:

@@ -1,8 +1,8 @@
-"""The index: which messages are pending, by lane, and which data logs they need.
+"""The index: knows the pending messages of all lanes, and which data logs they need.
 
-The metadata store hears of what the lanes gain and lose at checkpoints alone, so a message that is acknowledged before
-the next checkpoint never touches the B-tree. Which blocks of the lanes are in RAM is the block cache's. A crash loses
-all of it: recovery replays the journal from the last checkpoint.
+The metadata store gets the changes of the lanes only at checkpoints. So a message that is acknowledged before the next
+checkpoint never touches the B-tree. The block cache decides which blocks of the lanes are in RAM. A crash loses the
+index in RAM: recovery replays the journal from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from .pending_lane import JournaledLane, PendingLane
 from .put_off_lane import PutOffLane
 
 INDEX_LANE_BYTES: Final = 1536
-"""Of a lane that is no row, beside its blocks. Measured with tracemalloc over 1,000 of them, used and stored once."""
+"""Memory of a lane that is an object, without its blocks. Measured with tracemalloc over 1,000 lanes, used and stored
+once.
+"""
 
 
 class LaneMaker(ABC):
@@ -40,7 +42,7 @@ class LaneMaker(ABC):
 
     @abstractmethod
     def make_lane(self, destination: int, priority: int, next_sequence: int) -> DestinationLane:
-        """Make a lane of a topic that goes on with that sequence."""
+        """Make a lane of a topic that continues with that sequence."""
 
 
 class _NoTopics(LaneMaker):
@@ -52,7 +54,7 @@ class _NoTopics(LaneMaker):
 
 
 class Index:
-    """The lanes, and why data logs are needed. The state lock guards it."""
+    """The lanes of a store, and the uses of data logs. The state lock guards it."""
 
     def __init__(
         self,
@@ -64,34 +66,36 @@ class Index:
         read_fingerprints: RowReader = lambda lane, first, last, names: [],
         lanes_account: OpenAccount | None = None,
     ) -> None:
-        """account, cache_bytes, read_block, doubt: see BlockCache. attempts: bounds the delivery counts; None: as they
-        are bounded without a budget. read_fingerprints: see RowReader. lanes_account: pays for lanes; None: nobody
-        counts them."""
+        """account, cache_bytes, read_block, doubt: see BlockCache.
+        attempts: bounds the delivery counts; None: they have their default bound.
+        read_fingerprints: see RowReader.
+        lanes_account: pays for lanes; None: they are not counted.
+        """
         self._lanes_account = lanes_account or Uncounted()
+        # The lanes that are in use or not empty, by number.
         self.lanes: dict[int, DestinationLane] = {}
-        """By number: those that somebody uses, or that have something."""
+        # All other lanes that were ever used.
         self.idle = IdleLanes(lanes_account)
-        """All others that were ever used."""
+        # Empty lanes that are not in use, whose old rows the next checkpoint deletes.
         self._leaving: dict[int, None] = {}
-        """Lanes that nobody uses any more and that have nothing, but for rows that the next checkpoint deletes."""
+        # Whether a checkpoint is under way. It refers to lanes.
         self._is_storing = False
-        """A checkpoint is under way, which knows lanes."""
         self.uses: dict[int, DataLogUse] = {}
         self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
+        # Delivery counts of returned messages.
         self.delivery_count_table = attempts or DeliveryCountTable()
-        """Delivery counts of messages that came back."""
+        # Makes the lanes of topics, once it is known which destinations are topics.
         self.topics: LaneMaker = _NoTopics()
-        """Makes the lanes of topics, once somebody knows which destinations are some."""
+        # Number of a lane -> the times at which its returned messages are offered again.
         self.put_off: dict[int, PutOffLane] = {}
-        """Number of a lane -> when messages of it that came back are offered again."""
+        # Lanes that were deleted while rows of them are left in the metadata store.
         self._forgotten: dict[int, DestinationLane] = {}
-        """Empty lanes of which rows are left."""
+        # The latest time in the journal. The store's time never goes behind it.
         self.latest_ms = 0
-        """The latest time that the journal tells of: the store's time never goes behind it."""
 
     def lane(self, destination: int, priority: int) -> DestinationLane:
-        """Return a lane, made where there is none. RecordDamaged when no lane can have that number."""
+        """Return a lane; make it if there is none. Raises RecordDamaged if no lane can have that number."""
         number = destination << LANE_SHIFT | priority
         lane = self.lanes.get(number)
         if lane is None:
@@ -110,14 +114,14 @@ class Index:
         return lane
 
     def next_sequences(self) -> Iterator[tuple[int, int]]:
-        """Yield the number and the next sequence of every lane, used or not."""
+        """Yield the number and the next sequence of every lane, in use or not."""
         yield from self.idle
         yield from ((number, lane.next_sequence) for number, lane in self.lanes.items())
 
     def skip_to(self, number: int, sequence: int) -> None:
-        """Skip to a sequence in a lane, as `DestinationLane.skip_to` does; no object is made for it.
+        """Skip to a sequence in a lane, as `DestinationLane.skip_to` does, without making an object for the lane.
 
-        Raises RecordDamaged likewise.
+        Raises RecordDamaged as `DestinationLane.skip_to` does.
         """
         lane = self.lanes.get(number)
         if lane is not None:
@@ -127,14 +131,14 @@ class Index:
         self.idle.put(number, max(self.idle.find(number), sequence))
 
     def put_away(self, number: int) -> None:
-        """Make a lane of which nothing is pending a row: now, or once a checkpoint has deleted what is stored of it.
+        """Make an empty lane a row: now, or once a checkpoint has deleted its stored rows.
 
-        Requires: nobody has the lane. Whoever wants it later asks `lane` for it again.
+        Requires: no caller holds the lane. A later caller gets it from `lane` again.
         """
         lane = self.lanes.get(number)
         if lane is None or not lane.is_idle:
             return
-        self.delivery_count_table.forget_lanes((number,))  # of messages that are gone
+        self.delivery_count_table.forget_lanes((number,))  # counts of messages that are gone
         lane.retire_all()
         if self._is_storing or lane.blocks_on_disk.count:
             self._leaving[number] = None
@@ -145,13 +149,13 @@ class Index:
             lane.left()
 
     def put_away_all(self) -> None:
-        """Make rows of all empty lanes. Requires: no caller has a lane. O(lanes)."""
+        """Make rows of all empty lanes. Requires: no caller holds a lane. O(lanes)."""
         for number in list(self.lanes):
             self.put_away(number)
 
     @property
     def lanes_charge(self) -> int:
-        """Return what is charged for all lanes, used or not."""
+        """Bytes that are charged for all lanes, in use or not."""
         return self.idle.charge_bytes + INDEX_LANE_BYTES * (len(self.lanes) + len(self._forgotten))
 
     @property
@@ -160,7 +164,7 @@ class Index:
         return bool(self._leaving)
 
     def put_off_lane(self, lane: PendingLane) -> PutOffLane:
-        """Return the timetable of what came back of a lane of this index or of another kind, made on first use."""
+        """Return the put-off times of a lane of any kind; make them on first use."""
         known = self.put_off.get(lane.number)
         if known is None:
             known = self._make_put_off(lane.number)
@@ -172,32 +176,36 @@ class Index:
         return made
 
     def remove(self, lane: JournaledLane, first: int, last: int, ack_data_log: int) -> int:
-        """Take first..last out of a lane, and forget when they come back. Return how many of them were pending.
+        """Remove first..last from a lane with their put-off times. Return how many of them were pending.
 
-        The path of whoever removes what no consumer holds: a replay, a commit. ack_data_log: see JournaledLane.remove.
+        A replay and a commit take this path, for messages that no consumer holds. ack_data_log: see
+        JournaledLane.remove.
         """
         removed = lane.remove(first, last, ack_data_log)
         self.trim_put_off(lane, first, last)
         return removed
 
     def trim_put_off(self, lane: JournaledLane, first: int, last: int) -> None:
-        """Forget when first..last come back, where they are pending no more. O(1) where nothing is put off."""
+        """Forget the put-off times of first..last that are no longer pending. O(1) if nothing is put off."""
         for reader in lane.readers() if self.put_off else ():
             if (known := self.put_off.get(reader.number)) is not None:
                 known.trim(reader, first, last)
 
     def forget_put_off(self, destination: int) -> None:
-        """Forget what waits in a destination or subscription that has ended. The rows go with the next checkpoint."""
+        """Forget the put-off times of a destination or subscription that has ended.
+
+        The next checkpoint deletes the rows.
+        """
         self.forget_put_off_lanes(lanes_of(destination) if self.put_off else ())
 
     def forget_put_off_lanes(self, lane_numbers: Iterable[int]) -> None:
-        """Forget what waits in these lanes. The rows go with the next checkpoint."""
+        """Forget the put-off times of these lanes. The next checkpoint deletes the rows."""
         for lane_number in lane_numbers:
             if lane_number in self.put_off:
                 self.put_off[lane_number].forget_all()
 
     def keep_put_off(self, destinations: Container[int]) -> None:
-        """Forget what waits in destinations and subscriptions other than these, and what was not persistent."""
+        """Forget the put-off times of all other destinations and subscriptions, and of non-persistent messages."""
         for lane_number, put_off in self.put_off.items():
             if lane_number & NON_PERSISTENT or lane_number >> LANE_SHIFT not in destinations:
                 put_off.forget_all()
@@ -212,9 +220,9 @@ class Index:
         blocks: Mapping[int, list[tuple[int, int]]],
         earliest: Mapping[int, tuple[int, int]] = {},
     ) -> None:
-        """Take over the counters of a checkpoint and which blocks it stored; reads no block.
+        """Take over the counters of a checkpoint, and the numbers of the blocks that it stored. Reads no block.
 
-        earliest: when the first message of a lane is due, and when one expires; 0 for never.
+        earliest: when the first message of a lane is due, and when the first one expires; 0 for never.
         """
         for counts in lanes:
             if counts.lane_number & PUT_OFF:
@@ -245,7 +253,7 @@ class Index:
             use.committed_data_logs.update(counted.committed_data_logs)
 
     def _holder(self, number: int) -> BlockHolder:
-        """Return the lane of that number, made where there is none, or the timetable that a checkpoint told of."""
+        """Return the lane of that number, made if there is none, or the put-off times that a checkpoint stored."""
         if not number & PUT_OFF:
             return self.lane_numbered(number)
         if number ^ PUT_OFF not in self.put_off:
@@ -253,8 +261,9 @@ class Index:
         return self.put_off[number ^ PUT_OFF]
 
     def counts(self) -> tuple[Iterator[LaneCounts], list[UseCounts]]:
-        """Return what `restore` takes over, besides the blocks. Lanes come one by one: all at once would call the
-        collector.
+        """Return the values for `restore`, without the blocks.
+
+        Lanes come one by one: a list would trigger the garbage collector.
         """
         lanes = (
             LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
@@ -293,7 +302,7 @@ class Index:
         self.delivery_count_table.clear()
 
     def forget(self, destination: int) -> None:
-        """Remove the lanes of a destination with all that is pending. Their rows go with the next checkpoint."""
+        """Remove the lanes of a destination with all their messages. The next checkpoint deletes their rows."""
         self.delivery_count_table.forget(destination)
         self.forget_put_off(destination)
         self.idle.forget(destination)
@@ -312,26 +321,26 @@ class Index:
                 self._lanes_account.release(INDEX_LANE_BYTES)
 
     def supersede(self, data_log: int, by_data_log: int) -> None:
-        """Let one record in by_data_log, which names all that data_log has left, stand for the acks of the rest."""
+        """Note that a record in by_data_log names all live messages of data_log. It replaces the acks of the others."""
         for use in self.uses.values():
             use.acked_data_logs.discard(data_log)
         if data_log != by_data_log:
             self.use(by_data_log).acked_data_logs.add(data_log)
 
     def use(self, data_log: int) -> DataLogUse:
-        """Return why a data log is needed; nothing needs one that was not known."""
+        """Return the use of a data log. For an unknown data log it is empty."""
         return use_of(self.uses, data_log)
 
     # ------------------------------------------------------------------ the blocks in RAM
 
     @property
     def is_filling(self) -> bool:
-        """Whether a checkpoint soon would keep the block cache from being crowded."""
+        """Whether a checkpoint soon would keep the block cache from becoming crowded."""
         return self.cache.is_filling
 
     @property
     def has_more_to_store(self) -> bool:
-        """Whether a checkpoint is of use although the journal has grown by nothing."""
+        """Whether a checkpoint is useful although the journal has not grown."""
         return self.cache.is_filling or self.fingerprints.is_stale or self.is_put_away
 
     @property
@@ -341,7 +350,7 @@ class Index:
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether not even the work that a checkpoint does before it writes may make more blocks dirty."""
+        """Whether so many blocks are dirty that even the preparation of a checkpoint must not make more dirty."""
         return self.cache.is_nearly_full
 
     @property
@@ -356,19 +365,19 @@ class Index:
     def resize(self, cache_bytes: int) -> bool:
         """Set another capacity of the block cache. Requires: no checkpoint is under way.
 
-        Return False where a checkpoint must come before all that is here fits.
+        Return False if a checkpoint must come before all blocks fit.
         """
         return self.cache.resize(cache_bytes)
 
     # ------------------------------------------------------------------ checkpoints
 
     def take_dirty(self) -> list[tuple[BlockHolder, Block, bytes]]:
-        """Pack what a checkpoint must write. The blocks stay in RAM until `checkpointed` says how it went."""
+        """Pack the blocks that a checkpoint must write. They stay in RAM until `checkpointed`."""
         self._is_storing = True
         return [(self.cache.holder(number), block, packed) for number, block, packed in self.cache.take_dirty()]
 
     def take_rows_to_delete(self) -> list[tuple[int, int]]:
-        """Return (lane, block) of the rows that a checkpoint must delete. `checkpointed` says how it went."""
+        """Return (lane, block) of the rows that a checkpoint must delete. Call `checkpointed` afterwards."""
         rows: list[tuple[int, int]] = []
         for lane in chain(self.lanes.values(), self._forgotten.values(), self.put_off.values()):
             if lane.rows_to_delete.count:
@@ -378,7 +387,7 @@ class Index:
         return rows
 
     def take_fingerprints(self) -> list[Row]:
-        """Return the fingerprints that a checkpoint must store. `checkpointed` says how it went."""
+        """Return the fingerprints that a checkpoint must store. Call `checkpointed` afterwards."""
         return self.fingerprints.take(self.lanes)
 
     def checkpointed(
@@ -388,9 +397,10 @@ class Index:
         fingerprints: list[Row],
         is_stored: bool,
     ) -> None:
-        """Note how a checkpoint went: rows of `take_dirty` are stored and those of `take_rows_to_delete` gone.
+        """Note whether a checkpoint was stored.
 
-        Or all of them are due again.
+        If it was, the rows of `take_dirty` are stored and those of `take_rows_to_delete` are gone. Otherwise all of
+        them stay due.
         """
         self.cache.release_packed()
         if is_stored:

@@ -1,4 +1,4 @@
-"""The questions that every lane answers, wherever its messages are."""
+"""The interface of all lanes, whatever stores their messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PENDING_SLOTS: Final = (
 
 
 class PendingLane:
-    """What dispatch asks of a lane, whatever knows where its messages are. The state lock guards it."""
+    """A lane as dispatch sees it, whatever stores its messages. The state lock guards it."""
 
     __slots__ = PENDING_SLOTS
 
@@ -35,56 +35,63 @@ class PendingLane:
         self.priority = priority
         self.next_sequence = 0
         self.pending_messages = 0
+        # Content bytes of all messages that came, including those that were pending when the lane was restored.
         self.added_bytes = 0
-        """Content bytes of what came, with what was pending when the lane was restored."""
+        # Content bytes of all messages that left, in any way.
         self.removed_bytes = 0
-        """Of them, those of messages that have left, whatever way."""
+        # No pending message is due, or expires, before these times. NEVER: none waits, or none expires.
         self.earliest = [NEVER, NEVER]
-        """Times before which no pending message is due, or expires; NEVER: none waits, or none expires."""
+        # Messages of this lane that came back and are offered again later. None: there never were any.
         self.put_off: PendingLane | None = None
-        """What of this lane came back and is offered again later; None: nothing ever did."""
 
     @property
     def pending_bytes(self) -> int:
-        """Content bytes of what is pending."""
+        """Content bytes of the pending messages."""
         return self.added_bytes - self.removed_bytes
 
     @property
     def enqueued_bytes(self) -> int:
-        """Content bytes of what was sent here: only the growth of it between two moments means something."""
+        """Content bytes of the messages that were sent here. Only differences between two moments are meaningful."""
         return self.added_bytes
 
     @property
     def depth(self) -> tuple[int, int]:
-        """Pending messages and their content bytes."""
+        """Number of pending messages, and their content bytes."""
         return self.pending_messages, self.pending_bytes
 
     def is_pending(self, sequence: int) -> bool:
         raise NotImplementedError
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None at
-        the end.
+        """Return the first run of pending sequences at or after `sequence`, cut to `most` and to its block.
+
+        None at the end.
         """
         raise NotImplementedError
 
     def pending_from(self) -> int:
-        """Return a sequence before which nothing is pending: where the first block with a pending message begins.
+        """Return the first sequence of the first block with a pending message: nothing is pending before it.
 
-        The next sequence of the lane where nothing is pending. O(1), no disk.
+        If nothing is pending, return the next sequence of the lane. O(1), no disk.
         """
         raise NotImplementedError
 
     def lengths(self, first: int, last: int) -> array[int]:
-        """Return the content bytes of first..last, which lie in one block and are pending."""
+        """Return the content bytes of each of first..last. They must be pending and lie in one block."""
         raise NotImplementedError
 
     def times_of(self, sequence: int) -> Times:
-        """Return when a pending message is due, or was not long ago, and when it expires."""
+        """Return when a pending message is due and when it expires.
+
+        A message that became due lately may still show its time.
+        """
         raise NotImplementedError
 
     def waiting(self, first: int, last: int) -> int:
-        """Return a bit for each of first..last, in one block, that is not due yet; the lowest for the first."""
+        """Return one bit for each of first..last, in one block, that is not due yet.
+
+        The lowest bit is for the first.
+        """
         raise NotImplementedError
 
     def is_put_off(self, sequence: int) -> bool:
@@ -93,11 +100,11 @@ class PendingLane:
 
     @property
     def put_off_messages(self) -> int:
-        """How many messages came back and are offered again later."""
+        """Number of messages that came back and are offered again later."""
         return 0 if self.put_off is None else self.put_off.pending_messages
 
     def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run as `pending_run` does, passing over messages that are not due yet, or put off."""
+        """Return the first run as `pending_run` does, but skip messages that are not due yet or are put off."""
         put_off = self.put_off
         if self.earliest[DUE] == NEVER and put_off is None:
             return self.pending_run(sequence, most)
@@ -114,22 +121,22 @@ class PendingLane:
 
 
 class JournaledLane(PendingLane):
-    """A lane of messages in the journal: what MessageStore plans reads of and acknowledges."""
+    """A lane of messages in the journal. MessageStore plans its reads and acknowledges in it."""
 
     __slots__ = ()
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """Take first..last out, by a record in ack_data_log (0: by none). Return how many of them were pending."""
+        """Remove first..last, by a record in ack_data_log (0: no record). Return how many of them were pending."""
         raise NotImplementedError
 
     def readers(self) -> Iterable[PendingLane]:
-        """Return the lanes in which a message is pending no more when it is removed from this one."""
+        """Return all lanes in which a message stops being pending when it is removed from this lane."""
         return (self,)
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
-        """Take one sequence out; the path of every single ack."""
+        """Remove one sequence. Every single ack takes this path."""
         raise NotImplementedError
 
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
-        """Return where first..last lie; they lie in one block and are pending."""
+        """Return the places of first..last. They must be pending and lie in one block."""
         raise NotImplementedError

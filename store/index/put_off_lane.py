@@ -1,11 +1,11 @@
-"""When messages of a lane that came back are offered again: a timetable beside the lane, in blocks of its own.
+"""The times at which returned messages of a lane are offered again, in blocks of their own beside the lane.
 
-A consumer gave a message back with a delay, or the policy has one. Until the delay is over the message is in no list;
-RAM has at most its block here, which the block cache bounds and charges like all others. The rows of the metadata store
-know when the first of each block is due. So what waits far ahead costs a row for 512 messages and nothing else.
+A consumer gave a message back with a delay, or the policy has a delay. Until the delay is over the message is in no
+list. RAM has at most its block here, which the block cache bounds and charges like all blocks. The rows of the metadata
+store say when the first message of each block is due. So messages that wait for long cost one row for 512 messages.
 
-A return record says the same in the journal. A crash loses what that loses: nothing that was written, at a kill. The
-lanes of what is not persistent have such a timetable, too; an open drops theirs.
+A return record has the same times in the journal, so a kill loses none that was written. Lanes of non-persistent
+messages have such times too; the next open drops them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from .pending_lane import PendingLane
 
 
 class PutOffLane(BlockHolder):
-    """What of one lane waits: `is_pending`, `pending_run` and `pending_messages` are about that.
+    """The put-off messages of one lane. `is_pending`, `pending_run` and `pending_messages` refer to put-off messages.
 
-    A message that has gone meanwhile may wait on; who asks knows what is pending. The state lock guards it.
+    A message that was removed from the lane may remain here for a while, so callers check the lane too. The state lock
+    guards it.
     """
 
     __slots__ = ()
 
     def __init__(self, cache: BlockCache, lane_number: int) -> None:
-        """lane_number: of the lane that the messages are in."""
+        """lane_number: of the lane that has the messages."""
         super().__init__(cache, PUT_OFF | lane_number, lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def unpack(self, number: int, packed: bytes) -> Block:
@@ -35,7 +36,7 @@ class PutOffLane(BlockHolder):
         return PutOffBlock.unpack(number, packed)
 
     def put(self, first: int, last: int, due_at: int) -> None:
-        """Let first..last wait until then, whatever was known of them. O(messages)."""
+        """Put off first..last until due_at, whatever was known of them. O(messages)."""
         for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
             base = number << BLOCK_SHIFT
             block = self.block(number)
@@ -52,7 +53,7 @@ class PutOffLane(BlockHolder):
         self.earliest[DUE] = min(self.earliest[DUE], due_at)
 
     def forget(self, first: int, last: int) -> None:
-        """Let first..last wait for nothing. O(blocks); where that is all that waits, none is read."""
+        """Stop putting off first..last. O(blocks); reads no block if these are all that wait."""
         if self.blocks and first <= self.blocks.first << BLOCK_SHIFT and self.blocks.last < (last + 1) >> BLOCK_SHIFT:
             self.forget_all()
             return
@@ -72,7 +73,7 @@ class PutOffLane(BlockHolder):
             number += 1
 
     def trim(self, lane: PendingLane, first: int, last: int) -> None:
-        """Let what of first..last is not pending in the lane wait for nothing. O(blocks)."""
+        """Stop putting off the messages of first..last that are not pending in the lane. O(blocks)."""
         while first <= last:
             run = lane.pending_run(first, BLOCK_MESSAGES)
             begin, end = (last + 1, last) if run is None else run
@@ -81,7 +82,7 @@ class PutOffLane(BlockHolder):
             first = end + 1
 
     def forget_all(self) -> None:
-        """Let everything wait for nothing: the lane has ended. O(blocks), no disk."""
+        """Stop putting off all messages, because the lane has ended. O(blocks), no disk."""
         for block in list(self.resident.values()):
             self.cache.expel(self, block)
         for first, last in self.blocks_on_disk:
@@ -91,7 +92,7 @@ class PutOffLane(BlockHolder):
         self.earliest[DUE] = NEVER
 
     def released(self, block: Block, messages: int) -> None:
-        """See BlockHolder. Where nothing of it waits, the block goes."""
+        """Note that some messages of a block no longer wait. Forget the block if none is left."""
         assert block.times is not None
         self.pending_messages -= messages
         if not block.times.waiting:
@@ -100,22 +101,22 @@ class PutOffLane(BlockHolder):
             self.earliest[DUE] = NEVER
 
     def is_pending(self, sequence: int) -> bool:
-        """Return whether a message waits."""
+        """Return whether a message is put off."""
         return self.waiting(sequence, sequence) != 0
 
     def waiting(self, first: int, last: int) -> int:
-        """Return a bit for each of first..last, in one block, that waits; the lowest for the first."""
+        """Return one bit for each of first..last, in one block, that is put off. The lowest bit is for the first."""
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
 
     def due_at(self, sequence: int) -> int:
-        """Return when a message that waits is offered again."""
+        """Return when a put-off message is offered again."""
         block = self.block(sequence >> BLOCK_SHIFT)
         assert block is not None and block.times is not None
         return block.times.of(sequence & BLOCK_MASK).due_at
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run that waits at or behind `sequence`, cut to `most` and to its block; None at the end."""
+        """Return the first put-off run at or after `sequence`, cut to `most` and to its block. None at the end."""
         number = sequence >> BLOCK_SHIFT
         while (run := self.blocks.next_from(number)) is not None:
             number = max(run[0], number)

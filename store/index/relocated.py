@@ -1,7 +1,7 @@
-"""Relocated messages: where those of one block lie that were copied out of the data log they were sent to.
+"""Relocated messages: the new places of those messages of one block that were copied to another data log.
 
-Runs of consecutive messages, in columns beside the block's own, which go on saying what they said: 16 bytes a run. A
-block has none of this until the first of its messages is relocated.
+They are runs of consecutive messages, in columns beside those of the block, which keep the old places. A run takes 16
+bytes. A block has no such columns until its first message is relocated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STRETCH_BYTES: Final = 16
 
 
 class CopiedRun(NamedTuple):
-    """Messages from index first to last, which lie in one record: the copy of `messages` of them from `begin` on."""
+    """Messages from index first to last in one copied record, which has `messages` messages from index `begin` on."""
 
     first: int
     last: int
@@ -40,7 +40,7 @@ class RelocatedPlaces:
         return map(CopiedRun, *self._columns)
 
     def put(self, new: CopiedRun) -> None:
-        """Let those messages lie there from now on, wherever they lay before. O(runs)."""
+        """Set the new place of those messages, wherever they lay before. O(runs)."""
         firsts, lasts = self._columns[:2]
         low = bisect_left(lasts, new.first)
         high = bisect_right(firsts, new.last)
@@ -58,7 +58,7 @@ class RelocatedPlaces:
         return CopiedRun(*[column[at] for column in self._columns])
 
     def within(self, first: int, last: int) -> Iterator[CopiedRun]:
-        """Yield the runs that reach into first..last, cut to it."""
+        """Yield the runs that overlap first..last, cut to it."""
         firsts, lasts = self._columns[:2]
         for at in range(bisect_left(lasts, first), bisect_right(firsts, last)):
             stretch = self._stretch(at)
@@ -66,7 +66,7 @@ class RelocatedPlaces:
 
     @property
     def mask(self) -> int:
-        """A bit for each message that was relocated."""
+        """One bit for each relocated message."""
         found = 0
         for stretch in self:
             found |= ((1 << (stretch.last - stretch.first + 1)) - 1) << stretch.first
@@ -77,7 +77,7 @@ class RelocatedPlaces:
 
     @classmethod
     def unpack(cls, data: bytes) -> RelocatedPlaces | None:
-        """Return the runs in these bytes; None when pack can't have made them."""
+        """Return the runs in these bytes. None if `pack` can't have made them."""
         if len(data) < _COUNT.size:
             return None
         (count,) = _COUNT.unpack_from(data)
@@ -92,7 +92,7 @@ class RelocatedPlaces:
         return relocated
 
     def is_sound(self, messages: int) -> bool:
-        """Return whether these can be runs of a block of that many messages."""
+        """Return whether these can be the runs of a block of that many messages."""
         behind = 0
         for stretch in self:
             is_inside = stretch.begin <= stretch.first <= stretch.last < stretch.begin + stretch.messages <= messages

@@ -1,8 +1,8 @@
-"""A set of sequences of one lane, block by block: what a subscription has not acknowledged.
+"""A set of sequences of one lane, block by block. It holds the messages that a subscription has not acknowledged.
 
-A block of which all is in costs a part of a run, any other one a mask, whatever its pattern: ten million consecutive
-sequences cost what one run costs, and ten million in any pattern less than 0.5 bytes each. Masks are charged a few at a
-time, where the first of these is made.
+A block of which all sequences are in the set is part of a run. Any other block has a mask, whatever its pattern. So ten
+million consecutive sequences cost one run, and ten million in any pattern cost less than 0.5 bytes each. Masks are
+charged a few at a time, in advance.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from ..sequence_set import SequenceSet
 FULL_BLOCK: Final = (1 << BLOCK_MESSAGES) - 1
 STEP_MASKS: Final = 4
 STEP_BYTES: Final = 768
-"""Charged for so many masks, what else a block costs included, and as much for the set itself: as measured with
-tracemalloc for up to 5,000 masks."""
+"""Charge for a step of masks and their share of other memory, and for the set itself. Measured with tracemalloc for up
+to 5,000 masks.
+"""
 _UNCOUNTED: Final = Uncounted()
-"""Of sets that nobody keeps."""
+"""The account of sets that live only for one call."""
 
 
 class SequenceBitmap:
@@ -34,11 +35,11 @@ class SequenceBitmap:
         self._account = account
         self._paid_masks = 0
         account.charge(STEP_BYTES)
+        # Numbers of the blocks that have a sequence in the set. Read-only for callers.
         self.blocks = SequenceSet()
-        """Numbers of the blocks of which something is in. Read-only for callers."""
         self.count = 0
+        # Block -> mask of its sequences, for blocks that are not complete.
         self._masks: dict[int, int] = {}
-        """Block -> what of it is in, where that is not all."""
 
     @classmethod
     def of_run(cls, first: int, last: int, account: OpenAccount = _UNCOUNTED) -> SequenceBitmap:
@@ -56,7 +57,7 @@ class SequenceBitmap:
         return made
 
     def copy(self, account: OpenAccount = _UNCOUNTED) -> SequenceBitmap:
-        """Return a set of its own with the same in it. O(runs + masks)."""
+        """Return an independent set with the same sequences. O(runs + masks)."""
         made = SequenceBitmap(account)
         made.blocks = self.blocks.copy()
         made.count, made._masks = self.count, self._masks.copy()
@@ -64,17 +65,17 @@ class SequenceBitmap:
         return made
 
     def close(self) -> None:
-        """Release what the set is charged, because it is no longer in use."""
+        """Release the charge of a set that is no longer in use."""
         self._account.release(self.charge_bytes)
         self._account, self._paid_masks = _UNCOUNTED, 0
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it is charged."""
+        """Bytes that are charged for the set."""
         return STEP_BYTES * (1 + self._paid_masks // STEP_MASKS)
 
     def _pay(self) -> None:
-        """Charge for as many masks as there are."""
+        """Charge for the current number of masks."""
         steps = (len(self._masks) + STEP_MASKS - 1) // STEP_MASKS - self._paid_masks // STEP_MASKS
         self._paid_masks += STEP_MASKS * steps
         if steps > 0:
@@ -83,7 +84,7 @@ class SequenceBitmap:
             self._account.release(-STEP_BYTES * steps)
 
     def mask(self, number: int) -> int:
-        """Return what of a block is in, a bit a sequence. O(log runs)."""
+        """Return the sequences of a block that are in the set, one bit each. O(log runs)."""
         mask = self._masks.get(number)
         if mask is not None:
             return mask
@@ -93,13 +94,13 @@ class SequenceBitmap:
         return bool(self.mask(sequence >> BLOCK_SHIFT) >> (sequence & BLOCK_MASK) & 1)
 
     def add(self, first: int, last: int) -> None:
-        """Put first..last in; what is in stays. O(blocks)."""
+        """Add first..last; sequences that are in the set stay. O(blocks)."""
         for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
             base = number << BLOCK_SHIFT
             self._set(number, self.mask(number) | ones(max(first - base, 0), min(last - base, BLOCK_MASK)))
 
     def unite(self, other: SequenceBitmap, first: int) -> None:
-        """Put in what another set has from `first` on. O(runs + masks of both), however many blocks that are."""
+        """Add the sequences of another set from `first` on. O(runs + masks of both), whatever the number of blocks."""
         start = first >> BLOCK_SHIFT
         known = {number: mask for number, mask in other._masks.items() if number > start}
         known |= {number: FULL_BLOCK for number in self._masks if number > start and other.mask(number) == FULL_BLOCK}
@@ -113,7 +114,7 @@ class SequenceBitmap:
         self.count = self._counted()
 
     def remove(self, number: int, mask: int) -> None:
-        """Take the places of a mask out of a block; what is not in is passed over. O(log runs)."""
+        """Remove the sequences of a mask from a block; those that are not in the set are ignored. O(log runs)."""
         self._set(number, self.mask(number) & ~mask)
 
     def _set(self, number: int, mask: int) -> None:
@@ -132,8 +133,9 @@ class SequenceBitmap:
             self._pay()
 
     def next_block(self, number: int) -> int | None:
-        """Return the first block at or behind `number` of which something is in; None where there is none. O(log
-        runs).
+        """Return the first block at or after `number` that has a sequence in the set.
+
+        None if there is none. O(log runs).
         """
         run = self.blocks.next_from(number)
         return None if run is None else run[0]
@@ -149,7 +151,7 @@ class SequenceBitmap:
         return Backlog(lane_number, pending_bytes, tuple(self.blocks), tuple(self._masks.items()))
 
     def restore(self, backlog: Backlog) -> None:
-        """Take over what a checkpoint stored. O(runs + masks)."""
+        """Take over the set that a checkpoint stored. O(runs + masks)."""
         self.clear()
         for first, last in backlog.blocks:
             self.blocks.add(first, last)

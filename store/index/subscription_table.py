@@ -1,8 +1,8 @@
-"""SubscriptionTable and Cursors: the durable subscriptions that nobody uses, as packed rows and in columns.
+"""SubscriptionTable and Cursors: durable subscriptions that are not in use, as packed rows and in columns.
 
-A durable subscription is a row of the table, used or not: its topic, name and selector. What one that nobody uses has
-not acknowledged of a lane is all from some sequence on: that is its cursor, a row of the lane. Nothing here survives a
-crash: recovery fills the table from the journal.
+Every durable subscription has a row of the table with its topic, name and selector. A subscription that is not in use
+needs all messages of a lane from one sequence on. This sequence is its cursor, a row of the lane. A crash loses the
+table: recovery fills it from the journal.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ..format.state import (
 )
 
 SUBSCRIPTION_ROW_BYTES: Final = 40
-"""What a row takes, beside its name and selector."""
+"""Memory of a row, without its name and selector."""
 CURSOR_BYTES: Final = 40
-"""What a cursor takes. Both measured with tracemalloc over 10,000 of them, with what columns take ahead."""
+"""Memory of a cursor. Both were measured with tracemalloc over 10,000 rows, including the spare room of columns."""
 
 
 def _row_charge(row_bytes: int) -> int:
-    """Return what a row is charged of which a record has so many bytes."""
+    """Return the charge of a row that takes that many bytes in a record."""
     text_bytes = row_bytes - SUBSCRIPTION_HEAD.size
     return SUBSCRIPTION_ROW_BYTES + text_bytes + text_bytes // 8
 
 
 class SubscriptionTable:
-    """Number -> facts, and topic and name -> number. The state lock guards it."""
+    """The facts of each durable subscription by number, and its number by topic and name. The state lock guards it."""
 
     __slots__ = ("_account", "_rows", "_by_name", "_charged_bytes")
 
@@ -44,34 +44,34 @@ class SubscriptionTable:
         """account: pays for the rows."""
         self._account = account
         self._rows = PackedRows(_end_of)
+        # Places of the rows, sorted by topic and name. Retentions come after the other rows of their topic.
         self._by_name = array("I")
-        """Where the rows begin, in the order of topics and names, retentions behind the others of their topic."""
         self._charged_bytes = 0
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the numbers there are now."""
+        """Yield the numbers of all rows. The caller iterates a copy."""
         return iter(self._rows.numbers)
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int) and self._rows.find(number) is not None
 
     def find(self, number: int) -> Subscription | None:
-        """Return what is known of a subscription, or None. O(log subscriptions)."""
+        """Return the facts of a subscription, or None. O(log subscriptions)."""
         place = self._rows.find(number)
         return None if place is None else self._facts(place)
 
     def add(self, facts: Subscription) -> None:
-        """Add a subscription. Requires: there is none of that number. O(subscriptions) copied bytes."""
+        """Add a subscription. Requires: no row has its number. Copies O(subscriptions) bytes."""
         row = encode_subscription(facts)
         place = self._rows.add(facts.number, row)
         self._by_name.insert(bisect_left(self._by_name, self._key(place), key=self._key), place)
         self._charge(_row_charge(len(row)))
 
     def remove(self, number: int) -> None:
-        """Forget a subscription; one that is not there is passed over. O(subscriptions) copied bytes."""
+        """Forget a subscription; an unknown one is ignored. Copies O(subscriptions) bytes."""
         place = self._rows.find(number)
         if place is None:
             return
@@ -81,7 +81,7 @@ class SubscriptionTable:
             self._sort_by_name()
 
     def remove_topic(self, topic: int) -> list[int]:
-        """Forget the subscriptions of a topic, retentions among them; return their numbers. O(subscriptions)."""
+        """Forget the subscriptions of a topic, including retentions; return their numbers. O(subscriptions)."""
         begin = bisect_left(self._by_name, topic.to_bytes(4, "big"), key=self._key)
         end = bisect_left(self._by_name, (topic + 1).to_bytes(4, "big"), begin, key=self._key)
         gone = set(self._by_name[begin:end])
@@ -95,7 +95,7 @@ class SubscriptionTable:
         return removed
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all cursors."""
         self._rows.clear()
         del self._by_name[:]
         self._charge(-self._charged_bytes)
@@ -109,10 +109,10 @@ class SubscriptionTable:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what is charged for all rows."""
+        """Bytes that are charged for all rows."""
         return self._charged_bytes
 
-    # ------------------------------------------------------------------ of one topic
+    # ------------------------------------------------------------------ one topic
 
     def number_of(self, topic: int, name: str) -> int | None:
         """Return the number of a durable subscription, or None. O(log subscriptions)."""
@@ -133,7 +133,7 @@ class SubscriptionTable:
         return list(map(self._rows.number_at, self._by_name[begin:end]))
 
     def count(self, topic: int) -> int:
-        """Return how many durable subscriptions a topic has."""
+        """Return the number of durable subscriptions of a topic."""
         begin, end = self._range(topic)
         return end - begin
 
@@ -141,20 +141,20 @@ class SubscriptionTable:
         begin = bisect_left(self._by_name, topic.to_bytes(4, "big"), key=self._key)
         return begin, bisect_left(self._by_name, topic.to_bytes(4, "big") + b"\1", begin, key=self._key)
 
-    # ------------------------------------------------------------------ all of them
+    # ------------------------------------------------------------------ all rows
 
     def encoded(self) -> EncodedRows[Subscription]:
-        """Return all of them as a record has them. It copies bytes and makes no object of any."""
+        """Return all rows in the form of a record. It copies bytes and makes no objects."""
         return encoded_subscriptions(len(self), self._rows.joined())
 
     def _sort_by_name(self) -> None:
-        """Find the rows by name again, which have moved. O(subscriptions log subscriptions)."""
+        """Sort the places of rows by name again, after rows have moved. O(subscriptions log subscriptions)."""
         self._by_name = array("I", sorted(self._rows.places, key=self._key))
 
     # ------------------------------------------------------------------ one row
 
     def _key(self, place: int) -> bytes:
-        """Return what the row is found by: topic, kind and name."""
+        """Return the sort key of a row: topic, kind and name."""
         data = self._rows.data
         _, topic, kind, name_bytes, _ = SUBSCRIPTION_HEAD.unpack_from(data, place)
         begin = place + SUBSCRIPTION_HEAD.size
@@ -183,19 +183,19 @@ def _key_of(topic: int, name: bytes, kind: int = 0) -> bytes:
 
 
 class Cursor(NamedTuple):
-    """What a subscription that nobody uses has of a lane: it needs all from `next_sequence` on."""
+    """The cursor of an unused subscription in a lane. The subscription needs all messages from `next_sequence` on."""
 
     next_sequence: int
     sent_bytes: int
-    """How many bytes were sent to the topic before that message."""
+    """Bytes that were sent to the topic before the message `next_sequence`."""
     first_sequence: int
-    """Where the statistics of the subscription begin to count, and at how many bytes."""
+    """Sequence at which the statistics of the subscription begin; `first_bytes` has the bytes sent before it."""
     first_bytes: int
 
 
 _NO_NUMBERS: Final = array("I")
 _NO_COLUMNS: Final = (array("Q"), array("q"), array("Q"), array("q"))
-"""The columns of all lanes without cursors, which most are. Nothing is ever put in."""
+"""The columns of all lanes without cursors, as most are. They stay empty."""
 
 
 class Cursors:
@@ -206,39 +206,39 @@ class Cursors:
     def __init__(self, account: OpenAccount) -> None:
         """account: pays for the columns."""
         self._account = account
+        # Sorted.
         self._numbers = _NO_NUMBERS
-        """In order."""
+        # The fields of the Cursors, a column each.
         self._columns = _NO_COLUMNS
-        """The fields of a Cursor."""
+        # The least next sequence. None if it is not known or there is none.
         self._lowest: int | None = None
-        """The least next sequence; None: not known, or there is none."""
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __iter__(self) -> Iterator[tuple[int, Cursor]]:
-        """Yield subscriptions and their cursors, as they are now."""
+        """Yield subscriptions and their cursors. The caller iterates a copy."""
         numbers, columns = self._numbers[:], [column[:] for column in self._columns]
         return ((number, Cursor(*fields)) for number, *fields in zip(numbers, *columns, strict=True))
 
     @property
     def numbers(self) -> array[int]:
-        """The subscriptions, in order. Read-only."""
+        """The numbers of the subscriptions, sorted. Read-only."""
         return self._numbers
 
     @property
     def next_sequences(self) -> array[int]:
-        """Where each of them goes on. Read-only."""
+        """The next sequence of each subscription. Read-only."""
         return self._columns[0]
 
     @property
     def sent_bytes(self) -> array[int]:
-        """How much was sent before that. Read-only."""
+        """The bytes that were sent before each next sequence. Read-only."""
         return self._columns[1]
 
     @property
     def lowest(self) -> int | None:
-        """Return the first sequence that any of them needs; None: there are none. O(subscriptions) at times."""
+        """The first sequence that any cursor needs. None if there are no cursors. Sometimes O(subscriptions)."""
         if self._lowest is None and self._numbers:
             self._lowest = min(self._columns[0])
         return self._lowest
@@ -249,7 +249,7 @@ class Cursors:
         return None if at is None else Cursor(*(column[at] for column in self._columns))
 
     def put(self, number: int, cursor: Cursor) -> None:
-        """Add the cursor of a subscription that has none here. O(subscriptions) copied bytes."""
+        """Add the cursor of a subscription that has none here. Copies O(subscriptions) bytes."""
         if self._numbers is _NO_NUMBERS:
             self._numbers, self._columns = array("I"), (array("Q"), array("q"), array("Q"), array("q"))
         at = bisect_left(self._numbers, number)
@@ -261,7 +261,7 @@ class Cursors:
         self._account.charge(CURSOR_BYTES)
 
     def take(self, number: int) -> Cursor | None:
-        """Return a cursor and forget the row, because the subscription is in use now. None: there is none."""
+        """Return a cursor and forget the row, because the subscription is in use now. None if there is none."""
         at = self._at(number)
         if at is None:
             return None
@@ -273,13 +273,13 @@ class Cursors:
         return cursor
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all cursors."""
         self._account.release(self.charge_bytes)
         self._numbers, self._columns, self._lowest = _NO_NUMBERS, _NO_COLUMNS, None
 
     @property
     def charge_bytes(self) -> int:
-        """Return what is charged for all of them."""
+        """Bytes that are charged for all cursors."""
         return CURSOR_BYTES * len(self)
 
     def _at(self, number: int) -> int | None:

@@ -1,12 +1,12 @@
-"""Subscriptions: who gets what is sent to each topic.
+"""Subscriptions: decide who gets the messages of each topic.
 
-A durable subscription is in the journal: a record begins it, a record ends it, and the state record that opens each
-data log restates it. What it has not acknowledged is in the root of each checkpoint, and made again from the journal
-where that is lost. A subscription that is not durable is in RAM alone: no record names it, and a crash or a close ends
-it.
+A durable subscription is in the journal. One record begins it, one record ends it, and the state record that opens each
+data log restates it. Its unacknowledged messages are in the root of each checkpoint; if the checkpoint is lost, they
+are computed from the journal. A subscription that is not durable is only in RAM: no record names it, and a crash or a
+close ends it.
 
-A durable one that nobody uses is a row of the SubscriptionTable, and a row of each lane of its topic: whoever uses it
-opens it, and puts it away again.
+A durable subscription that is not in use is a row of the SubscriptionTable, and a row of each lane of its topic. Its
+user opens it, and puts it away again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .subscription_table import Cursor, SubscriptionTable
 from .topic_lane import NO_RECORD, BacklogSets, LaneHome, NotedBacklogs, SubscriptionLane, TopicLane
 
 SUBSCRIBER_BYTES: Final = 480
-"""What an open subscription takes, beside its lanes. Measured with tracemalloc over 10,000 of them."""
+"""Memory of an open subscription without its lanes. Measured with tracemalloc over 10,000 of them."""
 ASKED_AT_ONCE: Final = 32
-"""Subscriptions that a sweep asks in the time that a block takes besides."""
+"""Subscriptions that a sweep asks in the time that it needs for the rest of a block."""
 
 
 class Subscriber:
-    """A subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable.
+    """A subscription and its lanes, one for each lane of its topic. `facts.name` is "" if it is not durable.
 
-    A retention is one too: it needs everything that its topic keeps beyond all acks, and nobody reads it.
+    A retention is a subscription too. It needs all messages that its topic keeps beyond all acks, and nobody reads it.
     """
 
     __slots__ = ("facts", "is_durable", "lanes")
@@ -51,19 +51,20 @@ class _Topic(LaneHome):
     __slots__ = ("number", "subscribers", "retention", "lanes", "_topics", "_open")
 
     def __init__(self, number: int, topics: dict[int, _Topic], open_subscription: Callable[[int], object]) -> None:
-        """topics: by number, to which it adds itself, and which it leaves with the last it has. open_subscription:
-        opens the one of that number."""
+        """topics: all such topics by number. This one adds itself, and removes itself when it has nothing left.
+        open_subscription: opens the subscription of that number.
+        """
         self._open = open_subscription
         self.number = number
+        # The open subscriptions.
         self.subscribers: dict[int, Subscriber] = {}
-        """Those that are open."""
         self.retention: Subscriber | None = None
         self.lanes: list[TopicLane] = []
         self._topics = topics
         topics[number] = self
 
     def lane_left(self, lane: TopicLane) -> None:
-        """Forget a lane that is a row of the index now, and the topic with its last one."""
+        """Forget a lane that is only a row of the index now. Forget the topic with its last lane."""
         self.lanes.remove(lane)
         self.leave_if_empty()
 
@@ -72,7 +73,7 @@ class _Topic(LaneHome):
         self._open(number)
 
     def leave_if_empty(self) -> None:
-        """Leave the topics that have something."""
+        """Remove the topic if it has nothing left."""
         if not (self.lanes or self.subscribers):
             self._topics.pop(self.number, None)
 
@@ -81,23 +82,23 @@ class Subscriptions(LaneMaker):
     """The subscriptions of a store. The state lock guards it."""
 
     def __init__(self, index: Index, backlogs: OpenAccount | None = None) -> None:
-        """backlogs: pays for what subscriptions have not acknowledged; None: nobody counts it."""
+        """backlogs: pays for the unacknowledged messages of subscriptions; None: they are not counted."""
         self._index = index
         self._account = backlogs or Uncounted()
         self._backlogs = BacklogSets(self._account)
+        # All durable subscriptions, including retentions.
         self.table = SubscriptionTable(self._account)
-        """All durable ones, retentions among them."""
         index.topics = self
+        # Numbers of all topics, sorted.
         self._numbers = array("I")
-        """Of all topics, in order."""
+        # The open subscriptions: they are in use, or their pending messages are more than a cursor can describe.
         self.by_number: dict[int, Subscriber] = {}
-        """Those that are open: somebody uses them, or they need something else than all from a place on."""
+        # Topics that have lanes or subscriptions.
         self._topics: dict[int, _Topic] = {}
-        """Those that have lanes or subscriptions."""
+        # Number of the next destination or subscription. A number is never used again.
         self.next_number = 1
-        """Number of the next destination or subscription. A number is never used again."""
+        # Whether the last sweep stopped early, so that a checkpoint can make room.
         self.is_behind = False
-        """The last sweep stopped before its end, for a checkpoint to make room."""
 
     def reset(self) -> None:
         """Forget everything, as before a full replay. The index is reset with it."""
@@ -110,16 +111,16 @@ class Subscriptions(LaneMaker):
         del self._numbers[:]
         self.next_number = 1
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ topics
 
     def register(self, destination: Destination) -> None:
-        """Note that a destination exists. A topic's lanes are made as TopicLanes from now on."""
+        """Note that a destination exists. From now on the lanes of a topic are made as TopicLanes."""
         self._note_number(destination.number)
         if destination.kind == TOPIC and not self.is_topic(destination.number):
             insort(self._numbers, destination.number)
             for priority in range(PRIORITIES):
                 known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
-                if known is not None:  # the record that told of the topic was lost, and messages came before this one
+                if known is not None:  # the record that created the topic was lost, and its messages came first
                     lane = self.make_lane(destination.number, priority, 0)
                     lane.replace(known)
                     self._index.lanes[lane.number] = lane
@@ -128,16 +129,16 @@ class Subscriptions(LaneMaker):
         self.next_number = max(self.next_number, number + 1)
 
     def is_topic(self, destination: int) -> bool:
-        """See LaneMaker. O(log topics)."""
+        """Return whether a destination is a topic. O(log topics)."""
         at = bisect_left(self._numbers, destination)
         return at < len(self._numbers) and self._numbers[at] == destination
 
     def _topic(self, number: int) -> _Topic:
-        """Return what is known of a topic that has something, or is about to."""
+        """Return the entry of a topic; make it if there is none."""
         return self._topics.get(number) or _Topic(number, self._topics, self.opened)
 
     def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
-        """Make a lane of a topic that goes on with that sequence, and let each subscription have it."""
+        """Make a lane of a topic that continues with that sequence, and give it to each subscription."""
         topic = self._topic(destination)
         lane = TopicLane(self._index.cache, self._index.uses, destination, priority, self._backlogs)
         lane.home = topic
@@ -157,22 +158,22 @@ class Subscriptions(LaneMaker):
         lane.enter()
         lane.put_off = self._index.put_off.get(lane.number)
 
-    # ------------------------------------------------------------------ open or not
+    # ------------------------------------------------------------------ opening and putting away
 
     def __contains__(self, number: int) -> bool:
         return number in self.by_number or number in self.table
 
     @property
     def count(self) -> int:
-        """How many subscriptions there are, durable or not, open or not."""
+        """Number of subscriptions, durable or not, open or not."""
         return len(self.table) + sum(not each.is_durable for each in self.by_number.values())
 
     def numbers(self) -> set[int]:
-        """Return the numbers of all there are."""
+        """Return the numbers of all subscriptions."""
         return {*self.table, *self.by_number}
 
     def opened(self, number: int) -> Subscriber | None:
-        """Return a subscription with lanes of its own, to use it; None: there is none. O(log subscriptions)."""
+        """Return a subscription with lanes of its own, for use. None if there is none. O(log subscriptions)."""
         found = self.by_number.get(number)
         if found is None and (facts := self.table.find(number)) is not None:
             topic = self._topic(facts.topic)
@@ -187,9 +188,9 @@ class Subscriptions(LaneMaker):
         return subscriber
 
     def for_report(self, number: int) -> Subscriber | None:
-        """Return a subscription to look at, with what it needs now; None: there is none.
+        """Return a subscription for reading, with its current needs. None if there is none.
 
-        Of one that is not open it is an object of its own, which nothing is done with.
+        For a subscription that is not open the result is a separate object. Do not change it.
         """
         found = self.by_number.get(number)
         if found is None and (facts := self.table.find(number)) is not None:
@@ -201,9 +202,9 @@ class Subscriptions(LaneMaker):
         return found
 
     def put_away(self, number: int) -> None:
-        """Make a durable subscription rows, if it needs all from some place on and is not open already.
+        """Make a durable subscription rows, if cursors can describe it and it is not in rows already.
 
-        Requires: nobody has it. Whoever wants it later asks `opened` for it again. O(lanes + subscriptions copied).
+        Requires: no caller holds it. A later caller gets it from `opened` again. Copies O(lanes + subscriptions).
         """
         found = self.by_number.get(number)
         if found is None or not found.is_durable or found.facts.is_retention:
@@ -220,12 +221,15 @@ class Subscriptions(LaneMaker):
         topic.leave_if_empty()
 
     def put_away_all(self) -> None:
-        """Make rows of all subscriptions that can be rows. Requires: no caller has one. O(subscriptions)."""
+        """Make rows of all subscriptions that can be rows. Requires: no caller holds one. O(subscriptions)."""
         for number in list(self.by_number):
             self.put_away(number)
 
     def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
-        """Make a subscription, which gets what is sent to its topic from now on. One that exists stays as it is."""
+        """Make a subscription, which gets all messages sent to its topic from now on.
+
+        An existing one stays as it is.
+        """
         self._note_number(facts.number)
         subscriber = self.opened(facts.number)
         if subscriber is None:
@@ -244,7 +248,7 @@ class Subscriptions(LaneMaker):
         return subscriber
 
     def unsubscribe(self, number: int) -> None:
-        """End a subscription and its needs. One that is not there is passed over. O(blocks it had)."""
+        """End a subscription and its needs. An unknown one is ignored. O(blocks it had)."""
         subscriber = self.opened(number)
         if subscriber is not None:
             topic = self._topics[subscriber.facts.topic]
@@ -260,11 +264,11 @@ class Subscriptions(LaneMaker):
             topic.leave_if_empty()
 
     def seek(self, number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
-        """Let what exists from there on be pending for a subscription, by a record in data_log or by NO_RECORD.
+        """Make the existing messages from these sequences on pending, by a record in data_log or NO_RECORD.
 
-        firsts: (priority, sequence) of lanes; the others stay as they are. Counts and delays of persistent messages are
-        forgotten. A subscription that is not there is passed over. The record is needed as long as any data log that
-        has messages now, because without it a replay would have some of them acknowledged, or pending, as before.
+        firsts: (priority, sequence) of lanes; other lanes stay as they are. Delivery counts and delays of persistent
+        messages are forgotten. An unknown subscription is ignored. The record is needed as long as any of the current
+        data logs with messages exists: without it a replay would restore the earlier state of their messages.
         """
         if self.opened(number) is None:
             return
@@ -274,14 +278,14 @@ class Subscriptions(LaneMaker):
             lane.seek(first)
         if data_log == NO_RECORD:
             return
-        lanes = persistent_lanes_of(number)  # what is not persistent has no place in a journal, and stays as it is
+        lanes = persistent_lanes_of(number)  # non-persistent messages have no place in a journal and stay
         self._index.delivery_count_table.forget_lanes(lanes)
         self._index.forget_put_off_lanes(lanes)
         needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
         self._index.use(data_log).acked_data_logs.update(needed)
 
     def delete_topic(self, number: int) -> None:
-        """End a topic's subscriptions, those in use too. Does nothing for a queue. O(subscriptions).
+        """End a topic's subscriptions, including those in use. Do nothing for a queue. O(subscriptions).
 
         Requires: the index forgets the topic's lanes.
         """
@@ -301,19 +305,25 @@ class Subscriptions(LaneMaker):
             self._index.forget_put_off(subscription)
 
     def readers(self) -> Iterator[Subscriber]:
-        """Yield the subscriptions that somebody made, durable or not, as `seen`: all but retentions."""
+        """Yield all subscriptions that users made, durable or not, in the form of `for_report`.
+
+        Retentions are left out.
+        """
         for number in sorted(self.numbers()):
             found = self.for_report(number)
             if found is not None and not found.facts.is_retention:
                 yield found
 
     def retention(self, topic: int) -> Subscriber | None:
-        """Return what stands for the messages that a topic keeps beyond all acks; None: it keeps none."""
+        """Return the retention of a topic, which stands for the messages kept beyond all acks.
+
+        None if it keeps none.
+        """
         found = self._topics.get(topic)
         return None if found is None else found.retention
 
     def topic_lanes(self, topic: int) -> list[TopicLane]:
-        """Return the lanes of a topic that something was sent to, by priority. Requires: the lock."""
+        """Return the lanes of a topic to which messages were sent, by priority. Requires: the lock."""
         index = self._index
         numbers = (topic << LANE_SHIFT | priority for priority in range(PRIORITIES))
         lanes = (index.lane_numbered(number) for number in numbers if number in index.lanes or number in index.idle)
@@ -327,7 +337,7 @@ class Subscriptions(LaneMaker):
         return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
     def lane(self, number: int, priority: int) -> JournaledLane:
-        """Return the lane that acks of this number speak of: a subscription's, or a destination's own."""
+        """Return the lane in which acks with this number count: a subscription's lane, or a destination's own."""
         subscriber = self.opened(number)
         if subscriber is None:
             return self._index.lane(number, priority)
@@ -341,7 +351,7 @@ class Subscriptions(LaneMaker):
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self, state: State) -> State:
-        """Put into a state what must be known of subscriptions, and return it."""
+        """Add the facts of all subscriptions to a state, and return it."""
         state.subscriptions = self.table.encoded()
         state.next_number = self.next_number
         return state
@@ -349,7 +359,7 @@ class Subscriptions(LaneMaker):
     def apply(self, state: State) -> None:
         """Keep the subscriptions that a state names, and no others.
 
-        Requires: its destinations are registered, its lanes skipped to.
+        Requires: its destinations are registered, and its lanes have their next sequences.
         """
         named = {facts.number for facts in state.subscriptions}
         for number in [number for number in self.numbers() if number not in named]:
@@ -359,30 +369,35 @@ class Subscriptions(LaneMaker):
         self.next_number = max(self.next_number, state.next_number)
 
     def catch_up(self, lanes: Sequence[SubscriptionLane]) -> None:
-        """Let these take in what was sent, so that `note_backlogs` finds little left. O(lanes + blocks sent)."""
+        """Let these lanes take in new messages, so that little is left for `note_backlogs`. O(lanes + blocks sent)."""
         for lane in lanes:
             if lane.has_pending_set:
                 lane.catch_up()
 
     def durable_lanes(self) -> list[SubscriptionLane]:
-        """Return the lanes of all durable subscriptions that are open. O(those)."""
+        """Return the lanes of all open durable subscriptions. O(lanes)."""
         return [lane for topic in self._lanes() for lane in topic.subscribers.values() if lane.is_durable]
 
     def note_backlogs(self) -> list[NotedBacklogs]:
-        """Note what the durable ones have not acknowledged, for the root of a checkpoint. `forget_noted` must follow.
+        """Note the unacknowledged messages of durable subscriptions, for the root of a checkpoint.
 
-        O(subscriptions). What was noted is read without the lock.
+        Call `forget_noted` later.
+
+        O(subscriptions). The notes may be read without the lock.
         """
         return [lane.note_backlogs() for lane in self._lanes()]
 
     def forget_noted(self) -> None:
-        """Forget the notes, which the checkpoint has read."""
+        """Forget the notes, after the checkpoint has read them."""
         for lane in self._lanes():
             lane.forget_noted()
         self._backlogs.forget_noted()
 
     def restore(self, backlogs: Iterable[Backlog]) -> None:
-        """Take over the backlogs of a checkpoint. What only those needed that were not durable is swept next."""
+        """Take over the backlogs of a checkpoint.
+
+        The next sweep drops messages that only non-durable subscriptions needed.
+        """
         for backlog in backlogs:
             subscriber = self.by_number.get(backlog.lane_number >> LANE_SHIFT)
             lane = subscriber.lanes[backlog.lane_number & LANE_MASK] if subscriber is not None else None
@@ -393,27 +408,27 @@ class Subscriptions(LaneMaker):
 
     @property
     def rows_charge(self) -> int:
-        """Return what is charged for rows: of the table, and of lanes."""
+        """Bytes that are charged for rows of the table and of lanes."""
         return self.table.charge_bytes + sum(lane.cursors.charge_bytes for lane in self._lanes())
 
     @property
     def charge_bytes(self) -> int:
-        """Return what is charged for subscriptions, and for what they have of lanes. O(those that are open)."""
+        """Bytes that are charged for subscriptions and for their parts of lanes. O(open subscriptions)."""
         opened_bytes = SUBSCRIBER_BYTES * len(self.by_number) + sum(lane.subscribers_charge for lane in self._lanes())
         return self.table.charge_bytes + opened_bytes + self._backlogs.noted_charge
 
-    # ------------------------------------------------------------------ what nobody needs
+    # ------------------------------------------------------------------ sweeping
 
     @property
     def touched_blocks(self) -> int:
-        """Blocks that hold something that may not be needed any more."""
+        """Number of blocks with messages that may not be needed any more."""
         return sum(lane.touched.count for lane in self._lanes())
 
     def sweep(self, blocks: int = SEQUENCE_MAX) -> int:
-        """Let go of what no subscription needs, in up to that many blocks; return in how many it did, or 0.
+        """Release messages that no subscription needs, in up to that many blocks; return the number of blocks, or 0.
 
-        Fewer of a topic with many subscriptions, because each of them is asked. `is_behind` is set where a checkpoint
-        must make room first.
+        Fewer blocks for a topic with many subscriptions, because each of them is asked. Sets `is_behind` if a
+        checkpoint must first make room.
         """
         self.is_behind = False
         swept = 0

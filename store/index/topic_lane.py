@@ -1,10 +1,10 @@
-"""A topic's lane, and what each subscription has not acknowledged of it.
+"""A topic's lane, and the unacknowledged messages of each subscription.
 
-The places of a topic's messages are in its lane's blocks, once. A subscription has a set of sequences and nothing else:
-what it has not acknowledged. Its own acks name its number, so the journal tells which subscription is done with what. A
-message leaves the topic's lane, and frees its data log, when no subscription needs it; `sweep` finds that out block by
-block, before each checkpoint. Sending costs the same however many subscriptions there are: what was sent since a
-subscription last caught up is pending for it, and is added when somebody asks.
+The lane's blocks have the place of each message once. A subscription only has a set of sequences: the messages that it
+has not acknowledged. Its acks carry its number, so the journal tells which subscription has acknowledged which message.
+A message leaves the topic's lane, and frees its data log, when no subscription needs it. `sweep` finds such messages
+block by block, before each checkpoint. The cost of a send does not depend on the number of subscriptions: messages that
+were sent since a subscription last caught up are pending for it, and are added to its set on demand.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 from .subscription_table import Cursor, Cursors
 
 _NOTHING: Final = SequenceBitmap()
-"""The set of those that have not caught up since something was sent. Nobody adds to it, or closes it."""
+"""The set of subscriptions that have not caught up since the last send. Nobody adds to it or closes it."""
 COUNTED_BLOCKS: Final = 128
-"""Blocks that a cursor which is moved reads to count the bytes behind it: a few milliseconds."""
+"""Maximum number of blocks that are read to count the bytes behind a moved cursor: a few milliseconds."""
 NO_RECORD = 0
-"""The data log of an ack that no record tells, so that none has to be kept for it."""
+"""The data log of an ack that has no record, so no data log has to be kept for it."""
 
 
 SUBSCRIPTION_LANE_BYTES: Final = 320
-"""Of a subscription for each lane of its topic, beside the set of what it has not acknowledged."""
+"""Memory of a subscription for each lane of its topic, without the set of unacknowledged messages."""
 
 
 class BacklogSets:
-    """Makes and lets go the sets of what subscriptions have not acknowledged. The state lock guards it."""
+    """Makes and releases the sets of unacknowledged messages. The state lock guards it."""
 
     __slots__ = ("_account", "_noted")
 
     def __init__(self, account: OpenAccount) -> None:
         """account: pays for the sets, and for the lanes that have them."""
         self._account = account
+        # Sets that only a note still has, because their subscriptions have replaced them.
         self._noted: list[SequenceBitmap] = []
-        """Those that only a note has that somebody reads: their subscriptions have others by now."""
 
     def cursors(self) -> Cursors:
-        """Return columns for the subscriptions that nobody uses."""
+        """Return columns for the subscriptions that are not in use."""
         return Cursors(self._account)
 
     def add_lane(self) -> None:
@@ -62,7 +62,7 @@ class BacklogSets:
         self._account.charge(SUBSCRIPTION_LANE_BYTES)
 
     def drop_lane(self) -> None:
-        """Release what such a lane was charged, which has ended."""
+        """Release the charge of a subscription's lane that has ended."""
         self._account.release(SUBSCRIPTION_LANE_BYTES)
 
     def make(self) -> SequenceBitmap:
@@ -74,11 +74,11 @@ class BacklogSets:
         return SequenceBitmap.of_run(first, last, self._account)
 
     def copy(self, pending: SequenceBitmap) -> SequenceBitmap:
-        """Return a set with the same in it. O(runs + masks)."""
+        """Return an independent set with the same sequences. O(runs + masks)."""
         return pending.copy(self._account)
 
     def let_go(self, pending: SequenceBitmap, *, is_noted: bool) -> None:
-        """Close a set that a subscription has no longer; one that a note has, when nobody reads that any more."""
+        """Close a set that a subscription no longer has. If a note has it too, close it when the note is read."""
         if pending is _NOTHING:
             return
         if is_noted:
@@ -94,26 +94,26 @@ class BacklogSets:
 
     @property
     def noted_charge(self) -> int:
-        """Return what is charged for what only notes have."""
+        """Bytes that are charged for sets that only notes have."""
         return sum(pending.charge_bytes for pending in self._noted)
 
 
 _UNCOUNTED_SETS: Final = BacklogSets(Uncounted())
-"""Of lanes that only somebody looks at, or that have ended."""
+"""The sets of lanes that are only read, or that have ended."""
 
 
 class LaneHome(ABC):
-    """A topic as far as its lanes know it."""
+    """A topic as its lanes see it."""
 
     __slots__ = ()
 
     @abstractmethod
     def lane_left(self, lane: TopicLane) -> None:
-        """Forget a lane that is a row of the index now."""
+        """Forget a lane that is only a row of the index now."""
 
     @abstractmethod
     def open_subscription(self, number: int) -> None:
-        """Let a subscription that is a row have lanes of its own again."""
+        """Give a subscription that is a row lanes of its own again."""
 
 
 class TopicLane(DestinationLane):
@@ -134,49 +134,52 @@ class TopicLane(DestinationLane):
     def __init__(
         self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int, backlogs: BacklogSets
     ) -> None:
-        """backlogs: makes the sets of what subscriptions have not acknowledged."""
+        """backlogs: makes the sets of unacknowledged messages."""
         super().__init__(cache, uses, destination, priority)
         self.backlogs = backlogs
+        # The empty lane for lanes of subscriptions that have ended or became rows.
         self._nowhere: TopicLane | None = None
-        """What lanes of subscriptions have that are none any more."""
+        # The needs of subscriptions that are not in use.
         self.cursors = backlogs.cursors()
-        """What the subscriptions need that nobody uses."""
+        # Number of notes of the backlogs so far, and the number of the note that is still read. 0: none is.
         self.snapshots = self.open_snapshot = 0
-        """How often its backlogs were noted, and the number of the note that somebody still reads; 0: nobody does."""
         self.is_unread = True
+        # The topic to which the lane belongs. None if the lane replaces one that is gone.
         self.home: LaneHome | None = None
-        """Where the topic's lanes are known; None: the lane stands in for one that is gone."""
+        # Number of a subscription -> its lane, for subscriptions that have a lane.
         self.subscribers: dict[int, SubscriptionLane] = {}
-        """Number of the subscription -> its lane, of those that have one."""
+        # Content bytes of all messages that were sent since this object was made, even without subscriptions.
         self.sent_bytes = 0
-        """Content bytes of all that was sent since this object was made, also while nobody had subscribed."""
+        # Blocks with messages that may not be needed any more.
         self.touched = SequenceSet()
-        """Blocks of which something may not be needed any more."""
 
     @property
     def is_idle(self) -> bool:
-        """See DestinationLane. Subscriptions of a topic know its lanes."""
+        """Whether the lane is empty and no subscription gets its messages."""
         return not self.has_subscriptions and super().is_idle
 
     @property
     def has_subscriptions(self) -> bool:
-        """Whether anybody gets what is sent."""
+        """Whether any subscription gets the messages."""
         return bool(self.subscribers) or len(self.cursors) > 0
 
     def add_cursor(self, number: int) -> None:
-        """Add a row for a subscription that is not in use: it gets what is sent from now on."""
+        """Add a row for a subscription that is not in use. It gets the messages that are sent from now on."""
         self.cursors.put(number, Cursor(self.next_sequence, self.sent_bytes, self.next_sequence, self.sent_bytes))
         self.is_unread = False
 
     def put_away(self, lane: SubscriptionLane, cursor: Cursor) -> None:
-        """Make a subscription's lane a row. Requires: no caller has the lane."""
+        """Make a subscription's lane a row. Requires: no caller holds the lane."""
         del self.subscribers[lane.destination_number]
         lane.leave(self.nowhere)
         self.cursors.put(lane.destination_number, cursor)
 
     @property
     def nowhere(self) -> TopicLane:
-        """A lane in which nothing is sent, for subscriptions that have none any more."""
+        """An empty lane that never gets a message.
+
+        Ended lanes of subscriptions, and lanes that became rows, refer to it.
+        """
         if self._nowhere is None:
             self._nowhere = TopicLane(self.cache, self.uses, self.destination_number, self.priority, self.backlogs)
         return self._nowhere
@@ -191,18 +194,21 @@ class TopicLane(DestinationLane):
                     self.home.open_subscription(number)
 
     def left(self) -> None:
-        """Tell the topic that the lane is a row of the index now."""
+        """Tell the topic that the lane is only a row of the index now."""
         if self.home is not None:
             self.home.lane_left(self)
 
     def replace(self, lane: DestinationLane) -> None:
-        """Become that lane, which was not known to be a topic's. Requires: no subscriptions yet."""
+        """Take over the state of a lane that was made before it was known to belong to a topic.
+
+        Requires: no subscriptions yet.
+        """
         for slot in (*PENDING_SLOTS, *LANE_SLOTS):
             setattr(self, slot, getattr(lane, slot))
         self.touch_all()
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
-        """Give the next sequence to a message that lies there; without subscriptions it is gone at once."""
+        """Give the next sequence to a message at this place. Without subscriptions the message is gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + 1)
             return self.next_sequence - 1
@@ -210,7 +216,7 @@ class TopicLane(DestinationLane):
         return super().add_one(data_log, offset, length, use)
 
     def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
-        """Give the next sequences to the messages of a record; without subscriptions they are gone at once."""
+        """Give the next sequences to the messages of a record. Without subscriptions they are gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + len(lengths))
             return self.next_sequence - len(lengths)
@@ -218,7 +224,7 @@ class TopicLane(DestinationLane):
         return super().add_slice(data_log, offset, lengths, use)
 
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
-        """Give the next sequences to messages that are a record each; without subscriptions they are gone at once."""
+        """Give the next sequences to messages that are a record each. Without subscriptions they are gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + len(lengths))
             return
@@ -226,22 +232,22 @@ class TopicLane(DestinationLane):
         super().add_singles(data_log, offsets, lengths, use)
 
     def pass_over(self, messages: int, content_bytes: int) -> None:
-        """Use up the next sequences, and count the bytes as sent all the same."""
+        """Skip the next sequences, but count the bytes as sent."""
         self.sent_bytes += content_bytes
         super().pass_over(messages, content_bytes)
 
     @property
     def enqueued_bytes(self) -> int:
-        """See PendingLane: with what nobody had subscribed to."""
+        """Content bytes of the messages that were sent here, including those without a subscription."""
         return self.sent_bytes
 
     def put_times(self, first: int, times: Sequence[Times]) -> None:
-        """Set the times of messages that were just added; without subscriptions they are gone."""
+        """Set the times of messages that were just added. Without subscriptions they are gone."""
         if not self.is_unread:
             super().put_times(first, times)
 
     def skip_to(self, sequence: int) -> None:
-        """Skip to a sequence: what lies before it is pending for no subscription."""
+        """Skip to a sequence. Nothing before it is pending for any subscription."""
         if sequence <= self.next_sequence:
             return
         self._open_before(sequence)
@@ -252,8 +258,9 @@ class TopicLane(DestinationLane):
             subscriber.next_sequence = sequence
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """Take first..last out for everybody, by a record in ack_data_log. What was not sent before is passed over for
-        good.
+        """Remove first..last for all subscriptions, by a record in ack_data_log.
+
+        Sequences that were not sent yet are skipped for good.
 
         Return how many of them were pending. O(blocks * subscriptions).
         """
@@ -268,18 +275,22 @@ class TopicLane(DestinationLane):
         return removed
 
     def readers(self) -> Iterable[PendingLane]:
-        """Return this lane and that of each open subscription."""
+        """Return this lane and the lane of each open subscription."""
         return (self, *self.subscribers.values())
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
-        """Let sequences lie in a copy there. A needs record goes with it in the journal, so that replay learns who
-        needs them.
+        """Move sequences to their copy.
+
+        The journal has a needs record with the copy, which tells a replay who needs them.
         """
         super().move(data_log, offset, first, lengths)
         self.touched.add(first >> BLOCK_SHIFT, first >> BLOCK_SHIFT)
 
     def needs(self, first: int, last: int) -> list[Survivors]:
-        """Return what of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
+        """Return the messages of first..last, in one block, that each subscription needs, by number.
+
+        O(subscriptions).
+        """
         found: list[Survivors] = []
         base = first >> BLOCK_SHIFT << BLOCK_SHIFT
         cover = ones(first - base, last - base)
@@ -294,7 +305,7 @@ class TopicLane(DestinationLane):
         return found
 
     def masks(self, number: int) -> Iterator[tuple[int, int]]:
-        """Yield each subscription and what it needs of a block. O(subscriptions)."""
+        """Yield each subscription with the messages of a block that it needs. O(subscriptions)."""
         yield from ((subscription, lane.mask(number)) for subscription, lane in self.subscribers.items())
         cursors = self.cursors
         yield from (
@@ -303,13 +314,13 @@ class TopicLane(DestinationLane):
         )
 
     def _mask_from(self, begin: int, number: int) -> int:
-        """Return what of a block was sent from a sequence on."""
+        """Return the messages of a block that were sent from a sequence on."""
         base = number << BLOCK_SHIFT
         low, high = max(begin - base, 0), min(self.next_sequence - 1 - base, BLOCK_MASK)
         return ones(low, high) if low <= high else 0
 
     def restate(self, first: int, last: int, needs: Iterable[Survivors]) -> None:
-        """Let each subscription need what is named of first..last, sequences of one block, and nothing else."""
+        """Set the needs of each subscription among first..last, in one block, to the named messages and no others."""
         self._open_before(self.next_sequence + 1)
         number = first >> BLOCK_SHIFT
         block = self.block(number)
@@ -324,7 +335,7 @@ class TopicLane(DestinationLane):
         self.touched.add(number, number)
 
     def end(self) -> None:
-        """End all subscriptions: the topic is deleted, and its lanes with it. O(subscriptions)."""
+        """End all subscriptions, because the topic and its lanes are deleted. O(subscriptions)."""
         for subscriber in self.subscribers.values():
             subscriber.leave(self.nowhere)
         self.subscribers = {}
@@ -332,9 +343,11 @@ class TopicLane(DestinationLane):
         self.is_unread = True
 
     def note_backlogs(self) -> NotedBacklogs:
-        """Note what each durable subscription has not acknowledged. Until `forget_noted` none of them changes that.
+        """Note the unacknowledged messages of each durable subscription.
 
-        O(subscriptions), and little of each.
+        The noted sets stay unchanged until `forget_noted`.
+
+        O(subscriptions), with little work for each.
         """
         self.snapshots += 1
         self.open_snapshot = self.snapshots
@@ -342,22 +355,25 @@ class TopicLane(DestinationLane):
         return NotedBacklogs(durable, self.cursors, self)
 
     def forget_noted(self) -> None:
-        """Let subscriptions change the sets that were noted. The notes are not read again."""
+        """Allow subscriptions to change the noted sets. The notes are not read again."""
         self.open_snapshot = 0
 
     @property
     def subscribers_charge(self) -> int:
-        """Return what is charged for what subscriptions have of this lane. O(subscriptions)."""
+        """Bytes that are charged for subscriptions of this lane. O(subscriptions)."""
         sets_bytes = sum(lane.pending.charge_bytes for lane in self.subscribers.values() if lane.has_pending_set)
         return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes + self.cursors.charge_bytes
 
     def touch_all(self) -> None:
-        """Let the next sweep look at every block, because nothing is known of what is needed."""
+        """Let the next sweep examine every block, because the needs are not known."""
         for first, last in self.blocks:
             self.touched.add(first, last)
 
     def sweep(self) -> None:
-        """Let the next touched block go of what no subscription needs. O(subscriptions). At most one block read."""
+        """Release the messages of the next touched block that no subscription needs.
+
+        O(subscriptions). Reads at most one block.
+        """
         number, _ = self.touched.pop_first(1)
         lowest = self.cursors.lowest
         needed = 0 if lowest is None else self._mask_from(lowest, number)
@@ -384,7 +400,10 @@ class TopicLane(DestinationLane):
 
 
 class NotedBacklogs:
-    """What the durable subscriptions had not acknowledged of one topic's lane at some moment. Read without the lock."""
+    """The unacknowledged messages of a topic's durable subscriptions in one lane, at one moment.
+
+    Read without the lock.
+    """
 
     __slots__ = (
         "_numbers",
@@ -398,7 +417,7 @@ class NotedBacklogs:
     )
 
     def __init__(self, lanes: Sequence[SubscriptionLane], cursors: Cursors, topic: TopicLane) -> None:
-        """Columns, not a tuple for each: so many would call the collector."""
+        """Make the notes columns: a tuple for each subscription would trigger the garbage collector."""
         self._numbers = array("Q", [lane.number for lane in lanes])
         self._pending = [lane.pending for lane in lanes]
         self._next_sequences = array("Q", [lane.next_sequence for lane in lanes])
@@ -422,9 +441,9 @@ class NotedBacklogs:
 
 
 class SubscriptionLane(JournaledLane):
-    """A topic's lane as one subscription sees it: what it has not acknowledged.
+    """A topic's lane as one subscription sees it: the messages that it has not acknowledged.
 
-    `number` and `destination` are the subscription's, sequences and places the topic's. The counters are those of the
+    `number` and `destination` belong to the subscription, sequences and places to the topic. The counters are as of the
     last `catch_up`. The state lock guards it.
     """
 
@@ -441,17 +460,19 @@ class SubscriptionLane(JournaledLane):
     )
 
     def __init__(self, topic: TopicLane, number: int, *, is_durable: bool, cursor: Cursor | None = None) -> None:
-        """cursor: what it needs; None: what is sent from now on. It needs nothing before `enter`."""
+        """cursor: the needs of the subscription; None: it needs the messages sent from now on. The needs count from
+        `enter` on.
+        """
         super().__init__(number << LANE_SHIFT | topic.priority, number, topic.priority)
         self.topic = topic
         self.is_durable = is_durable
+        # Whether the pending bytes are an estimate: see `seek`.
         self.has_estimate = False
-        """The pending bytes are an estimate: see `seek`."""
         self.earliest = topic.earliest
+        # Read-only. Changes go through `_own`.
         self.pending = _NOTHING
-        """Read-only: what changes is `_own`."""
+        # The number of the topic's notes when this set was made. Earlier notes do not have this set.
         self._own_since = topic.snapshots
-        """The last note of the topic's backlogs when this set was made: those before do not have it."""
         self.next_sequence = self.first_sequence = topic.next_sequence
         self._sent_bytes = self.first_bytes = topic.sent_bytes
         if cursor is not None:
@@ -459,7 +480,7 @@ class SubscriptionLane(JournaledLane):
         self._sets = _UNCOUNTED_SETS
 
     def enter(self) -> None:
-        """Need from now on what it has: the topic's lane keeps that for it."""
+        """Register the needs, so that the topic's lane keeps the messages from now on."""
         topic = self.topic
         self._sets = topic.backlogs
         topic.subscribers[self.destination_number] = self
@@ -468,7 +489,10 @@ class SubscriptionLane(JournaledLane):
 
     @property
     def cursor(self) -> Cursor | None:
-        """Return where it goes on, if it needs all from there on; None: it needs something else, or knows more."""
+        """The cursor, if all messages from one sequence on are needed.
+
+        None if the needs or the statistics do not fit a cursor.
+        """
         if not self.is_durable or self.has_estimate or self.put_off is not None:
             return None
         first, size = self.next_sequence, self._sent_bytes
@@ -482,7 +506,7 @@ class SubscriptionLane(JournaledLane):
         return Cursor(first, size, self.first_sequence, self.first_bytes)
 
     def catch_up(self) -> None:
-        """Take in what was sent since the last time. O(blocks of that)."""
+        """Take in the messages that were sent since the last time. O(blocks of these messages)."""
         topic = self.topic
         if topic.next_sequence > self.next_sequence:
             if self.pending is _NOTHING:
@@ -495,36 +519,39 @@ class SubscriptionLane(JournaledLane):
             self._sent_bytes = topic.sent_bytes
 
     def pending_from(self) -> int:
-        """See PendingLane. O(blocks of what was sent since the last time)."""
+        """Return the first sequence of the first block with a pending message.
+
+        O(blocks of messages since the last catch_up).
+        """
         self.catch_up()
         blocks = self.pending.blocks
         return blocks.first << BLOCK_SHIFT if blocks else self.next_sequence
 
     @property
     def has_pending_set(self) -> bool:
-        """Whether something was pending once, so that what is sent since must be put to it."""
+        """Whether the set was ever filled, so that new messages must be added to it."""
         return self.pending is not _NOTHING
 
     def _own(self) -> SequenceBitmap:
-        """Return the set of what is pending, for a change. A set that a note still needs is copied first."""
+        """Return the set of pending messages for a change. A set that a note still needs is copied first."""
         if self.pending is _NOTHING or self._own_since < self.topic.open_snapshot:
             self._replace(self._sets.copy(self.pending))
         return self.pending
 
     def _replace(self, pending: SequenceBitmap) -> None:
-        """Have another set of what is pending from now on."""
+        """Replace the set of pending messages."""
         topic = self.topic
         self._sets.let_go(self.pending, is_noted=self._own_since < topic.open_snapshot)
         self.pending = pending
         self._own_since = topic.snapshots
 
     def seek(self, first: int) -> None:
-        """Let what exists from `first` on be pending, acknowledged or not, and nothing before it.
+        """Make all existing messages from `first` on pending, acknowledged or not, and none before.
 
-        What exists is what some durable subscription needs, and for one that is not durable what any needs: nothing
-        else is known after a crash. Of many blocks in part needed the pending bytes are an estimate, by the mean of the
-        lane, because their blocks would have to be read. O(runs and masks of all subscriptions), and up to 128 blocks
-        read.
+        A message exists if a subscription still needs it. For a durable subscription only the needs of durable ones
+        count, because a crash leaves no others. If many blocks are needed in part, the pending bytes are estimated from
+        the mean of the lane, because their blocks would have to be read. O(runs and masks of all subscriptions), and up
+        to 128 blocks read.
         """
         self.catch_up()
         topic, reached = self.topic, self._sets.make()
@@ -545,7 +572,7 @@ class SubscriptionLane(JournaledLane):
         self.added_bytes = self.removed_bytes + self._bytes_of(reached)
 
     def _bytes_of(self, reached: SequenceBitmap) -> int:
-        """Return the bytes of what is pending, or about those where more than a few blocks would be read for it."""
+        """Return the bytes of the pending messages. Estimate them if more than a few blocks would have to be read."""
         topic = self.topic
         self.has_estimate = False
         if reached.count == topic.pending_messages:
@@ -561,7 +588,7 @@ class SubscriptionLane(JournaledLane):
         return size
 
     def end(self) -> None:
-        """End with the subscription: nothing is pending, now and for ever."""
+        """End with the subscription: nothing is pending any more."""
         self.catch_up()
         for first, last in self.pending.blocks:
             self.topic.touched.add(first, last)
@@ -570,7 +597,7 @@ class SubscriptionLane(JournaledLane):
         self.leave(self.topic.nowhere)
 
     def leave(self, nowhere: TopicLane) -> None:
-        """Know nothing of the topic's lane any more, but one in which nothing is sent. O(1)."""
+        """Leave the topic's lane for an empty lane that never gets a message. O(1)."""
         self._replace(_NOTHING)
         self._sets.drop_lane()
         self._sets = _UNCOUNTED_SETS
@@ -610,7 +637,7 @@ class SubscriptionLane(JournaledLane):
         return mask.bit_count()
 
     def restate(self, number: int, cover: int, needed: int) -> None:
-        """Let `needed`, which the topic's lane has, be pending of what `cover` has of a block, and nothing else."""
+        """Set the pending messages among `cover`, in one block, to `needed`. The topic's lane must have them."""
         self.catch_up()
         before = self.pending.mask(number) & cover
         if surplus := before & ~needed:
@@ -631,8 +658,9 @@ class SubscriptionLane(JournaledLane):
         return sequence in self.pending
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None at
-        the end.
+        """Return the first run of pending sequences at or after `sequence`, cut to `most` and to its block.
+
+        None at the end.
         """
         self.catch_up()
         number = self.pending.next_block(sequence >> BLOCK_SHIFT)
@@ -659,12 +687,12 @@ class SubscriptionLane(JournaledLane):
 
     @property
     def enqueued_bytes(self) -> int:
-        """See PendingLane: what was sent to the topic, which is this subscription's from `first_bytes` on."""
+        """Content bytes that were sent to the topic. This subscription's share begins at `first_bytes`."""
         return self.topic.sent_bytes
 
     @property
     def depth(self) -> tuple[int, int]:
-        """Pending messages and their bytes, with what was sent since the last catch_up, which costs nothing yet."""
+        """Number of pending messages and their bytes, including messages since the last catch_up. Costs no catch-up."""
         topic = self.topic
         return (
             self.pending_messages + max(topic.next_sequence - self.next_sequence, 0),
@@ -672,13 +700,13 @@ class SubscriptionLane(JournaledLane):
         )
 
     def mask(self, number: int) -> int:
-        """Return what of a block is pending, with what was sent since the last catch_up."""
+        """Return the pending messages of a block, including messages since the last catch_up."""
         mask, base = self.pending.mask(number), number << BLOCK_SHIFT
         low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
         return mask | ones(low, high) if low <= high else mask
 
     def restore(self, backlog: Backlog) -> None:
-        """Take over what a checkpoint stored; the topic's lane is as it was then."""
+        """Take over the set that a checkpoint stored. The topic's lane must be as it was then."""
         self.first_sequence = self.first_bytes = 0
         self._replace(_NOTHING)
         if backlog.blocks:

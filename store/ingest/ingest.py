@@ -1,9 +1,10 @@
-"""Ingestion: what import sets bring becomes messages of the store, each once, whatever is killed meanwhile.
+"""Ingestion: stores each message of an import set exactly once, even if the process is killed meanwhile.
 
-It is done at open, under the directory's lock, before anybody is served. A set is verified from end to end before its
-first message is taken; then its messages are appended like any other, in slices with the flag IMPORTED. Slice and
-progress are one record, so a crash in the middle goes on with the next message. A set whose last message is synced is
-retired; the journal remembers its load id, so that neither a crash before that nor a second set brings it again.
+It runs at open, under the directory's lock, before the store has users. A set is verified from end to end before its
+first message is taken. Then its messages are appended like others, in slices with the flag IMPORTED. Slice and progress
+are one record, so after a crash the ingestion continues with the next message. A set is retired once its last message
+is synced. The journal remembers its load id, so neither a crash before that nor a second set with the same load id
+stores it again.
 """
 
 from __future__ import annotations
@@ -43,19 +44,17 @@ _BUSY: Final = "the disk is too full for the index: it goes on at the next open"
 
 
 class _Refused(Exception):
-    """Nothing of this set may be taken, now or later."""
+    """No message of this set may be taken, now or later."""
 
 
 class _Waits(Exception):
-    """Ingestion can't go on now; the next open tries again."""
+    """Ingestion can't continue now; the next open tries again."""
 
 
 def open_and_ingest(
     disk: Disk, store: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> RecoveryReport:
-    """Open the store, and ingest the sets that wait for it. Errors are those of `DirectoryStore.open` and
-    `ingest_sets`.
-    """
+    """Open the store, and ingest the waiting sets. Errors are those of `DirectoryStore.open` and `ingest_sets`."""
     recovery = store.open()
     try:
         imports = ingest_sets(disk, store, state_lock, account, message_bytes_max=message_bytes_max)
@@ -68,10 +67,10 @@ def open_and_ingest(
 def ingest_sets(
     disk: Disk, store: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> tuple[ImportReport, ...]:
-    """Ingest all sets that are published. Requires: the store is open and has no users yet; no lock.
+    """Ingest all published sets. Requires: the store is open and has no users yet; no lock is held.
 
-    account: pays for one record at a time. message_bytes_max: a set with a larger message is refused. A set that cannot
-    be taken is named, and does not keep the others. StoreFailed: the journal failed.
+    account: pays for one record at a time. message_bytes_max: a set with a larger message is refused. A set that can't
+    be taken is reported and does not stop the others. Raises StoreFailed if the journal failed.
     """
     try:
         names = disk.list(IMPORT)
@@ -192,7 +191,7 @@ class _Ingestion:
         )
 
     def _write(self, mark: ImportMark) -> None:
-        """Record how far the load is, so that what was counted so far counts no more."""
+        """Record the progress of the load; later slices count from there."""
         store = self._store
         with self._lock, store.journal.whole:
             store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
@@ -231,7 +230,7 @@ class _Ingestion:
 
 
 class _Locked:
-    """An account whose owner's lock is taken for each call."""
+    """An account that takes its owner's lock for each call."""
 
     def __init__(self, lock: OwnedLock, account: Account) -> None:
         self._lock = lock

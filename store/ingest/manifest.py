@@ -1,4 +1,4 @@
-"""An import set: messages that somebody without the store's lock brings, for the store to take over at its next open.
+"""An import set: messages from a process without the store's lock, which the store takes over at its next open.
 
     <directory>/<broker>/import/part-...     parts, written by any number of tasks, named by nobody yet
                                 <id>.load    the manifest: written last, whole, under a name that tells the load id
@@ -6,10 +6,9 @@
     manifest   magic "FBIMPORT"  version u16  set id 16 bytes  messages u64  parts u32  length of the load id u8
                the load id, then for each part number u32, nonce u64, salt u32, bytes u64, messages u64; crc u32
 
-Before its manifest has that name a set does not exist, whatever was killed; from then on all of it does. A part of an
-attempt that lost, or of a load that never came to an end, is named by no manifest and is swept. A load id that is
-published or taken is never published again: an import set is the order of its messages, and the store may have begun
-with one.
+A set exists from the moment when its manifest has that name, and then all of it exists. Parts of a losing attempt, or
+of an unfinished load, are in no manifest and are swept. A load id that was published or taken is never published again:
+an import set has its messages in one order, and the store may have begun with the first set.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from .part import PartFacts
 
 MANIFEST_VERSION: Final = 1
 PARTS_MAX: Final = 65_536
-"""Parts of one set: a manifest is at most 2 MiB."""
+"""Maximum number of parts of one set. A manifest then has at most 2 MiB."""
 
 LEASE_MS: Final = 24 * 3600 * 1000
-"""A part that no manifest names is swept when it is older: until then its load may be under way."""
+"""Age after which a part without a manifest is swept. Until then its load may be under way."""
 
 NEW: Final = "new"
 PUBLISHED: Final = "load"
@@ -46,7 +45,7 @@ _BYTES_MAX: Final = _HEAD.size + 100 + PARTS_MAX * _PART.size + _CRC.size
 
 
 class Manifest(NamedTuple):
-    """The content of a set, in the order in which it is ingested."""
+    """The content of a set, in the order of ingestion."""
 
     load_id: str
     set_id: bytes
@@ -70,7 +69,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, load_id: str) -> Manifest:
-    """Return the manifest of that load. RecordDamaged unless these are its bytes."""
+    """Return the manifest of that load. Raises RecordDamaged for any other bytes."""
     if len(data) < _HEAD.size + _CRC.size or crc32(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise RecordDamaged("the manifest does not verify")
     magic, version, set_id, messages, count, id_bytes = _HEAD.unpack_from(data)
@@ -94,7 +93,7 @@ def decode_manifest(data: bytes, load_id: str) -> Manifest:
 
 
 def read_manifest(disk: Disk, load_id: str, state: str = PUBLISHED) -> Manifest:
-    """Return the manifest of a load. RecordDamaged where it does not verify; FileNotFoundError without one."""
+    """Return the manifest of a load. Raises RecordDamaged if it does not verify; FileNotFoundError without one."""
     file = disk.open_for_reading(import_name(load_id, state))
     try:
         if file.size() > _BYTES_MAX:
@@ -105,13 +104,14 @@ def read_manifest(disk: Disk, load_id: str, state: str = PUBLISHED) -> Manifest:
 
 
 def published(disk: Disk) -> list[str]:
-    """Load ids that wait to be taken over, sorted."""
+    """Return the load ids that wait to be taken over, sorted."""
     return [load_id for name in disk.list(IMPORT) if (load_id := import_load_id(name, PUBLISHED)) is not None]
 
 
 def find_load(disk: Disk, load_id: str) -> tuple[str, Manifest] | None:
-    """Return (PUBLISHED or TAKEN, the manifest) of a load that was published before. None: not, or the store
-    refused it.
+    """Return (PUBLISHED or TAKEN, the manifest) of a load that was published before.
+
+    None if it was not, or the store refused it.
     """
     for state in (PUBLISHED, TAKEN):
         with suppress(FileNotFoundError):
@@ -120,16 +120,16 @@ def find_load(disk: Disk, load_id: str) -> tuple[str, Manifest] | None:
 
 
 def publish(disk: Disk, manifest: Manifest) -> None:
-    """Make the set exist. Requires: the lock of import/, and find_load found nothing.
+    """Publish the set. Requires: the lock of import/, and find_load found nothing.
 
-    RecordDamaged where a part is not there as its writer said.
+    Raises RecordDamaged if a part differs from its facts.
     """
     validate_load_id(manifest.load_id)
     if len(manifest.parts) > PARTS_MAX:
         raise RecordDamaged(f"{len(manifest.parts):,} parts are above {PARTS_MAX:,}: load fewer partitions at once")
     for part in manifest.parts:
         _check_size(disk, manifest.set_id, part)
-    disk.sync_directory(IMPORT)  # the names of the parts before the name of what speaks of them
+    disk.sync_directory(IMPORT)  # the names of the parts before the name of the manifest
     new = import_name(manifest.load_id, NEW)
     with suppress(FileNotFoundError):
         disk.remove(new)
@@ -156,9 +156,9 @@ def _check_size(disk: Disk, set_id: bytes, part: PartFacts) -> None:
 
 
 def retire(disk: Disk, load_id: str, state: str, parts: Iterable[str]) -> None:
-    """Remove the parts of a load that the store has, or refuses, and let its manifest say so.
+    """Remove the parts of a load that the store has taken or refused, and rename its manifest to tell so.
 
-    In that order: a crash leaves no part without a manifest that names it.
+    The parts go first: a crash leaves no part without its manifest.
     """
     for name in parts:
         with suppress(FileNotFoundError):
@@ -173,7 +173,7 @@ def part_names(manifest: Manifest) -> list[str]:
 
 
 def forget_taken(disk: Disk, remembered: frozenset[str]) -> None:
-    """Remove what tells of loads that the store itself has forgotten."""
+    """Remove the manifests of loads that the store itself has forgotten."""
     for name in disk.list(IMPORT):
         load_id = import_load_id(name, TAKEN)
         if load_id is not None and load_id not in remembered:
@@ -181,9 +181,9 @@ def forget_taken(disk: Disk, remembered: frozenset[str]) -> None:
 
 
 def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
-    """Remove parts that no manifest names: those of the own set, and others' that are older than the lease.
+    """Remove parts without a manifest: those of the own set, and others that are older than the lease.
 
-    Requires: the lock of import/. Returns how many.
+    Return how many. Requires: the lock of import/.
     """
     named: set[str] = set()
     names = disk.list(IMPORT)
@@ -205,7 +205,7 @@ def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
 
 
 def _is_old(disk: Disk, name: str, now_ms: int) -> bool:
-    """Return whether a part is old by its header; False for one whose header does not verify."""
+    """Return whether a part is old, by its header. False if the header does not verify."""
     file = disk.open_for_reading(name)
     try:
         return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).created + LEASE_MS < now_ms

@@ -1,10 +1,10 @@
-"""A part of an import set: messages for queues by name, as one writer gathered them, in a file like a data log.
+"""A part of an import set: messages for queues by name, gathered by one writer, in a file like a data log.
 
-A header (of a data log, with the set's id in the place of the store's, and the part's number + 1 in that of the data
-log), then destination records, which give names a number in this part, and slices, whose first sequence is the place of
-their first message in the part; a directory record ends it. A part that is not sealed was never finished. Who reads one
-trusts nothing of it: each length is checked before it is read, each checksum before it is believed, and one record is
-in RAM at a time, under a charge.
+The header is a data log's, with the set's id instead of the store's, and the part's number + 1 instead of the data
+log's. Destination records follow, which give names a number in this part, and slices, whose first sequence is the place
+of their first message in the part. A directory record ends the part. A part without it is unfinished. Readers trust
+nothing: each length is checked before it is read and each checksum before it is used. One record is in RAM at a time,
+under a charge.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from ..journal.data_log import (
 )
 
 PART_BYTES_MAX: Final = 256 << 20
-"""A part is ended at that size; one message may reach beyond it."""
+"""Size at which a part ends. One message may reach beyond it."""
 
 GATHERED_BYTES_MAX: Final = 1 << 20
-"""Bytes that a writer holds, together with 200 bytes a message, until slices are full."""
+"""Bytes that a writer gathers before slices are full, counting 200 bytes more for each message."""
 
 DESTINATIONS_MAX: Final = 16_384
-"""Queues of one part."""
+"""Maximum number of queues of one part."""
 
 TIMESTAMP_MAX: Final = (1 << 53) - 1
 PRIORITY_MAX: Final = 9
@@ -67,7 +67,7 @@ _EPOCH: Final = 1
 
 
 class PartFacts(NamedTuple):
-    """The facts that a manifest tells of a part. number: its place in the set. nonce: of the attempt that wrote it."""
+    """The facts of a part in its manifest. number: its place in the set. nonce: of the attempt that wrote it."""
 
     number: int
     nonce: int
@@ -86,9 +86,9 @@ class ImportedSlice(NamedTuple):
 
 
 class PartsWriter:
-    """Writes what one task has to bring, in order for each lane, into as many parts as it takes.
+    """Writes the messages of one task, in order for each lane, into as many parts as they need.
 
-    What it leaves when it is killed no manifest names.
+    After a kill no manifest names its parts.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PartsWriter:
         random_bytes: Callable[[int], bytes],
         part_bytes_max: int = PART_BYTES_MAX,
     ) -> None:
-        """first_number: of the first part; those that follow count up. import/ must exist."""
+        """first_number: of the first part; later parts count up. import/ must exist."""
         self._disk = disk
         self._set_id = set_id
         self._number = first_number
@@ -120,7 +120,7 @@ class PartsWriter:
         self._destinations: dict[str, int] = {}
 
     def add(self, destination: str, priority: int, timestamp: int, properties: bytes, body: bytes) -> None:
-        """Add one message, checked by the caller. OSError: the disk did not take it."""
+        """Add one message, which the caller has checked. Raises OSError if the disk did not take it."""
         size = len(properties) + len(body)
         lane = destination, priority
         gathered = self._gathered.get(lane)
@@ -135,13 +135,13 @@ class PartsWriter:
             self._flush()
 
     def finish(self) -> list[PartFacts]:
-        """Write the rest, and make all of it durable but the names: `manifest.publish` does that."""
+        """Write the rest, and make everything durable except the names: `manifest.publish` does that."""
         self._flush()
         self._end_part()
         return self._done
 
     def abandon(self) -> None:
-        """Close what is open. What was written stays until the next sweep."""
+        """Close the open files. Written parts stay until the next sweep."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -214,7 +214,7 @@ class PartsWriter:
 
 
 class _Gathered:
-    """The slice that a lane's next messages go into."""
+    """The slice that gets a lane's next messages."""
 
     __slots__ = ("contents", "size_bytes", "timestamp")
 
@@ -236,16 +236,16 @@ class _Gathered:
 
 
 class PartDamaged(Exception):
-    """A part is not what its manifest says. Internal: whoever takes it over names it."""
+    """A part differs from its manifest. Internal: the caller's error names it."""
 
 
 class PartReader:
-    """Reads one part from front to back. Its charge is what one record takes, and the names of its queues."""
+    """Reads one part from front to back. It charges one record and the names of its queues."""
 
     def __init__(
         self, disk: Disk, set_id: bytes, facts: PartFacts, *, account: Account, message_bytes_max: int
     ) -> None:
-        """account: the caller sees to its lock. message_bytes_max: of content."""
+        """account: the caller takes its lock. message_bytes_max: greatest content of a message."""
         self._disk = disk
         self._set_id = set_id
         self._facts = facts
@@ -255,7 +255,10 @@ class PartReader:
         self._charge = 0
 
     def __iter__(self) -> Iterator[ImportedSlice]:
-        """Yield all slices, each whole and verified. PartDamaged names the place; OSError: the disk could not read."""
+        """Yield all slices, each whole and verified.
+
+        Raises PartDamaged with the place, or OSError if the disk could not read.
+        """
         place = 0
         number = self._facts.number
         try:
@@ -309,7 +312,7 @@ class PartReader:
             raise RecordDamaged("it belongs to another set or attempt")
 
     def _header(self, file: File, place: int, records: int) -> Header:
-        """Return the next record's header, of which no more is believed than that it may be read."""
+        """Return the next record's header, checked only as far as reading needs."""
         header = decode_header(file.read(place, HEADER_BYTES))
         if header.kind == MESSAGE:
             content_max = self._message_bytes_max

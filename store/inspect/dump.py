@@ -1,7 +1,7 @@
-"""The dump: a journal as rows of plain values that JSON can say, a row a record and a row a message of a slice.
+"""The dump: a journal as rows of plain JSON values, one row for each record and one for each message of a slice.
 
-Bodies are never among them, headers only on request. What does not verify becomes a row of its own. Nothing is written,
-and a process may own the journal meanwhile.
+Bodies are never included, headers only on request. Damage becomes a row of its own. The dump writes nothing, and a
+process may own the journal meanwhile.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ _PIECE_BYTES: Final = 1 << 20
 def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     """Yield every record in journal order.
 
-    A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live process may leave at the end of the journal;
-    "unseen" is where the dump left off because a live process went on writing. Offset and length are the record's; a
-    message's own share of it is `bytes`, headers and body. Destinations are names, or numbers where no record before
-    names them. A message that was moved has a row for each place where it still lies, all but the first with
-    `relocated`. One with times has `expires_at` and `due_at` in ms since 1970, or `delay_ms`, which counts from the
-    commit of its transaction. Bytes in headers are {"base64": ...}, and floats that JSON has no number for {"float":
-    "inf"}. Reads each data log once, and messages with headers a second time.
+    A `kind` of "damaged" has a `problem`; "torn" is a damaged end of the journal, as a crash or a live process may
+    leave it; "unseen" is where the dump stopped because a live process kept writing. Offset and length are the
+    record's; `bytes` is a message's share of it, headers and body. Destinations are names, or numbers if no earlier
+    record has the name. A message that was moved has a row for each place where it still lies, all but the first with
+    `relocated`. A message with times has `expires_at` and `due_at` in ms since 1970, or `delay_ms`, which counts from
+    the commit of its transaction. Bytes in headers are {"base64": ...}, and floats that JSON has no number for
+    {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
     names: NamesByNumber = {}
     torn: list[Row] = []
-    told, end, is_seen = told_durable(disk), 0, True  # told first: the journal has all of that
+    told, end, is_seen = told_durable(disk), 0, True  # asked first: the journal then has all of that
     for data_log, file in open_data_logs(disk):
         for row in _rows(data_log, file, names, with_headers):
             place = data_log << OFFSET_BITS | row["offset"]
@@ -85,7 +85,7 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
             if row["kind"] == "torn":
                 torn.append(row)
                 continue
-            # Not the end of the journal after all: something lies behind it. A data log that is not begun yet does not.
+            # This was not the end of the journal: more follows. A data log that was not begun yet does not count.
             yield from (found | {"kind": "damaged"} for found in torn)
             torn.clear()
             yield row
@@ -145,7 +145,7 @@ def _messages(
         sequence = part.first_sequence + index
         _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
         message = row | {"sequence": sequence, "message_id": f"{prefix}{sequence}"}
-        if found.header.is_transactional:  # its sequence comes with the commit, its id is its own
+        if found.header.is_transactional:  # the commit gives its sequence; its id is its own
             message |= {"sequence": None, "message_id": None, "transaction": f"{part.first_sequence:x}"}
         message |= {"timestamp": part.timestamp, "bytes": length}
         try:
@@ -181,7 +181,7 @@ def plain_headers(headers: dict[str, HeaderValue]) -> Row:
 
 
 def _content(payload: Payload, names: NamesByNumber) -> Row:
-    """Return the columns of a record that carries no messages; learn the names that it tells."""
+    """Return the columns of a record without messages; learn the names in it."""
     match payload:
         case Acked():
             runs = [[first, first + messages - 1] for first, messages in payload.ranges]
@@ -237,7 +237,7 @@ def _content(payload: Payload, names: NamesByNumber) -> Row:
 
 
 def _properties(changes: Changes) -> Row:
-    """Return the column that names host properties, with the bytes of each; None: it is deleted."""
+    """Return the column with the names of host properties and their sizes. None for a deleted one."""
     sizes = {name: None if value is None else len(value) for name, value in changes.items()}
     return {"properties": sizes} if sizes else {}
 

@@ -1,8 +1,8 @@
-"""Facts: what each record of a journal says, as plain rows: one a message, one a run of sequences, else one a
+"""Facts: the records of a journal as plain rows: one for each message, one for each run of sequences, else one for each
 record.
 
-Everything that asks about a journal as a whole reads it as these rows. Bodies are among them on request only. They come
-from the data logs alone, and each data log is enough by itself: it begins with the names of all that exists.
+All questions about a whole journal read these rows. Bodies are included on request only. The rows come from the data
+logs alone, and each data log is sufficient by itself: it begins with all existing names.
 """
 
 from __future__ import annotations
@@ -60,45 +60,45 @@ from ..message import Headers, HeaderValue, id_prefix
 from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 
 STANDS_FOR_ANOTHER: Final = frozenset(("base64", "float", "object"))
-"""Names that make of a JSON object with one of them what JSON has no form for: see plain_value."""
+"""A JSON object with one of these names stands for a value that JSON can't express: see plain_value."""
 RELOCATE: Final = "relocate"
 """Kind of the rows of a copy: its messages were in an older data log before."""
 
 
 class Fact(NamedTuple):
-    """A row. What a record does not say is None."""
+    """A row. Columns that the record does not have are None."""
 
     offset: int
-    """Offset of the record, which several rows may share."""
+    """Offset of the record. Several rows may share it."""
     length: int
     """Bytes of the whole record."""
     kind: str
     destination: str | None = None
     sequence: int | None = None
-    """Sequence of the message, or the first of the run. None in a transaction: the rows of its commit number its
-    slices.
+    """Sequence of the message, or the first of the run. None in a transaction: the rows of its commit give its slices
+    their sequences.
     """
     message_id: str | None = None
     timestamp: int | None = None
-    """Time at which it was sent, in ms since 1970."""
+    """When it was sent, in ms since 1970."""
     priority: int | None = None
     expires_at: int | None = None
     transaction: str | None = None
     subscription: str | None = None
     producer: str | None = None
     messages: int | None = None
-    """Messages that the row stands for."""
+    """Number of messages in the row."""
     content_bytes: int | None = None
     """Bytes of the message: headers and body."""
     headers: str | None = None
-    """Headers on request, as a JSON object: {} where it has none."""
+    """Headers on request, as a JSON object; {} if it has none."""
     body: bytes | None = None
     """Body on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A part of a data log that gave no rows, because it does not verify or is not there."""
+    """A part of a data log without rows, because it does not verify or is missing."""
 
     offset: int
     length: int
@@ -109,14 +109,14 @@ _NAMING_KINDS: Final = frozenset((DESTINATION, SUBSCRIBE, STATE))
 
 
 class Names:
-    """The names that the numbers of destinations and subscriptions stand for, as far as a data log told."""
+    """The names of destinations and subscriptions by number, as far as a data log tells them."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
         self._subscriptions: dict[int, Subscription] = {}
 
     def learn(self, record: Header, head: bytes) -> None:
-        """Take names from a verified record of any kind. RecordDamaged when it says what cannot be."""
+        """Take names from a verified record of any kind. Raises RecordDamaged if its content is impossible."""
         if record.kind not in _NAMING_KINDS:
             return
         match decode(record, head):
@@ -129,7 +129,7 @@ class Names:
                 self._subscriptions |= {subscription.number: subscription for subscription in state.subscriptions}
 
     def of(self, number: int) -> tuple[str, str | None]:
-        """Return (destination, subscription or None); the number itself where no name was told."""
+        """Return (destination, subscription or None). Return the number as text if no name is known."""
         subscription = self._subscriptions.get(number)
         if subscription is not None:
             return self._names.get(subscription.topic, str(subscription.topic)), subscription.name
@@ -138,12 +138,12 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The columns and rows that are asked for."""
+    """The requested columns and rows."""
 
     bodies: bool = False
-    """Whether rows have headers and bodies too; their checksums are verified."""
+    """Whether rows include headers and bodies; their checksums are then verified."""
     relocated: bool = False
-    """Whether there are rows of the copies that relocation made: one message has several rows then."""
+    """Whether copies of relocation have rows too. One message then has several rows."""
 
 
 def facts_of(
@@ -156,11 +156,12 @@ def facts_of(
     next_sequence: int | None = None,
     is_newest: bool = True,
 ) -> Iterator[Fact | Unread]:
-    """Yield the rows of one data log in order, and each part that gave none. Every byte is verified.
+    """Yield the rows of one data log in order, and each part without rows. Every byte is verified.
 
-    is_newest: the journal ends in it, where something does not verify that no record knows to be durable: opening cuts
-    there. offset, next_sequence: begin at that record instead of the first. A message whose body does not verify gives
-    no row where bodies are asked for.
+    is_newest: whether the journal ends in it. Then a part that does not verify, and that no record knows to be durable,
+    is a tail, which an open cuts.
+    offset, next_sequence: begin at that record instead of the first.
+    If bodies are requested, a message whose body does not verify has no row.
     """
     names = Names() if names is None else names
     durable: int | None = None
@@ -181,7 +182,7 @@ def facts_of(
 
 
 def rows_of(found: Found, file: File, store_id: bytes, names: Names, wanted: Wanted) -> Iterator[Fact | Unread]:
-    """Yield the rows of one record whose head verifies. RecordDamaged when it says what cannot be."""
+    """Yield the rows of one record whose head verifies. Raises RecordDamaged if its content is impossible."""
     record = found.header
     if record.kind == MESSAGE:
         if wanted.relocated or not record.flags & RELOCATED:
@@ -232,7 +233,7 @@ def _messages(found: Found, file: File, store_id: bytes, names: Names, wanted: W
 
 
 class Told(NamedTuple):
-    """The facts that a message's properties tell."""
+    """The facts in a message's properties."""
 
     headers: Headers
     message_id: str | None
@@ -241,7 +242,7 @@ class Told(NamedTuple):
 
 
 def told_by(properties: bytes) -> Told:
-    """Return what properties tell. RecordDamaged when the bytes are no properties."""
+    """Return the facts in properties. Raises RecordDamaged if the bytes are no properties."""
     headers, message_id = decode_properties(properties)
     expires_at = times_of(properties).expires_at or None
     named = own_identity(properties)
@@ -249,16 +250,17 @@ def told_by(properties: bytes) -> Told:
 
 
 def headers_text(headers: Headers) -> str:
-    """Return headers as a JSON object. Bytes are {"base64": ...}, and floats that JSON has no number for {"float":
-    "inf"}.
+    """Return headers as a JSON object.
+
+    Bytes are {"base64": ...}, and floats that JSON has no number for {"float": "inf"}.
     """
     return json.dumps({name: plain_value(value) for name, value in headers.items()}, ensure_ascii=False)
 
 
 def plain_value(value: HeaderValue) -> object:
-    """Return what JSON can say of a header's value, so that nothing of it is lost.
+    """Return a header's value as JSON can express it without loss.
 
-    A dict that looks like what stands for bytes or a float here is wrapped: {"object": {"base64": ...}}.
+    A dict that looks like the form for bytes or a float is wrapped: {"object": {"base64": ...}}.
     """
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode()}
@@ -273,7 +275,7 @@ def plain_value(value: HeaderValue) -> object:
 
 
 def _others(found: Found, names: Names) -> Iterator[Fact]:
-    """Yield the rows of a record that carries no messages: one a run, or one that says that it is there."""
+    """Yield the rows of a record without messages: one for each run, or one for the record."""
     record = found.header
     kind = KIND_NAMES.get(record.kind, f"kind {record.kind}")
     row = Fact(found.offset, record.length, kind)
@@ -299,7 +301,7 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
         case Destination() | Deleted() | Subscription() | Unsubscribed() | Sought() as named:
             row = _named(row, names, named.number)
         case State() | Dropped() | Attested() | Lost() | ImportMark() | PropertyChanges() | Sealed() | Unknown():
-            pass  # it says nothing of a destination, and no message follows from it
+            pass  # it concerns no destination and no message
         case Slice():
             raise AssertionError("a slice has a row for each message")
         case _:

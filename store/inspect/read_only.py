@@ -1,8 +1,8 @@
-"""A read-only open: the index that opening a store would make, for one who neither owns nor changes it.
+"""A read-only open: makes the index of a store in RAM, for a process that neither owns nor changes the store.
 
-The journal is replayed as recovery does it, from the data logs alone, into blocks in RAM, about 11 bytes a pending
-message. A process may be writing meanwhile: where the newest data log stops making sense is the end. What recovery
-would refuse is refused here as well.
+The journal is replayed as in recovery, from the data logs alone, into blocks in RAM: about 11 bytes for each pending
+message. The owner may be writing meanwhile, so the first place in the newest data log that is no record is the end.
+Journals that recovery would refuse are refused here too.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from ..recovery.recovery import JournalEnd, JournalTail, Recovery
 from ..transactions import Branches
 
 TRIES_MAX: Final = 4
-"""Attempts while the owner deletes data logs meanwhile; then the one that is gone is named."""
+"""Attempts while the owner deletes data logs. After them the error names the missing one."""
 HELD_FILES_MAX: Final = 256
-"""Data logs held open from the listing on, so that they stay readable when their names go."""
+"""Data logs that are held open after listing, so that they stay readable when their names are removed."""
 
 _INDEX_BYTES: Final = 1 << 50
-"""Size of the block cache: no block must ever leave RAM."""
+"""Size of the block cache: so large that no block ever leaves RAM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,21 @@ class ReadOnlyStore:
     subscriptions: Subscriptions
     destinations: Mapping[int, Destination]
     duplicates: Deduplication
-    """The last id of each producer whose ids count once."""
+    """The last ids of each producer whose duplicates are detected."""
     reader: Callable[[int], tuple[File, int]]
-    """Data log -> an open file of it, and its salt."""
+    """Returns an open file of a data log, and its salt."""
 
 
 def open_read_only(disk: Disk, now_ms: int = 0, on_progress: OnProgress = tell_nobody) -> ReadOnlyStore:
-    """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once.
+    """Replay the journal. Raises JournalCorrupt, or OSError if it can't be read. Reads every data log once.
 
-    now_ms: leases that have expired by then are none. on_progress: told behind each data log.
+    now_ms: leases that expired before it do not count. on_progress: told after each data log.
     """
     for _ in range(TRIES_MAX - 1):
         try:
             return _open(disk, now_ms, on_progress)
         except FileNotFoundError:
-            continue  # the owner deleted a data log between the listing and its turn
+            continue  # the owner deleted a data log after the listing
     return _open(disk, now_ms, on_progress)
 
 
@@ -127,7 +127,7 @@ def _no_checkpoint(position: int, epoch: int, state: State) -> None:
 
 
 class _ForeignTail(JournalTail):
-    """The end of a journal that another process may be writing: nothing is changed there."""
+    """The end of a journal that another process may be writing. Nothing is changed there."""
 
     may_cut: ClassVar[bool] = False
 
@@ -135,27 +135,25 @@ class _ForeignTail(JournalTail):
         self._disk = disk
 
     def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
-        """Return whether the owner is writing there, by a second look at what is whole behind the end."""
+        """Return whether the owner is writing there: search behind the end for intact records and walk again."""
         data_log, offset = end.position >> OFFSET_BITS, end.position & OFFSET_MASK
         header = headers.get(data_log)
         rest = [found for found in end.rest if headers[found] is not None]
         if not rest:
-            return True  # without a header the next one is just being begun
+            return True  # a file without a header is just being begun
         if rest != [data_log] or header is None:
             return False
         file = self._disk.open_for_reading(data_log_name(data_log))
         try:
             is_last = next(find_records(file, header, offset + 1), None) is None
-            # Searched before the second look: what is whole behind this place was written after it.
+            # Searched before the second walk: intact records behind this place were written after it.
             return is_last or any(True for _ in Walk(file, header, offset, verify_from=0))
         finally:
             file.close()
 
 
 class _ReadOnlyFile:
-    """A file of somebody else: syncing is its owner's business, and everything else that is not reading is a
-    mistake.
-    """
+    """A file of another owner. Syncing is the owner's business; every other write is a mistake."""
 
     def __init__(self, file: File) -> None:
         self.read = file.read
@@ -190,7 +188,7 @@ class _HeldFile(_ReadOnlyFile):
 
 
 class _ReadOnlyDisk:
-    """A disk that another process owns. Whatever would change it fails."""
+    """A disk that another process owns. Every call that would change it fails."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -199,9 +197,9 @@ class _ReadOnlyDisk:
         self.free_bytes = disk.free_bytes
 
     def list(self, directory: str) -> list[str]:
-        """Return the names in a directory; of the journal, open the oldest data logs at once.
+        """Return the names in a directory. For the journal, open the oldest data logs at once.
 
-        FileNotFoundError: one has gone already.
+        Raises FileNotFoundError if one is gone already.
         """
         names = self._disk.list(directory)
         if directory == JOURNAL:

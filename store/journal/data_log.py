@@ -1,11 +1,11 @@
-"""One data log file: its header, a walk over its records, and what lies behind damage.
+"""One data log file: its header, a walk over its records, and a search for records behind damage.
 
     magic "FOREBAY1"  version u16  header bytes u16  salt u32  store id 16 bytes
     data log id u32   epoch u32    first log sequence u64      created u64 (ms)   crc u32
 
-64 bytes with padding, then records. A sealed data log ends with a directory record: the offset of each record (u32),
-then the directory's own offset, the number of records and a mark. The walk trusts nothing: whoever walks decides
-whether the place where it ends is a torn tail or corruption.
+The header has 64 bytes with padding; records follow. A sealed data log ends with a directory record: the offset of each
+record (u32), then the directory's own offset, the number of records and a mark. The walk trusts no byte. Its caller
+decides whether the place where the walk ends is a torn tail or corruption.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from ..numbering import LANE_SHIFT
 from .forward_reader import ForwardReader
 
 FORMAT_VERSION: Final = 3
-"""The format of data logs that this version begins.
+"""The format of data logs that this version writes.
 
-Raise it for whatever an older reader would take for something else or pass over with harm: other bytes of a kind, a new
-flag, a new part of a state record, and each new kind unless the store is the same without its records. Replay passes
-over a kind that it does not know (`Unknown`); a version that it does not know is refused before any record.
+Raise it for every change that an older reader would misunderstand or ignore with harm: other bytes of a kind, a new
+flag, a new part of a state record, and each new kind unless the store is the same without its records. Replay ignores a
+kind that it does not know (`Unknown`). It refuses an unknown version before it reads any record.
 """
 VERSIONS_READ: Final = frozenset((2, 3))
-"""What version 2 wrote means the same in version 3, which added kinds and parts: one reader serves both."""
+"""The versions that this reader reads. Version 3 only added kinds and parts, so all of version 2 keeps its meaning."""
 DATA_LOG_HEADER_BYTES: Final = 64
 DIRECTORY_MARK: Final = 0x52494446
 RECORDS_MAX: Final = 1 << 18
-"""A data log is rolled at that many records, so the directory of the newest one never holds more than 1 MiB of RAM."""
+"""Maximum number of records of a data log. It bounds the directory of the newest one to 1 MiB of RAM."""
 
 _FILE_MAGIC: Final = b"FOREBAY1"
 _FILE_HEADER: Final = struct.Struct("<8sHHI16sIIQQI4x")
@@ -67,7 +67,9 @@ _CHUNK_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 4096
 _ZEROS: Final = bytes(_PIECE_BYTES)
 _HEAD_BYTES_MAX: Final = 1 << 21
-"""Above the longest table, the longest directory and any state: what a search behind damage reads at most at once."""
+"""More than the longest table, the longest directory and any state. A search behind damage reads at most this at
+once.
+"""
 
 
 class DataLogHeader(NamedTuple):
@@ -80,7 +82,7 @@ class DataLogHeader(NamedTuple):
 
 
 class UnknownVersion(Exception):
-    """A data log of a newer format: the file is left as it is. Internal: the store names it."""
+    """A data log has a newer format. The file stays unchanged. Internal: the store's error names the file."""
 
 
 def encode_header(header: DataLogHeader) -> bytes:
@@ -90,8 +92,9 @@ def encode_header(header: DataLogHeader) -> bytes:
 
 
 def decode_data_log_header(data: bytes) -> DataLogHeader:
-    """Return the header. RecordDamaged unless these are the first 64 bytes of a data log; UnknownVersion for a
-    newer format.
+    """Return the header.
+
+    Raises RecordDamaged unless these are the first 64 bytes of a data log, and UnknownVersion for a newer format.
     """
     if len(data) < DATA_LOG_HEADER_BYTES:
         raise RecordDamaged("the data log's header is incomplete")
@@ -109,7 +112,7 @@ def decode_data_log_header(data: bytes) -> DataLogHeader:
 
 
 def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
-    """Encode a directory. offsets: of all records before it, as array("I"). O(1) objects, however many."""
+    """Encode a directory. offsets: of all records before it, as array("I"). Makes O(1) objects, whatever the number."""
     if sys.byteorder == "big":
         offsets = offsets[:]
         offsets.byteswap()
@@ -117,15 +120,15 @@ def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
 
 
 Plain = tuple[int, int, int, int, list[int], list[int]]
-"""Records of one message each, as they follow each other in their lane, or one ack of one run: most of a journal.
+"""Consecutive messages of one lane, a record each, or one ack of one run. They are the largest part of most journals.
 
-(offset of the first record, lane number, first sequence, messages that the ack removes or 0, offset of each message's
+(offset of the first record, lane number, first sequence, number of acknowledged messages or 0, offset of each message's
 record, bytes of its content).
 """
 
 
 class Walk:
-    """A walk over the records of a data log. After the iteration, `end` and `problem` say where and why it stopped."""
+    """A walk over the records of a data log. After the iteration, `end` and `problem` tell where and why it stopped."""
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class Walk:
         next_sequence: int | None = None,
         verify_from: int | None = None,
     ) -> None:
-        """verify_from: offset from which on bodies are verified too; None: heads only. O(1): nothing is read yet."""
+        """verify_from: offset from which bodies are verified too; None: heads only. O(1): nothing is read yet."""
         self._file = file
         self._salt = header.salt
         self._size = file.size()
@@ -144,16 +147,16 @@ class Walk:
         self.end = offset
         self.next_sequence = next_sequence
         self.epoch = 0
+        # The greatest durable position that an intact record attests.
         self.durable = 0
-        """The greatest durable position that an intact record attested."""
         self.is_sealed = False
         self.problem: str | None = None
         self._chunk = b""
+        # Offset of the chunk.
         self._base = offset
-        """Offset of the chunk."""
 
     def __iter__(self) -> Iterator[tuple[int, Header, bytes]]:
-        """Yield (offset, header, head): all bytes of the record but a slice's messages."""
+        """Yield (offset, header, head). The head is the whole record without a slice's messages."""
         while not self.is_sealed:
             chunk, at = self._chunk, self.end - self._base
             if at + HEADER_BYTES > len(chunk):
@@ -167,7 +170,7 @@ class Walk:
                     raise RecordDamaged("the record reaches beyond the end of the file")
                 wanted = header.length if self._is_verified() and header.length <= _CHUNK_BYTES else header.head_bytes
                 if wanted > _CHUNK_BYTES:
-                    # Before there is memory for it: the length may lie.
+                    # Verify before allocating memory: the length may be wrong.
                     self._verify_in_pieces(header)
                 if at + wanted > len(chunk):
                     chunk, at = self._read(max(wanted, _CHUNK_BYTES)), 0
@@ -186,11 +189,12 @@ class Walk:
             yield offset, header, head
 
     def gather(self, most: int) -> list[Plain]:
-        """Return up to that many plain records that follow here, verified as the iteration does, which goes on behind
-        them.
+        """Return up to `most` plain records from here on, verified as in the iteration.
 
-        The gathering ends at whatever is not plain and perfect, and at the end of what is in RAM: that is left to the
-        iteration. Six times as fast.
+        The iteration continues behind them.
+
+        It stops at a record that is not plain and intact, and at the end of the bytes in RAM; the iteration handles
+        those. It is six times as fast as the iteration.
         """
         found: list[Plain] = []
         chunk, base, salt, epoch = self._chunk, self._base, self._salt, self.epoch
@@ -285,10 +289,10 @@ class Walk:
 
 
 def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
-    """Yield (offset, header) of each record with an intact head at or behind offset, wherever it begins.
+    """Yield (offset, header) of each record with an intact head at or after offset, wherever it begins.
 
-    What lies inside a record that is whole is not looked at. Cost: reads the rest of the file once, those records'
-    messages twice, and 2 KiB more for each place that looks like a header, whatever length it claims.
+    The inside of an intact record is not searched. Cost: reads the rest of the file once, the messages of those records
+    twice, and 2 KiB more for each place that looks like a header, whatever length it claims.
     """
     size = file.size()
     window = ForwardReader(file, offset)
@@ -308,7 +312,7 @@ def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tup
 
 
 def _head_in(window: ForwardReader, place: int, salt: int, size: int) -> Header | None:
-    """Return the header of the record that begins at `place`; None when none does whose head verifies."""
+    """Return the header of the record that begins at `place`. None if no head verifies there."""
     if not window.reach(place + HEADER_BYTES):
         return None
     try:
@@ -322,7 +326,7 @@ def _head_in(window: ForwardReader, place: int, salt: int, size: int) -> Header 
 
 
 def _is_whole(file: File, offset: int, record: Header) -> bool:
-    """Return whether the messages of a record whose head verifies do so too."""
+    """Return whether the messages of a record verify. Its head does."""
     if record.kind != MESSAGE:
         return True
     try:
@@ -339,7 +343,7 @@ def _is_whole(file: File, offset: int, record: Header) -> bool:
 
 
 def crc_of(file: File, offset: int, length: int, crc: int = 0) -> int:
-    """Checksum of a stretch, read in pieces, that goes on from crc; -1 when the file ends before it."""
+    """Return the checksum of a range, read in pieces and continued from crc. Return -1 if the file ends before."""
     while length > 0:
         part = file.read(offset, min(length, _CHUNK_BYTES))
         if not part:
@@ -351,17 +355,18 @@ def crc_of(file: File, offset: int, length: int, crc: int = 0) -> int:
 
 
 def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
-    """Return the greatest durable position in any intact record at or behind offset; 0: none. Cost: that of
-    find_records.
+    """Return the greatest durable position in any intact record at or after offset.
 
-    A torn tail and corruption have in common that the walk stops; a later record that knew this place to be durable
-    tells them apart.
+    0 if there is none. Cost: as find_records.
+
+    The walk stops at a torn tail and at corruption alike. Only a later record that knew this place to be durable tells
+    them apart.
     """
     return max((found.durable for _, found in find_records(file, header, offset)), default=0)
 
 
 def record_at(file: File, header: DataLogHeader, offset: int) -> tuple[Header, bytes] | None:
-    """Return the header and head of the record that begins there; None when none does whose head verifies."""
+    """Return the header and head of the record that begins at offset. None if no head verifies there."""
     try:
         record = decode_header(file.read(offset, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
         if offset + record.length > file.size() or record.head_bytes > _HEAD_BYTES_MAX:
@@ -374,9 +379,9 @@ def record_at(file: File, header: DataLogHeader, offset: int) -> tuple[Header, b
 
 
 def seal_of(file: File, header: DataLogHeader) -> tuple[int, Header, bytes] | None:
-    """(offset, header, head) of the directory with which a sealed data log ends; None where it ends otherwise.
+    """Return (offset, header, head) of the directory at the end of a sealed data log. None if it ends otherwise.
 
-    Two reads. That the records are where it says is not looked at.
+    Takes two reads. It does not check that the records are where the directory says.
     """
     size = file.size()
     if size < DATA_LOG_HEADER_BYTES + HEADER_BYTES + _TRAILER.size:
@@ -391,7 +396,7 @@ def seal_of(file: File, header: DataLogHeader) -> tuple[int, Header, bytes] | No
 
 
 def used_bytes(file: File, offset: int) -> int:
-    """Return the bytes behind offset up to the last that is not zero: preallocated space is no loss.
+    """Return the bytes behind offset up to the last byte that is not zero: preallocated space is no loss.
 
     Reads the file to its end.
     """
@@ -406,8 +411,9 @@ def used_bytes(file: File, offset: int) -> int:
 
 
 def _used(chunk: bytes) -> int:
-    """Return the bytes up to the last that is not zero. Zeros in whole pieces are compared, forty times as fast as
-    stripped.
+    """Return the bytes up to the last one that is not zero.
+
+    Whole pieces of zeros are compared: forty times as fast as stripping.
     """
     end = len(chunk)
     while end >= _PIECE_BYTES and chunk[end - _PIECE_BYTES : end] == _ZEROS:

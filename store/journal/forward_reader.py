@@ -1,8 +1,8 @@
-"""A file read forward once, with the checksum of any stretch of it at hand: for a search behind damage.
+"""A forward reader of a file that knows the checksum of any range it holds. It serves the search behind damage.
 
-A hostile body may hold thousands of headers, each of a long record. To take the checksum of each such stretch byte by
-byte would cost the square of the file's size. A CRC is linear, so that of any stretch follows from those of the two
-beginnings of the file that end where it begins and where it ends: each byte is read once, and a stretch costs two
+A hostile body may hold thousands of headers, each of a long record. Computing the checksum of each such range byte by
+byte would cost the square of the file's size. A CRC is linear, so the checksum of a range follows from two checksums:
+from the start of the file to the begin of the range, and to its end. So each byte is read once, and a range costs two
 pieces of 1 KiB and a few multiplications.
 """
 
@@ -19,7 +19,7 @@ _READ_BYTES: Final = 1 << 16
 
 _POLYNOMIAL: Final = 0xEDB88320
 _TOP: Final = 1 << 31
-"""The polynomial 1, in this order of bits."""
+"""The polynomial 1, in this bit order."""
 _MASK: Final = (1 << 32) - 1
 
 
@@ -29,19 +29,19 @@ class ForwardReader:
     def __init__(self, file: File, offset: int) -> None:
         self._file = file
         self._origin = offset
+        # Checksums of the first 0, 1, 2, ... pieces from the origin on.
         self._marks = array("I", (0,))
-        """Checksum of the first piece, of the first two, ... from the origin on, 0 for none."""
+        # Offset of the first byte that is in memory.
         self.begin = offset
-        """Offset of the first byte that is held."""
         self.data = b""
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte that is held."""
+        """Offset behind the last byte that is in memory."""
         return self.begin + len(self.data)
 
     def reach(self, end: int) -> bool:
-        """Hold all bytes up to end. False: the file ends before it."""
+        """Read all bytes up to end into memory. Return False if the file ends before."""
         while self.end < end:
             more = self._file.read(self.end, max(_READ_BYTES, end - self.end))
             if not more:
@@ -53,29 +53,29 @@ class ForwardReader:
         return True
 
     def forget(self, before: int) -> None:
-        """Let go of bytes before an offset that is held, in whole pieces."""
+        """Release whole pieces of memory before an offset."""
         begin = before - (before - self._origin) % PIECE_BYTES
         self.data = self.data[begin - self.begin :]
         self.begin = begin
 
     def checksum(self, begin: int, end: int, initial: int) -> int:
-        """Return what crc32 gives for the bytes from begin to end, which are held, when it goes on from `initial`.
+        """Return what crc32 gives for the bytes from begin to end, which are in memory, continued from `initial`.
 
-        Up to two pieces byte by byte, arithmetic beyond.
+        Computes at most two pieces byte by byte, and the rest by arithmetic.
         """
         if end - begin <= 2 * PIECE_BYTES:
             return crc32(self.data[begin - self.begin : end - self.begin], initial)
         return _followed_by_zeros(initial ^ self._up_to(begin), end - begin) ^ self._up_to(end)
 
     def _up_to(self, end: int) -> int:
-        """Checksum of all from the origin to end."""
+        """Return the checksum of all bytes from the origin to end."""
         piece = (end - self._origin) // PIECE_BYTES
         at = self._origin + piece * PIECE_BYTES - self.begin
         return crc32(self.data[at : end - self.begin], self._marks[piece])
 
 
 def _times(factor: int, other: int) -> int:
-    """Product of two polynomials modulo that of CRC-32."""
+    """Return the product of two polynomials modulo the polynomial of CRC-32."""
     product = 0
     while factor:
         if factor & _TOP:
@@ -86,7 +86,7 @@ def _times(factor: int, other: int) -> int:
 
 
 def _powers() -> list[int]:
-    """Return x**8, x**16, x**32, ...: what one, two, four bytes more make of a checksum."""
+    """Return x**8, x**16, x**32, ...: the factors of a checksum for one, two, four more bytes."""
     powers = [_TOP >> 8]
     for _ in range(31):
         powers.append(_times(powers[-1], powers[-1]))
@@ -97,7 +97,7 @@ _POWERS: Final = _powers()
 
 
 def _followed_by_zeros(crc: int, zeros: int) -> int:
-    """Return what a difference of two checksums becomes when that many equal bytes follow."""
+    """Return the difference of two checksums after that many equal bytes."""
     for power in _POWERS:
         if zeros & 1:
             crc = _times(crc, power)
@@ -106,6 +106,6 @@ def _followed_by_zeros(crc: int, zeros: int) -> int:
 
 
 def initial_of(data: bytes, crc: int) -> int:
-    """Return from where crc32 over data must have gone on to give crc."""
-    # x has the order 2**32 - 1: going on by as many zeros as are missing to that is going back.
+    """Return the initial value from which crc32 over data gives crc."""
+    # x has the order 2**32 - 1. So stepping forward by the zeros that are missing to this order is stepping back.
     return _followed_by_zeros(crc ^ crc32(data), _MASK - len(data))

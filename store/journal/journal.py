@@ -1,11 +1,11 @@
-"""The journal: append records to rolling data logs, make them durable, read them by Location.
+"""The journal: appends records to rolling data logs, makes them durable, and reads them by position.
 
-A record that append returned for has been handed to the operating system: a killed process loses nothing of it. It
-survives a power cut once `sync` has returned for its position. Torn bytes at the end of the newest data log are what a
-crash leaves, and recovery cuts them.
+Once `append` has returned, the operating system has the record, so a kill of the process does not lose it. Once `sync`
+has returned for its position, the record survives a power cut. A crash leaves torn bytes at the end of the newest data
+log, and recovery cuts them.
 
-Who writes: the caller itself, under the state lock, with no thread between. Who syncs: the first caller that needs it,
-for all that have appended by then.
+The caller itself writes, under the state lock; there is no writer thread. The first caller that needs a sync syncs for
+all callers that have appended by then.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 READERS_MAX: Final = 128
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
-"""What each record adds to the word of its head: the log sequence stands above the magic number."""
+"""Each record adds this to the word of its head, where the log sequence stands above the magic number."""
 
 
 def location_text(position: int) -> str:
@@ -68,20 +68,22 @@ def location_text(position: int) -> str:
 
 
 def _nobody(position: int) -> None:
-    """Hear of a sync, and do nothing."""
+    """Ignore a sync."""
 
 
 class Journal:
-    """The writer of the journal. Appends and rolls require the lock; `sync` takes its own lock first and is
-    called without it.
+    """The writer of the journal.
+
+    Appends and rolls require the state lock. `sync` takes its own lock first, so its caller must not hold the state
+    lock.
     """
 
     _write: Callable[[bytes], None]
-    """Appends to the newest data log: the file's own method, so that no record looks it up."""
+    """Appends to the newest data log. It is the bound method of the file, to save a look-up for each record."""
     _stamp: bytes
-    """Epoch and durable position, as they stand in the header of the next record."""
+    """Epoch and durable position, encoded for the header of the next record."""
     _salt: Any
-    """An int, kept as an object: of an int machine code would make one for each checksum."""
+    """An int, typed as an object: compiled code would otherwise make a new int object for each checksum."""
 
     def __init__(
         self,
@@ -97,17 +99,20 @@ class Journal:
         has_reserve: bool = False,
         store_limit_bytes: int | None = None,
     ) -> None:
-        """first_record: (kind, count, payload) of the record that opens each data log, so that the newest one
-        restates all that older ones, once deleted, no longer tell. has_reserve: space is set aside for a full disk.
-        store_limit_bytes: bytes of records above which nothing more is added; what settles something goes on."""
+        """first_record: returns (kind, count, payload) of the record that opens each data log. It restates what deleted
+        data logs no longer tell.
+        has_reserve: whether space is set aside for a full disk.
+        store_limit_bytes: bytes of records above which nothing more is added; records that settle something are still
+        written.
+        """
         self._disk = disk
         self._state_lock = state_lock
         self.sync_lock = OwnedLock()
+        # If an interruption (Ctrl-C, a signal handler, no memory) hits a write, the journal and the state in RAM may
+        # disagree, and later confirmations could be lost. Only the journal is authoritative: reopen the store.
         self.whole = Whole(state_lock)
-        """Where something (Ctrl-C, a signal handler, no memory) breaks into a write, journal and what is known of it
-        may disagree, and what is confirmed later could be lost. The journal alone is right: reopen."""
+        # The same for hot paths, which have a `try` of their own.
         self.break_by = state_lock.break_by
-        """The same, for hot paths that have a try of their own."""
         state_lock.on_broken.append(self._break)
         self._store_id, self._max_file_bytes = store_id, max_file_bytes
         self._clock_ms, self._monotonic = clock_ms, monotonic
@@ -116,44 +121,44 @@ class Journal:
         self._has_reserve = has_reserve
         self.reserve = Reserve(disk, max_file_bytes if has_reserve else 0)
         self.store_limit_bytes = store_limit_bytes
+        # Size up to which the newest data log is filled.
         self._capacity = max_file_bytes
-        """Bytes to which the newest data log is filled."""
+        # Whether the newest data log comes from the reserve, or has less space than a whole one.
         self._is_makeshift = False
-        """Whether the newest data log is from the reserve, or has not the space of a whole one."""
+        # Whether the disk is full, so that nothing more is added: the data log is makeshift, or the reserve incomplete.
         self.is_full = False
-        """Whether the disk is full, so nothing more is added: the data log is makeshift, or the reserve incomplete."""
         self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
         self._unsynced: list[File] = []
+        # Number of data logs that were created since the last sync of their directory.
         self._unsynced_names = 0
-        """Data logs that were begun since their directory was synced."""
         self._on_synced: Callable[[int], object] = _nobody
         self._file: File | None = None
+        # Opened by `start`: a sync that finds no file descriptor would fail the store.
         self._directory: Directory | None = None
-        """Open from `start` on: a sync that found no descriptor would fail the store."""
+        # End of the fast path in the newest data log. 0: each append asks for room; -1: closed or failed.
         self._limit = -1
-        """Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed, or failed."""
+        # The log sequence of the next record and the magic number, encoded for its header.
         self._salt, self._word = 0, MAGIC
-        """The log sequence of the next record and the magic, as they stand in its header."""
         self._offsets = array("I")
+        # Size of header and first record of the newest data log.
         self._first_bytes = 0
-        """Header and first record of the newest data log."""
+        # Whether the last record that adds messages was refused for want of space.
         self.is_refusing = False
-        """Whether the record that came last to be added was refused for want of space."""
+        # Whether the added messages are dead letters. They replace others, so they are written even if sends fail.
         self.accepts_replacements = False
-        """Whether what is added are dead letters, which take the place of others and go on where sends are refused."""
+        # The name of the limit that stops new messages (a write stall). None if there is none.
         self._stall: str | None = None
-        """The limit that stops new messages (a write stall); None: there is none."""
         self.epoch = self.offset = self._sealed_bytes = 0
+        # Id of the newest data log, to which records are appended.
         self.data_log = 0
-        """Id of the newest data log, the one that is written to."""
+        # Everything before this position is on the device.
         self.durable = 0
-        """Position up to which everything is on the device."""
+        # The durable position in the newest record. Slices, messages and acks may have a greater one.
         self.attested = 0
-        """The durable position that the newest record names, but for slices, messages and acks, which may be ahead."""
+        # Durations of syncs on the device, without the wait for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
-        """How long the device took, without the wait for another sync. The state lock guards it."""
+        # Size in bytes of each data log that exists.
         self.sizes: dict[int, int] = {}
-        """Bytes of each data log that exists."""
         self.failure: StoreFailed | None = None
 
     # ------------------------------------------------------------------ opening
@@ -161,11 +166,12 @@ class Journal:
     def start(
         self, data_log: int, next_sequence: int, epoch: int, on_synced: Callable[[int], object] = _nobody
     ) -> None:
-        """Go on in a new data log of that id, with that log sequence.
+        """Continue in a new data log of that id, with that log sequence.
 
-        on_synced: is called with each position that is on the device, before anybody hears of it; under the sync lock.
+        on_synced: called under the sync lock with each position that is on the device, before anybody else learns of
+        it.
 
-        Every open begins one, so what an earlier process left is never written to again.
+        Every open begins a new data log, so that data logs of earlier processes are never written again.
         """
         self.epoch, self._on_synced = epoch, on_synced
         self._stamp = stamp(epoch, self.durable)
@@ -198,8 +204,8 @@ class Journal:
     ) -> int:
         """Append a slice of one message; return its offset in `data_log`. Requires: the lock.
 
-        One write, or two where the content is above SLICE_CONTENT_BYTES_MAX: the body is then not copied. A kill
-        between them leaves a torn record, which the next open cuts off. flags: the priority, and the other flags of a
+        Does one write, or two if the content is above SLICE_CONTENT_BYTES_MAX: then the body is not copied. A kill
+        between the two leaves a torn record, which the next open cuts. flags: the priority, and the other flags of a
         slice. content_bytes: of properties and body together.
         """
         if not destination:  # NO_DESTINATION
@@ -236,7 +242,8 @@ class Journal:
     ) -> tuple[int, list[int]]:
         """Append (properties, body) pairs as one slice; return its offset and the content length of each.
 
-        A message above SLICE_CONTENT_BYTES_MAX comes alone. Requires: the lock. One write, or two for such a message.
+        A message above SLICE_CONTENT_BYTES_MAX must be alone. Does one write, or two for such a message. Requires: the
+        lock.
         """
         if len(contents) == 1:
             ((properties, body),) = contents
@@ -252,7 +259,7 @@ class Journal:
         return self._append(encode_slice(*head, flags, destination, sequence, timestamp, contents, lengths)), lengths
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
-        """Append an ack of one run. Requires: the lock. One write."""
+        """Append an ack of one run. Does one write. Requires: the lock."""
         if not destination:  # NO_DESTINATION
             raise Closed("the queue or topic")
         if self.offset + ACK_BYTES > self._limit:
@@ -270,7 +277,7 @@ class Journal:
     def append(self, kind: int, flags: int, count: int, payload: bytes, *, settles: bool = False) -> int:
         """Append a record of any kind but a slice; return its offset in `data_log`. Requires: the lock.
 
-        settles: it takes something away, so a full disk does not refuse it, as it does others of its kind.
+        settles: whether the record removes something. A full disk does not refuse it then, unlike others of its kind.
         """
         size = HEADER_BYTES + len(payload)
         with self.whole:
@@ -281,7 +288,7 @@ class Journal:
         return offset
 
     def keep_together(self, size: int, records: int) -> None:
-        """Make room for that many records of `size` bytes in all, so that one data log holds the copies they are.
+        """Make room for that many records of `size` bytes in all, so that one data log holds all of these copies.
 
         Requires: the lock.
         """
@@ -302,8 +309,9 @@ class Journal:
         return offset
 
     def _refuse(self, error: OSError, needed_bytes: int) -> NoReturn:
-        """Raise the error of a write that failed. Its remains must never be taken for records, so what follows has a
-        new epoch.
+        """Raise the error of a write that failed.
+
+        Start a new epoch, so that the remains of the write are never taken for records.
         """
         if error.errno in NO_SPACE:
             self._begin_epoch()
@@ -318,14 +326,16 @@ class Journal:
         self._stamp = stamp(self.epoch, self.durable)
 
     def fail(self, reason: str) -> StoreFailed:
-        """Refuse everything from now on; return the error to raise."""
+        """Refuse every write from now on; return the error to raise."""
         self._limit = -1
         self.failure = self.failure or StoreFailed(reason)
         return self.failure
 
     @contextmanager
     def accepting_replacements(self) -> Iterator[None]:
-        """Let what is written meanwhile use the reserve: it takes the place of what goes, as a dead letter does.
+        """Let records that are written in this context use the reserve.
+
+        They replace other messages, as dead letters do.
 
         Requires: the lock throughout.
         """
@@ -347,10 +357,10 @@ class Journal:
     # ------------------------------------------------------------------ rolling
 
     def _make_room(self, size: int, kind: int = MESSAGE, flags: int = 0) -> None:
-        """Make room for an append that would pass `_limit`, which is as far as appends go without a question.
+        """Make room for an append that would pass `_limit`, the end of the fast path.
 
-        Raises what stands in the way: a failed or closed journal, a write stall, a full disk. Else a record that fits
-        the data log raises the limit, and one that does not begins the next data log. flags: of a slice.
+        Raise the error that applies: the journal failed or is closed, a write stall, a full disk. Otherwise, if the
+        record fits the data log, raise the limit; if not, begin the next data log. flags: of a slice.
         """
         if self._limit < 0:
             raise self.failure or Closed("the store")
@@ -367,7 +377,7 @@ class Journal:
             if len(self._offsets) > 1:
                 self.roll(size, is_adding=is_adding)
                 spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
-            if not self.is_full and self._stall is None:  # one record larger than a file gets a larger file
+            if not self.is_full and self._stall is None:  # a record larger than a data log gets a larger file
                 self._limit = max(self.offset + size, self._limit)
         else:
             self._set_limit(size)
@@ -375,8 +385,8 @@ class Journal:
     def set_write_stall(self, limit: str | None) -> None:
         """Refuse new messages with StoreFull, which names that limit; None: admit them again. Requires: the lock.
 
-        Relocated copies and dead letters go on, because each takes the place of another message, and so does everything
-        that is no message. While the stall lasts every append takes the slow path; without one none pays.
+        Relocated copies and dead letters are still written, because each replaces another message. So is every record
+        that is no message. During a stall every append takes the slow path; otherwise a stall costs nothing.
         """
         self._stall = limit
         if self._limit >= 0:
@@ -393,7 +403,7 @@ class Journal:
             raise StoreFull(1, 0, self._stall)
 
     def _admit(self, size: int) -> None:
-        """Raise StoreFull for what only adds and does not fit under the store's limit, or would take of the reserve."""
+        """Raise StoreFull for a record that only adds, if it would exceed the store's limit or need the reserve."""
         self.is_refusing = True
         limit = self.store_limit_bytes
         if limit is not None and self.journal_bytes + size > limit:
@@ -406,14 +416,12 @@ class Journal:
 
     @property
     def is_short_of_room(self) -> bool:
-        """Whether another data log would not fit: nothing is kept for a lease."""
+        """Whether another data log would not fit. Leases then keep no data log."""
         limit = self.store_limit_bytes
         return self.is_full or (limit is not None and self.journal_bytes + self._max_file_bytes > limit)
 
     def _set_limit(self, size: int) -> None:
-        """Set the limit up to which appends ask nothing: even the smallest records are not too many for the
-        directory.
-        """
+        """Set the limit of the fast path, so that even the smallest records do not exceed the directory's maximum."""
         if self.is_full or self._stall is not None:
             self._limit = 0
             return
@@ -426,7 +434,7 @@ class Journal:
     # ------------------------------------------------------------------ a full disk
 
     def refill(self) -> bool:
-        """Make the reserve whole again and leave a makeshift data log. False: the disk is still full.
+        """Make the reserve whole again and leave a makeshift data log. Return False if the disk is still full.
 
         Requires: the lock.
         """
@@ -445,7 +453,7 @@ class Journal:
         return not self.is_full
 
     def lend(self) -> bool:
-        """Give a part of the reserve to the index, which finds no space. False: there is none left.
+        """Give a part of the reserve to the index, which finds no space. Return False if that part is gone.
 
         Requires: no state lock held.
         """
@@ -460,7 +468,7 @@ class Journal:
             return True
 
     def _fill_reserve(self) -> bool:
-        # Four times the record that opens a data log: destinations may be added before it is needed.
+        # Four times the record that opens a data log: destinations may be added before the reserve is needed.
         try:
             return self.reserve.fill(4 * self._first_bytes)
         except OSError as error:
@@ -469,14 +477,14 @@ class Journal:
     # ------------------------------------------------------------------ beginning and ending data logs
 
     def roll(self, size: int = 0, *, is_adding: bool = True) -> None:
-        """Seal the newest data log and begin the next one. StoreFull: neither was done. Requires: the lock.
+        """Seal the newest data log and begin the next one. Raises StoreFull: neither was done. Requires: the lock.
 
-        size: bytes of the record that is to fit. is_adding: it adds messages, so without space on the disk it is
-        refused; anything else may have the reserve.
+        size: bytes of the record that must fit. is_adding: whether it adds messages. On a full disk a record that adds
+        is refused; any other may use the reserve.
         """
         old, old_id, next_id = self._file, self.data_log, self.data_log + 1
         assert old is not None
-        # The space first: whatever were written behind a seal would be hidden from recovery.
+        # Get the space first: recovery would not see records behind a seal.
         try:
             file, capacity, is_makeshift = self._with_descriptor(lambda: self._create_next(next_id, size, is_adding))
         except OSError as error:
@@ -500,7 +508,8 @@ class Journal:
     def seal(self) -> None:
         """End the newest data log with its directory, so that nothing follows. Requires: the lock.
 
-        Where the disk has no space for it the data log ends with its last record, as one that recovery has cut.
+        If the disk has no space for the directory, the data log ends with its last record, like one that recovery has
+        cut.
         """
         if self.failure is not None:
             raise self.failure
@@ -530,10 +539,11 @@ class Journal:
         self._limit = -1
 
     def _create_first(self, data_log: int) -> tuple[File, int, bool]:
-        """Return the file, its capacity, and whether it is makeshift: with less space, or none that is sure, on a full
-        disk.
+        """Return the file, its capacity, and whether it is makeshift.
 
-        So opening succeeds there, and consumers can make room.
+        On a full disk a makeshift file has less space, or none for sure.
+
+        So a store opens on a full disk, and consumers can make room.
         """
         try:
             return self._create_data_log(data_log, self._max_file_bytes), self._max_file_bytes, False
@@ -542,14 +552,14 @@ class Journal:
                 raise
         wanted = self._max_file_bytes // 2
         while wanted >= 2 * LAST_BYTES:
-            if 2 * wanted <= known_free_bytes(self._disk):  # the index needs some of it
+            if 2 * wanted <= known_free_bytes(self._disk):  # the index needs some of the space
                 with suppress(OSError):
                     return self._create_data_log(data_log, wanted), wanted, True
             wanted //= 2
         return self._disk.open(data_log_name(data_log), create=True), self._max_file_bytes, True
 
     def _create_next(self, data_log: int, size: int, is_adding: bool) -> tuple[File, int, bool]:
-        """Return what _create_first does; on a full disk from the reserve, or raise OSError."""
+        """Return the same as _create_first. On a full disk take the reserve, or raise OSError."""
         needed = DATA_LOG_HEADER_BYTES + size
         try:
             return self._create_data_log(data_log, max(self._max_file_bytes, needed)), self._max_file_bytes, False
@@ -562,7 +572,7 @@ class Journal:
             return *reserved, True
 
     def _create_data_log(self, data_log: int, size: int) -> File:
-        """Create a file that has its space and no content."""
+        """Create a file with reserved space and no content."""
         file = self._disk.open(data_log_name(data_log), create=True)
         try:
             file.preallocate(size)
@@ -598,14 +608,17 @@ class Journal:
     # ------------------------------------------------------------------ syncing
 
     def sync_directory(self) -> None:
-        """Return when the names of the data logs are on the device. Needs no descriptor: a sync can't be refused."""
+        """Return when the names of the data logs are on the device.
+
+        It needs no file descriptor, so a sync can't be refused.
+        """
         assert self._directory is not None
         self._directory.sync()
 
     def sync(self, position: int | None = None) -> None:
         """Return when everything up to position (None: up to now) is on the device. Requires: no state lock held.
 
-        One caller syncs for all that appended before; the others find it done.
+        One caller syncs for all that have appended before. The others find the sync done.
         """
         if position is not None and self.durable >= position:
             return
@@ -633,13 +646,13 @@ class Journal:
             self._on_synced(end)
             with self._state_lock:
                 self.sync_durations.record(seconds)
-                # Forgotten only now: a sync that is interrupted is done again, whole.
+                # Forgotten only now: after an interruption the whole sync is done again.
                 del self._unsynced[: len(sealed)]
                 self._unsynced_names -= names
                 self._note_durable(max(self.durable, end))
 
     def sync_at_standstill(self) -> None:
-        """Make everything durable up to now. Requires: sync lock and state lock."""
+        """Make everything up to now durable. Requires: sync lock and state lock."""
         if self.failure is not None:
             raise self.failure
         assert self._file is not None
@@ -665,7 +678,7 @@ class Journal:
     # ------------------------------------------------------------------ reading
 
     def reader(self, data_log: int) -> tuple[File, int]:
-        """Return an open file of the data log and its salt. It stays readable though cleanup removes the name.
+        """Return an open file of the data log and its salt. The file stays readable even if cleanup removes the name.
 
         Requires: the lock.
         """
@@ -681,21 +694,23 @@ class Journal:
         return found
 
     def give_up_readers(self) -> int:
-        """Let go of the files that are open only to be read; return how many. Reads under way go on.
+        """Close the files that are open only for reading; return how many. Reads that are under way continue.
 
-        In any thread: whoever has the old ones at hand keeps them.
+        Any thread may call it: whoever uses an old file keeps it open.
         """
         given_up, self._readers = len(self._readers), LRUCache(maxsize=READERS_MAX)
         return given_up
 
     def _with_descriptor(self, call: Callable[[], T]) -> T:
-        """Return what the call does. For want of a descriptor it is called again when data logs that were only open for
-        their sync are synced. Requires: the lock.
+        """Return the result of the call.
+
+        If it finds no file descriptor, sync and close the data logs that were open only for their sync, and call again.
+        Requires: the lock.
         """
         try:
             return call()
         except OSError as error:
-            # Not waited for: who syncs now may wait for the state lock. It ends with the same.
+            # Do not wait for the sync lock: its holder may wait for the state lock, and its sync has the same effect.
             if error.errno not in NO_DESCRIPTOR or not self._unsynced or not self.sync_lock.try_acquire():
                 raise
         try:
@@ -716,18 +731,18 @@ class Journal:
 
     @property
     def syncs(self) -> int:
-        """Syncs since it was opened."""
+        """Number of syncs since the journal was opened."""
         return self.sync_durations.count
 
     @property
     def appended_bytes(self) -> int:
-        """Bytes written since it was opened. Requires: the lock."""
+        """Bytes written since the journal was opened. Requires: the lock."""
         return self._sealed_bytes + self.offset
 
     def remove(self, data_logs: list[int]) -> None:
         """Unlink data logs, and make that durable. Requires: a drop record that names them is synced."""
         for data_log in data_logs:
-            with suppress(FileNotFoundError):  # an earlier attempt failed at another one
+            with suppress(FileNotFoundError):  # an earlier attempt removed this one and failed later
                 self._disk.remove(data_log_name(data_log))
         self.sync_directory()
 
@@ -738,7 +753,7 @@ class Journal:
             self.sizes.pop(data_log, None)
 
     def close(self) -> None:
-        """Close the files. What was not synced before is left to the operating system. Requires: the lock."""
+        """Close the files. The operating system writes what was not synced. Requires: the lock."""
         self._limit = -1
         for file in [*(file for file, _ in self._readers.values()), *self._unsynced, self._file]:
             if file is not None:

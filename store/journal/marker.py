@@ -1,7 +1,8 @@
-"""The clean-shutdown marker in kr-store/state: whose journal the index belongs to, and how the last process ended.
+"""The clean-shutdown marker in kr-store/state: tells to which journal the index belongs, and how the last process
+ended.
 
-Deleting it forces a full replay. It is replaced whole (write, sync, rename, sync of the directory), so a crash leaves
-the old one or the new one.
+Deleting the marker forces a full replay. The file is replaced as a whole (write, sync, rename, sync of the directory),
+so a crash leaves the old marker or the new one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Marker(NamedTuple):
 
 
 def read_marker(disk: Disk) -> Marker | None:
-    """Return the marker; None when there is none, or none that verifies."""
+    """Return the marker. None if there is none, or if it does not verify."""
     if not disk.exists(_NAME):
         return None
     file = disk.open_for_reading(_NAME)
@@ -60,7 +61,7 @@ def write_marker(disk: Disk, marker: Marker) -> None:
 
 
 def leave_marker(disk: Disk, marker: Marker) -> None:
-    """Write the marker of a clean shutdown. On a full disk there is none: what space is left is for the next replay."""
+    """Write the marker of a clean shutdown. On a full disk write none: the next replay needs the space."""
     try:
         write_marker(disk, marker)
     except OSError as error:

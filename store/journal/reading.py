@@ -1,7 +1,7 @@
-"""Reading messages back: extents gathered into few large reads, each message verified on its own.
+"""Reading messages back: gathers extents into few large reads and verifies each message on its own.
 
-Neighbouring records come in one read, with what lies between them, up to 256 KiB: one call and one copy for hundreds of
-messages. A message that does not verify costs that message alone.
+One read covers neighbouring records and the bytes between them, up to 256 KiB: one call and one copy for hundreds of
+messages. If a message does not verify, only that message is lost.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from ..stored_message import StoredMessage
 
 REGION_BYTES_MAX: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
-"""Of a message of which only the headers are wanted, so much is in RAM while all of it is verified."""
+"""When only the headers of a message are wanted, this much of it is in RAM while the whole message is verified."""
 GAP_BYTES_MAX: Final = 8 * 1024
-"""Bytes of other records between two wanted ones that are cheaper to read than to skip. Among single records of one run
-as many bytes as are wanted may be read along."""
+"""Other records between two wanted ones are read along up to this size, because that is cheaper than two reads. Among
+single records of one run, as many unwanted bytes as wanted ones may be read along.
+"""
 
 _ONE: Final = struct.Struct("<I32xQQIII")
 """The fields of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
@@ -45,27 +46,30 @@ assert _ONE.size == ONE_BYTES
 
 
 class Readable(Protocol):
-    """As much of a `File` as a region needs."""
+    """The part of `File` that a region needs."""
 
     def read(self, offset: int, length: int) -> bytes: ...
 
 
 class Unopened:
-    """The stand-in for a data log that could not be opened: its messages are unreadable, the others are not."""
+    """The stand-in for a data log that could not be opened.
+
+    Its messages are unreadable; those of other data logs are not.
+    """
 
     def __init__(self, error: OSError) -> None:
         self._error = error
 
     def read(self, offset: int, length: int) -> bytes:
         if self._error.errno in NO_DESCRIPTOR:
-            raise TooManyFiles from self._error  # nothing is wrong with the messages
+            raise TooManyFiles from self._error  # the messages themselves are intact
         raise self._error
 
 
 def sent_at(file: Readable, salt: int, offset: int, messages: int) -> int:
-    """Return when the messages of a record were sent, in ms since 1970. One small read.
+    """Return when the messages of a record were sent, in ms since 1970. Does one small read.
 
-    messages: how many the record has. OSError, and RecordDamaged where its head does not verify.
+    messages: number of messages of the record. Raises OSError, or RecordDamaged if its head does not verify.
     """
     head = file.read(offset, SLICE_BYTES + ENTRY_BYTES * messages)
     header = decode_header(head)
@@ -74,7 +78,7 @@ def sent_at(file: Readable, salt: int, offset: int, messages: int) -> int:
 
 
 class Region(NamedTuple):
-    """A read of `length` bytes at offset, and the extents that lie in it."""
+    """A read of `length` bytes at offset, and the extents in it."""
 
     file: Readable
     salt: int
@@ -85,9 +89,9 @@ class Region(NamedTuple):
 
 
 def plan_regions(extents: Iterable[Extent | Singles], reader: Callable[[int], tuple[File, int]]) -> list[Region]:
-    """Gather extents, in the order given, into regions. A record larger than a region is a region of its own.
+    """Gather extents, in the given order, into regions. A record larger than a region is a region of its own.
 
-    reader: the open file of a data log, and its salt.
+    reader: returns the open file of a data log, and its salt.
     """
     regions: list[Region] = []
     gathered: list[Extent | Singles] = []
@@ -114,7 +118,7 @@ def plan_regions(extents: Iterable[Extent | Singles], reader: Callable[[int], tu
 
 
 def _halved(extent: Extent | Singles) -> Iterator[Extent | Singles]:
-    """Single records that fit into one region and lie close to each other; halves of them until that is so."""
+    """Yield single records that fit into one region and lie close together. Halve the extent until its parts do."""
     if isinstance(extent, Singles) and extent.messages > 1:
         wanted_bytes = sum(extent.lengths) + ONE_BYTES * extent.messages
         if extent.record_bytes > min(REGION_BYTES_MAX, wanted_bytes + max(wanted_bytes, GAP_BYTES_MAX)):
@@ -135,14 +139,16 @@ def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[R
 
 
 def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the wanted messages in order, and (sequence, problem) of those that can't be read. One read a region.
+    """Return the wanted messages in order, and (sequence, problem) of those that can't be read.
 
-    Where that read fails, one a record: what the disk can't give costs the messages in it alone.
+    Does one read for each region.
+
+    If that read fails, read record by record, so that only messages in unreadable places are lost.
     """
     messages: list[StoredMessage] = []
     unreadable: list[tuple[int, str]] = []
     for region in regions:
-        data = b""  # the one before goes first: memory was reserved for one of them
+        data = b""  # free the previous region first: memory was reserved for one
         try:
             data = region.file.read(region.offset, region.length)
         except OSError as error:
@@ -166,10 +172,11 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
 
 
 def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the only wanted message of a region with an empty body; or why it can't be read. Its own is verified in
-    pieces.
+    """Return the only wanted message of a region with an empty body, or why it can't be read.
 
-    pay: is called with each number of bytes before so many are in RAM: a piece, and headers that are larger than one.
+    The body is verified in pieces.
+
+    pay: called with a number of bytes before these are in RAM: a piece, or headers that are larger than a piece.
     """
     (extent,) = region.extents
     place = f"data-{extent.data_log}.log at {extent.offset}"
@@ -205,9 +212,9 @@ def read_verified(
     *,
     started: int = 0,
 ) -> bytes | None:
-    """Return the properties of a content, which is read in pieces; None where its checksum is another. OSError.
+    """Return the properties of a content that is read in pieces. None if its checksum differs. Raises OSError.
 
-    started: what the checksum begins with. pay: see read_headers; for one piece somebody has paid.
+    started: the initial checksum. pay: see read_headers; the first piece is paid for.
     """
     if properties_bytes > PIECE_BYTES:
         pay(properties_bytes)
@@ -219,7 +226,7 @@ def read_verified(
 
 
 def _records_of(region: Region) -> list[Region]:
-    """Return a region for each record; the whole one where its file is not open."""
+    """Return a region for each record. Return the whole region if its file is not open."""
     if isinstance(region.file, Unopened):
         return [region._replace(extents=[extent]) for extent in region.extents]
     extents: list[Extent | Singles] = []
@@ -250,7 +257,7 @@ def _read_singles(
     messages: list[StoredMessage],
     unreadable: list[tuple[int, str]],
 ) -> None:
-    """Read records of one message each. The loop is as flat as it is because every backlog is drained through it."""
+    """Read records of one message each. The loop is kept flat because every backlog is drained through it."""
     unpack, sequence = _ONE.unpack_from, extent.first_sequence - 1
     for offset, length in zip(extent.offsets, extent.lengths, strict=True):
         sequence += 1
@@ -281,7 +288,7 @@ def _read_singles(
 
 
 def _verified_head(extent: Extent, data: bytes, at: int, salt: int) -> tuple[Header, Slice]:
-    """Return the head of a record and its table. RecordDamaged where another one lies there."""
+    """Return the head of a record and its table. Raises RecordDamaged if another record lies there."""
     header = decode_header(data, at)
     verify_head(header, data[at : at + header.head_bytes], salt)
     if header.length != extent.record_bytes or header.entries != extent.record_messages:

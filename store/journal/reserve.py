@@ -1,12 +1,13 @@
-"""The reserve: disk space set aside, so that what makes room on a full disk has room itself.
+"""The reserve: disk space set aside, so that work which frees space on a full disk has room itself.
 
-Two files without content in the journal's directory. One, as large as a data log, becomes one by another name when a
-full disk has no space for the next: there acknowledgements and drops go on while sends are refused. It holds the acks
-of a whole data log, however small the messages of that. The other is given back to the file system when the index finds
-no space for a checkpoint, without which no data log may be deleted. Both are made again when there is space.
+The reserve is two empty files in the journal's directory. The first has the size of a data log. When a full disk has no
+space for the next data log, the file is renamed and becomes that data log. Acks and drops continue there while sends
+are refused; it has room for the acks of a whole data log, however small the messages. The second is given back to the
+file system when the index finds no space for a checkpoint, because without a checkpoint no data log may be deleted.
+Both are made again when there is space.
 
-A crash leaves files that mean nothing: opening removes them first, so that it has their space itself, and makes them
-anew when it is done. A clean shutdown leaves none, unless the disk is full.
+After a crash the files have no meaning. Opening removes them first, to use their space, and makes them again at the
+end. A clean shutdown leaves none, unless the disk is full.
 """
 
 from __future__ import annotations
@@ -20,64 +21,69 @@ from ..errors import StoreFull
 from ..format.record import DESTINATION, MESSAGE, PROPERTIES, RETURN, SUBSCRIBE
 
 ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
-"""Records that only add to the store; they are refused on a full disk. All others settle something, and go on."""
+"""Records that only add to the store. A full disk refuses them. All other records settle something and are written."""
 
 SETTLING: Final = -1
-"""In the place of a record's kind: the record takes something away, whatever others of its kind do."""
+"""Replaces the kind of a record that removes something, whatever other records of its kind do."""
 
 LAST_BYTES: Final = 4096
-"""Bytes at the end of what a full disk leaves: for drops alone, which give space back."""
+"""Last bytes of a full disk's data log. They are kept for drop records, which give space back."""
 
 LESSER_KINDS: Final = ADDING_KINDS | {RETURN}
 """Records of dead letters, which are not refused as sends are, and of delivery counts."""
 LESSER_SHARE: Final = 2
-"""Those take at most the first half of a makeshift data log: the rest is for acks."""
+"""These records may use at most the first half of a makeshift data log. The rest is for acks."""
 
 _JOURNAL_PART: Final = 1
 _INDEX_PART: Final = 2
 _INDEX_SHARE: Final = 4
-"""The index's part is a data log's size divided by this."""
+"""The index's part of the reserve is the size of a data log divided by this."""
 
 
 def spare_acks(kind: int, size: int, offset: int, makeshift_bytes: int | None) -> None:
-    """Leave acks half of what a full disk has: refuse dead letters and delivery counts beyond. Raises StoreFull.
+    """Keep half of a full disk's data log for acks: refuse dead letters and delivery counts beyond it.
 
-    makeshift_bytes: of the data log, where it was the reserve; else None.
+    Raises StoreFull.
+
+    makeshift_bytes: size of the data log if it was the reserve; else None.
     """
     if makeshift_bytes is not None and kind in LESSER_KINDS and offset + size > makeshift_bytes // LESSER_SHARE:
         raise StoreFull(size, 0, "the disk's free space")
 
 
 class Reserve:
-    """The two files of the reserve. Requires: the lock, for everything. Errors are OSError, as the disk gave them."""
+    """The two files of the reserve. Every method requires the lock. Errors are OSError, as the disk gave them."""
 
     def __init__(self, disk: Disk, file_bytes: int) -> None:
-        """file_bytes: of a data log; 0: there is no reserve, and it always counts as whole."""
+        """file_bytes: size of a data log; 0: there is no reserve, and it always counts as whole."""
         self._disk = disk
         self._file_bytes = file_bytes
         self._wanted = {_JOURNAL_PART: file_bytes, _INDEX_PART: file_bytes // _INDEX_SHARE}
+        # Bytes of each file that exists.
         self._held: dict[int, int] = {}
-        """Bytes of each file that exists."""
 
     @property
     def missing_bytes(self) -> int:
         return sum(self._wanted.values()) - sum(self._held.values())
 
     def clear(self) -> None:
-        """Remove both files. They may be those of an earlier process."""
+        """Remove both files. They may belong to an earlier process."""
         self._held.clear()
         for part in (_JOURNAL_PART, _INDEX_PART):
             with suppress(FileNotFoundError):
                 self._disk.remove(reserve_name(part))
 
     def close(self) -> None:
-        """Remove both files and make none again: from now on the reserve counts as whole."""
+        """Remove both files and make no new ones. From now on the reserve counts as whole."""
         self._file_bytes = 0
         self._wanted.clear()
         self.clear()
 
     def fill(self, least_bytes: int = 0) -> bool:
-        """Make what is missing; the journal's part has at least these bytes. False: the disk has no space for it."""
+        """Make the missing files.
+
+        The journal's part gets at least least_bytes. Return False if the disk has no space for it.
+        """
         if not self._file_bytes:
             return True
         self._wanted[_JOURNAL_PART] = max(self._file_bytes, least_bytes)
@@ -104,9 +110,7 @@ class Reserve:
         return True
 
     def take(self, name: str, needed_bytes: int) -> tuple[File, int] | None:
-        """Return the journal's part as a file of another name, and the bytes it has space for; None: gone, or too
-        small.
-        """
+        """Return the journal's part as a file of another name, and its size. None if it is gone or too small."""
         held_bytes = self._held.get(_JOURNAL_PART, 0)
         if held_bytes < needed_bytes:
             return None
@@ -120,7 +124,7 @@ class Reserve:
         return file, held_bytes
 
     def lend(self) -> bool:
-        """Give the index's part back to the file system. False: that was done already."""
+        """Give the index's part back to the file system. Return False if that was done already."""
         if _INDEX_PART not in self._held:
             return False
         self._give_back(_INDEX_PART)
@@ -132,5 +136,5 @@ class Reserve:
 
 
 def limit_bytes(limit: int | float | None, disk: Disk, journal_bytes: int) -> int | None:
-    """Return the bytes of a limit; a float is a share of what the journal has and the disk could give it now."""
+    """Return a limit in bytes. A float is a share of the journal's size plus the space that the disk has now."""
     return int(limit * (disk.free_bytes() + journal_bytes)) if isinstance(limit, float) else limit

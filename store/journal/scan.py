@@ -1,8 +1,8 @@
-"""A scan of the journal by one who does not own it: what verifies, in order, and each place that does not.
+"""A scan of a journal by a reader that does not own it: yields intact records in order, and each damaged place.
 
-Recovery stops where records stop making sense, because it must not guess. A scan goes on behind the damage, at the next
-record that verifies. It only reads, and a process may be writing meanwhile: what that one has written by halves is a
-tail, never damage; what it deletes is passed over.
+Recovery stops at the first record that makes no sense, because it must not guess. A scan continues behind the damage,
+at the next record that verifies. It only reads, and a process may be writing to the journal. A half-written record is a
+tail, never damage. Deleted data logs are skipped.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..format.record import MESSAGE, Header, RecordDamaged, decode_slice
 from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, crc_of, find_records, record_at, used_bytes
 
 RELISTINGS_MAX: Final = 3
-"""Listings of the directory for one data log that was deleted meanwhile; then it is named."""
+"""Directory listings for a data log that was deleted meanwhile. After them the data log is reported."""
 LOOKS_MAX: Final = 3
-"""Looks behind the end of a data log that found it written further each time; then the rest is left unseen."""
+"""Attempts to search behind the end of a data log that grows meanwhile. After them the rest is left unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +29,27 @@ class Found:
     offset: int
     header: Header
     head: bytes
-    """The record, but for a slice's messages."""
+    """The record, without a slice's messages."""
     bad_messages: tuple[int, ...] = ()
     """Places in the slice, from 0, of the messages that do not verify."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no record; with a length of 0, a place where records are missing."""
+    """Bytes that are no record. With a length of 0: a place where records are missing."""
 
     offset: int
     length: int
     problem: str
     is_tail: bool = False
-    """Whether nothing behind it verifies: a write that a crash, or this moment, caught by halves looks like this."""
+    """Whether nothing behind it verifies. A write that a crash interrupted, or that is under way, looks like this."""
 
 
 def open_data_logs(disk: Disk, after: int = 0) -> Iterator[tuple[int, File | OSError]]:
-    """Yield the data logs with ids above `after`, in order: each open until the next but one, or why it cannot be."""
+    """Yield the data logs with ids above `after`, in order, as an open file or as an error.
+
+    A file stays open until the next but one.
+    """
     relistings = 0
     opened: list[File] = []
     ids = _listed(disk, after)
@@ -78,7 +81,7 @@ def _listed(disk: Disk, after: int) -> list[int]:
 
 
 def _nobody(offset: int) -> None:
-    """Hear of the unseen rest of a data log, and do nothing."""
+    """Ignore the unseen rest of a data log."""
 
 
 def scan(
@@ -89,11 +92,11 @@ def scan(
     next_sequence: int | None = None,
     on_unseen: Callable[[int], object] = _nobody,
 ) -> Iterator[Found | Damage]:
-    """Read a data log to its end and verify every byte. One pass, in reads of 1 MiB, where nothing is damaged.
+    """Read a data log to its end and verify every byte. If nothing is damaged, it takes one pass in reads of 1 MiB.
 
-    offset, next_sequence: begin at that record, which has that log sequence, instead of the first. on_unseen: is called
-    with an offset where the scan ends there although whole records follow, because its owner writes faster than the
-    space behind the end can be searched.
+    offset, next_sequence: begin at that record, which has that log sequence, instead of the first.
+    on_unseen: called with an offset at which the scan gave up although intact records follow, because the owner writes
+    faster than the space behind the end can be searched.
     """
     looks = 0
     offset = DATA_LOG_HEADER_BYTES if offset is None else offset
@@ -108,8 +111,8 @@ def scan(
             if used := used_bytes(file, offset):
                 yield Damage(offset, used, f"{used} bytes behind the seal")
             return
-        # Searched before the second look: what is whole behind this place was written after it, so that a
-        # record which does not verify even then is not one that a live process is just writing.
+        # Search before the second walk: an intact record behind this place was written after it. So a record that still
+        # does not verify in the second walk is not one that a live process is just writing.
         behind = next(find_records(file, header, offset + 1), None)
         if any(True for _ in Walk(file, header, offset, next_sequence=due, verify_from=0)):
             looks += 1
@@ -140,7 +143,7 @@ def scan(
 
 
 def _found_by_halves(file: File, offset: int, record: Header, head: bytes, problem: str) -> Found | Damage:
-    """Return a record at which the walk stopped though its head verifies."""
+    """Return a record at which the walk stopped although its head verifies."""
     try:
         bad_messages = _bad_messages(file, offset, record, head) if record.kind == MESSAGE else ()
     except RecordDamaged:

@@ -1,13 +1,13 @@
-"""The sync mark in kr-store/state: how far the journal is known to be on the device, said outside of it.
+"""The sync mark in kr-store/state: tells outside of the journal how far the journal is on the device.
 
-A record says how far syncs had come when it was written, so damage is told from a torn tail by what follows. Nothing
-follows the end. So after each sync its position is written here as well, and not synced: a kill leaves the newest
-position, a power cut perhaps an older one, and whichever is found is true, because the bytes that it speaks of were on
-the device before it was written.
+Each record tells how far syncs had come when it was written. So later records show whether damage is corruption or a
+torn tail, but nothing follows the last record. Therefore each sync also writes its position to this file, without
+syncing the file. A kill leaves the newest position, a power cut perhaps an older one. Either position is true, because
+the bytes before it were on the device when it was written.
 
-It belongs to one life of a store: its checksums begin with the id and the epoch that the marker has. With another
-marker, or none, it says nothing. Nobody depends on it: where it can't be written or read, recovery knows what the
-journal, the index and the marker tell.
+The mark belongs to one epoch of a store: its checksums begin with the store id and the epoch of the marker. With
+another marker, or none, it has no meaning. If it can't be written or read, recovery uses what the journal, the index
+and the marker tell.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ logger = LateLogger("forebay.store")
 SYNC_MARK: Final = f"{STATE_DIRECTORY}/synced"
 SLOT_BYTES: Final = 16
 SLOTS: Final = 256
-"""They are written in turn, so that a position is an append: to seek gives the interpreter's lock up, which costs 5 ms
-beside a thread that computes.
+"""Slots of the file, written in turn, so that a position is appended. A seek would release the interpreter's lock,
+which costs 5 ms beside a thread that computes.
 """
 _SLOT: Final = struct.Struct("<QI4x")
 
 
 class SyncMark:
-    """The sync mark of the life that begins. Requires, for all of it: one thread at a time."""
+    """The sync mark of the current epoch. Requires: one thread at a time, for all methods."""
 
     def __init__(self, disk: Disk, store_id: bytes, epoch: int) -> None:
-        """epoch: the one that the marker is about to get; the sync of the directory is left to that."""
+        """epoch: the epoch that the marker is about to get. The directory is synced with the marker."""
         self._disk = disk
         self._seed = _seed(store_id, epoch)
         self._slots_left = 0
         self._file: File | None = None
         self._is_closed = False
         self._logged: set[int | None] = set()
+        # Number of syncs whose position could not be written.
         self.failures = 0
-        """Syncs that could not be written down."""
         self._begin_again()
 
     def note(self, position: int) -> None:
-        """Write down that the journal is on the device up to there. Requires: its syncs have returned.
+        """Write down that the journal is on the device up to that position. Requires: its syncs have returned.
 
-        Where that fails it is counted, and logged once for each cause: an older position is true as well.
+        A failure is counted, and logged once for each cause: an older position is true as well.
         """
         if self._is_closed:
             return
@@ -68,7 +68,7 @@ class SyncMark:
             self._log(error)
 
     def sync(self) -> None:
-        """Make it durable, so that a clean shutdown is so as a whole. Where that fails it is logged."""
+        """Make the mark durable, for a clean shutdown. A failure is logged."""
         if self._file is not None:
             try:
                 self._file.sync()
@@ -76,14 +76,14 @@ class SyncMark:
                 self._log(error)
 
     def close(self) -> None:
-        """Close the file, which stays. Twice is once."""
+        """Close the file, which stays. A second call does nothing."""
         self._is_closed = True
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _begin_again(self) -> None:
-        """Go back to the first slot, or make the file where an earlier try failed."""
+        """Go back to the first slot. If an earlier attempt failed, make the file."""
         self._slots_left = SLOTS
         try:
             if self._file is None:
@@ -116,9 +116,9 @@ class SyncMark:
 
 
 def read_sync_mark(disk: Disk, marker: Marker | None) -> int:
-    """Return the greatest position that the life of that marker wrote down; 0: none that verifies.
+    """Return the greatest position of the epoch of that marker. 0 if none verifies.
 
-    Takes only what can be a position. Where it can't be read, that is logged.
+    Accepts only valid positions. A failed read is logged.
     """
     if marker is None:
         return 0
@@ -139,9 +139,9 @@ def read_sync_mark(disk: Disk, marker: Marker | None) -> int:
 
 
 def told_durable(disk: Disk) -> int:
-    """Return the position up to which the journal was on the device by what kr-store/state tells; 0: nothing.
+    """Return the position up to which the journal was on the device, as kr-store/state tells; 0: unknown.
 
-    Ask before reading the journal, where a process may be writing: then the journal has all of it.
+    Ask before reading the journal of a running process: then the journal contains all of that position.
     """
     try:
         marker = read_marker(disk)

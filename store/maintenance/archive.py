@@ -1,9 +1,9 @@
-"""The archive: where discarded data logs are kept, for whoever wants to look at them later.
+"""The archive: keeps removed data logs for later inspection.
 
-Beside the journal, in archive/, a data log arrives by a rename. In another directory, perhaps of another file system,
-it is a copy, complete and synced before it has its name. Either way it is there before its name in the journal goes for
-good, so a crash leaves it in one place or in both; and it goes only after a drop record, so recovery never reads it
-again.
+In archive/ beside the journal, a data log arrives by a rename. In another directory, perhaps on another file system, it
+is a copy, which is complete and synced before it gets its name. In both cases the archive has it before the journal
+loses it, so a crash leaves the data log in one place or in both. It leaves the journal only after a drop record, so
+recovery never reads it again.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..format.record import RecordDamaged
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 
 PIECE_BYTES: Final = 64 * 1024
-"""A data log is copied in such pieces."""
+"""Size of the pieces in which a data log is copied."""
 
 _PART: Final = ".part"
 _PROBE: Final = "probe"
 
 
 class Archive:
-    """The archive of one store. `prepare` it before anything else."""
+    """The archive of one store. Call `prepare` first."""
 
     def __init__(self, disk: Disk, elsewhere: Disk | None = None) -> None:
-        """disk: the store's own. elsewhere: the archive, if it is not archive/ on that."""
+        """disk: the store's own disk. elsewhere: the archive, if it is not archive/ on that disk."""
         self._disk = disk
         self._elsewhere = elsewhere
         self._place = disk if elsewhere is None else elsewhere
@@ -39,7 +39,7 @@ class Archive:
         self._copying = threading.Lock()
 
     def prepare(self, store_id: bytes) -> None:
-        """Make the directory. SettingsError where it can't be used, or has data logs of another store."""
+        """Make the directory. Raises SettingsError if it can't be used, or has data logs of another store."""
         place = self._place
         try:
             place.make_directory(self._directory)
@@ -72,7 +72,7 @@ class Archive:
     def copy(self, data_logs: Sequence[int]) -> tuple[list[int], OSError | None]:
         """Copy the data logs that nothing needs, while they are in the journal. This is slow, and blocks no other call.
 
-        Returns which may be dropped now, and why not all of them.
+        Return the data logs that may be dropped now, and the error that stopped the others.
         """
         ready: list[int] = []
         for data_log in data_logs:
@@ -85,9 +85,9 @@ class Archive:
         return ready, None
 
     def keep(self, data_logs: Iterable[int]) -> None:
-        """Bring data logs here whose drop record is synced. What was brought before is passed over.
+        """Move data logs whose drop record is synced into the archive. Those that are there already are skipped.
 
-        Afterwards their names may be taken out of the journal. OSError: some are still there; call again later.
+        Afterwards the journal may unlink their names. Raises OSError if some are still missing here; call again later.
         """
         for data_log in data_logs:
             if self._elsewhere is not None:
@@ -97,7 +97,10 @@ class Archive:
         self._place.sync_directory(self._directory)
 
     def _is_due(self, data_log: int) -> bool:
-        """Return whether it is in the journal and not here. OSError where another one has its name here."""
+        """Return whether a data log is in the journal and not here.
+
+        Raises OSError if another file has its name here.
+        """
         name, kept_name = data_log_name(data_log), self._kept_name(data_log)
         if not self._disk.exists(name):
             return False
@@ -110,7 +113,7 @@ class Archive:
     def _copy(self, data_log: int, elsewhere: Disk) -> None:
         if not self._is_due(data_log):
             return
-        with self._copying:  # two cleanups would write into each other's part
+        with self._copying:  # two cleanups would write the same temporary file
             if not self._is_due(data_log):
                 return
             kept_name = self._kept_name(data_log)
@@ -136,7 +139,7 @@ class Archive:
 
 
 def _head(disk: Disk, name: str) -> bytes:
-    """Return what tells a data log from every other: its header has a random salt."""
+    """Return the bytes that identify a data log: its header has a random salt."""
     file = disk.open_for_reading(name)
     try:
         return file.read(0, DATA_LOG_HEADER_BYTES)

@@ -1,4 +1,4 @@
-"""The cleaner: takes data logs that nothing needs out of the journal, so that no crash in between costs a message."""
+"""The cleaner: removes data logs that nothing needs from the journal. A crash at any step costs no message."""
 
 from __future__ import annotations
 
@@ -29,23 +29,26 @@ cleanup_logger = LateLogger("forebay.store.cleanup")
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """What a cleanup did, as ids of data logs. `archived`: instead of deleted. `remaining`: the newest included."""
+    """The result of a cleanup, as ids of data logs.
+
+    `archived` ones were not deleted. `remaining` includes the newest.
+    """
 
     deleted: tuple[int, ...]
     archived: tuple[int, ...]
     relocated_messages: int
-    """Live messages that were copied forward out of sparse data logs."""
+    """Number of live messages that were copied out of sparse data logs."""
     remaining: tuple[int, ...]
 
     def followed_by(self, last: CleanupReport, relocated_messages: int = 0) -> CleanupReport:
-        """Return what this cleanup and the one behind it did together."""
+        """Return the combined result of this cleanup and a later one."""
         deleted = tuple(sorted((*self.deleted, *last.deleted)))
         archived = tuple(sorted((*self.archived, *last.archived)))
         return CleanupReport(deleted, archived, relocated_messages, last.remaining)
 
 
 class Cleaner:
-    """Deletes or archives data logs. It alone knows which ones were dropped and are not gone yet."""
+    """Deletes or archives data logs. It alone knows which data logs were dropped but still exist."""
 
     def __init__(
         self,
@@ -61,9 +64,10 @@ class Cleaner:
         retention_reasons: Callable[[], RetentionReasons],
         leases: Callable[[], Sequence[Lease]] = tuple,
     ) -> None:
-        """archive: keeps what is discarded; None: it is deleted. replay_position: where the next open begins.
-
-        is_full: whether the journal lives on its reserve. leases: those that count.
+        """archive: keeps removed data logs; None: they are deleted.
+        replay_position: where the next open begins to replay.
+        is_full: whether the journal uses its reserve.
+        leases: the leases that count.
         """
         self._index = index
         self._journal = journal
@@ -75,23 +79,23 @@ class Cleaner:
         self._is_full = is_full
         self._retention_reasons = retention_reasons
         self._leases = leases
+        # Data logs from this id on were kept for leases at the last cleanup.
         self._leased_from = MAX_DATA_LOG_ID + 1
-        """Id from which on data logs were kept for leases at the last cleanup."""
+        # Data logs that a drop record names and that still exist.
         self.dropped: set[int] = set()
-        """Data logs that a drop record names and that are not gone yet."""
+        # Called under the state lock when data logs are gone.
         self.room_came: Callable[[], None] = lambda: None
-        """Callback for when data logs are gone, called under the state lock."""
 
     def sealed(self) -> set[int]:
-        """Return the data logs that are neither written to nor needed for replay, nor leased. Requires: the lock."""
+        """Return the data logs that are not written to, not needed for replay, and not leased. Requires: the lock."""
         newest = min(self._replayed_data_log, self._leased_from)
         return {data_log for data_log in self._journal.sizes if data_log < newest} - self.dropped
 
     def delete_unneeded(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs as they are. Requires: no lock.
 
-        A drop record that names them is synced before the first is unlinked, so no crash can turn a deletion into a
-        loss or a redelivery. What the disk refuses to delete is tried again by the next cleanup.
+        A drop record that names them is synced before the first is unlinked, so no crash turns a deletion into a loss
+        or a redelivery. If the disk refuses to delete some, the next cleanup tries again.
         """
         holders = self._retention_reasons().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         leases = self._leases()
@@ -122,9 +126,10 @@ class Cleaner:
     def _doom(
         self, leases: Sequence[Lease], copied: list[int] | None, holders: dict[str, set[int]] | None
     ) -> tuple[list[int], list[str]]:
-        """Record which data logs go; return them, with lines that say why of each. Requires: both locks.
+        """Record which data logs are dropped; return them, with a line for each decision. Requires: both locks.
 
-        copied: those that may go, as the archive has them; None: all may. holders: None: nobody wants lines.
+        copied: data logs that the archive has and that may be dropped; None: all may. holders: None if nobody reads the
+        lines.
         """
         newest = self._replayed_data_log
         kept = set(self._branches.undecided_data_logs) | self._leased(leases)
@@ -140,17 +145,17 @@ class Cleaner:
 
     @property
     def _replayed_data_log(self) -> int:
-        """Id of the data log from which the next open replays; it may be written to. Requires: the lock."""
+        """Id of the data log where the next open begins to replay; it may be the newest. Requires: the lock."""
         return min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)
 
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
-        """Return the data logs that a reader has not come to the end of. Requires: the lock."""
+        """Return the data logs that a reader with a lease has not read to the end. Requires: the lock."""
         return {data_log for data_log in self._index.uses for lease in leases if data_log >= lease.data_log}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
-        """Bring what nothing needs into the archive; returns what may be dropped now, None: anything may.
+        """Copy data logs that nothing needs into the archive; return those that may be dropped now. None: any may.
 
-        The slow part of archiving: no lock is held meanwhile.
+        This is the slow part of archiving, and no lock is held.
         """
         if self._archive is None:
             return None
@@ -167,9 +172,9 @@ class Cleaner:
         return ready
 
     def discard(self, data_logs: list[int]) -> bool:
-        """Take data logs out of the journal. Requires: a drop record that names them is synced.
+        """Remove data logs from the journal. Requires: a drop record that names them is synced.
 
-        False: the disk refused; they are tried again by the next cleanup, or the next open.
+        Return False if the disk refused; the next cleanup or the next open tries again.
         """
         try:
             if self._archive is not None:

@@ -1,8 +1,8 @@
-"""Draining: data logs that consumers are about to empty themselves, so that copying them would be wasted work.
+"""Draining: finds data logs that consumers will empty soon, so that copying them would be wasted work.
 
-A consumer that keeps pace with its producer empties a data log in seconds. Where messages are small the journal is
-large beside what is live in it, whatever relocation does; without this it would copy each data log just ahead of the
-consumer that empties it. Plain arithmetic, no clock of its own.
+A consumer that keeps pace with its producer empties a data log in seconds. With small messages the journal is large
+beside its live bytes, whatever relocation does. Without this module, relocation would copy each data log just before
+the consumer empties it. It is arithmetic without a clock of its own.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ SOON_SECONDS: Final = 10.0
 
 
 class Draining:
-    """Predicts which data logs will be empty soon from samples of what is pending."""
+    """Predicts from samples of pending messages which data logs will be empty soon."""
 
     def __init__(self, now: float) -> None:
         self._looked_at = now
         self._pending: dict[int, int] = {}
+        # Data logs that are empty within SOON_SECONDS if messages leave them as fast as between the last two samples.
         self.soon_empty: set[int] = set()
-        """Data logs that are empty within SOON_SECONDS if messages leave them as fast as between the last two looks."""
 
     def sample(self, now: float, uses: Mapping[int, DataLogUse]) -> None:
-        """Compare what is pending in each data log with the last sample. O(data logs). Requires: the lock."""
+        """Compare the pending messages of each data log with the last sample. O(data logs). Requires: the lock."""
         seconds, self._looked_at = now - self._looked_at, now
         before = self._pending
         self._pending = {data_log: use.pending_messages for data_log, use in uses.items() if use.pending_messages}

@@ -1,9 +1,9 @@
-"""Leases: a named reader of the journal asks that what it has not read yet is not deleted.
+"""Leases: a named reader of the journal asks the owner to keep the data logs that it has not read yet.
 
-A reader is another process, which must not touch anything else of the store. It replaces its file in leases/ whole, as
-often as it goes on; the owner looks there before each cleanup. A lease ends by itself at its time, and does not count
-while the journal has no room for another data log below `store_limit`. What is damaged there is no lease: a crash
-between two writes leaves the old or the new one.
+A reader is another process. It may touch nothing of the store but its own file in leases/, which it replaces as a whole
+when it has read further. The owner reads that directory before each cleanup. A lease ends at its expiry, and does not
+count while the journal has no room for another data log below `store_limit`. A damaged file is no lease; a crash
+between two writes leaves the old file or the new one.
 
     "FBLEASE1"  data log u32  offset u32  expires u64 (ms)  crc u32
 """
@@ -24,7 +24,7 @@ logger = LateLogger("forebay.store")
 
 LEASES: Final = "leases"
 LEASES_MAX: Final = 256
-"""Leases that are looked at; more are no leases."""
+"""Maximum number of leases that are read. Further files are ignored."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PREFIX: Final = "lease-"
@@ -34,7 +34,7 @@ _BYTES: Final = _LEASE.size + 4
 
 
 class Lease(NamedTuple):
-    """A request to keep all data logs from that one on until it expires."""
+    """A request to keep all data logs from `data_log` on until the lease expires."""
 
     name: str
     data_log: int
@@ -44,23 +44,23 @@ class Lease(NamedTuple):
 
 
 def validate_lease_name(name: str) -> None:
-    """Raise SettingsError unless a file may be called so."""
+    """Raise SettingsError unless the name may be a file name."""
     if not _NAME.fullmatch(name):
         raise SettingsError(f"lease={name!r} must be 1 to 64 letters, digits, '-', '_' and '.'")
 
 
 class LeaseReader:
-    """Reads the leases of one store. What keeps it from that is logged once, until it is another thing."""
+    """Reads the leases of one store. A problem is logged once, until it changes."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        # The errno of the last attempt to read the directory, if it failed.
         self._problem: int | None = None
-        """Why the directory could not be read the last time: an errno."""
 
     def read(self, now_ms: int) -> list[Lease]:
-        """Return the leases that have not expired, by name. What cannot be read is none. A read each.
+        """Return the leases that have not expired, by name. Unreadable files are ignored. Does one read for each lease.
 
-        Where the directory itself cannot be read there may be any, so everything is kept.
+        If the directory itself can't be read, any lease may exist, so everything is kept.
         """
         try:
             names = self._disk.list(LEASES)
@@ -84,12 +84,12 @@ class LeaseReader:
 
 
 def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
-    """Read the leases once, as LeaseReader.read."""
+    """Read the leases once, as LeaseReader.read does."""
     return LeaseReader(disk).read(now_ms)
 
 
 def _read(disk: Disk, name: str) -> Lease | None:
-    """Return the lease of a file; None: it can't be read, or is not whole."""
+    """Return the lease in a file. None if the file can't be read or is not complete."""
     try:
         with closing(disk.open_for_reading(f"{LEASES}/{_PREFIX}{name}")) as file:
             return _decoded(name, file.read(0, _BYTES + 1))
@@ -123,7 +123,7 @@ def write_lease(disk: Disk, lease: Lease) -> None:
 
 
 def end_lease(disk: Disk, name: str) -> None:
-    """Remove a lease, so that nothing is kept for it any more. One that is not there is passed over."""
+    """Remove a lease, so that it keeps nothing any more. An unknown lease is ignored."""
     validate_lease_name(name)
     with suppress(FileNotFoundError):
         disk.remove(f"{LEASES}/{_PREFIX}{name}")

@@ -1,8 +1,9 @@
-"""Positions: where a lane's messages of a certain time begin.
+"""Positions: finds the first message of a lane that was sent at a given time or later.
 
-A lane's messages lie in the order in which they were sent, so their times ascend but for those of transactions, which
-have the time of their send, and where somebody set the system's clock back. The search halves the lane's blocks, then
-the records of one block, and reads the head of one record each time: some 24 small reads among ten million messages.
+A lane's messages lie in the order of their sends, so their times ascend. There are two exceptions: messages of
+transactions have the time of their send, and somebody may have set the system's clock back. The search halves the
+lane's blocks, then the records of one block, and reads the head of one record for each step: about 24 small reads among
+ten million messages.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..numbering import BLOCK_SHIFT
 
 
 class _Place(NamedTuple):
-    """A record with messages that are pending, and the first of those."""
+    """A record with pending messages, and the first of these messages."""
 
     sequence: int
     data_log: int
@@ -32,19 +33,22 @@ class _Place(NamedTuple):
 
 
 class Positions:
-    """Searches lanes by time. Every method requires no lock, and takes the state lock for moments."""
+    """Searches lanes by time. Every method takes the state lock for short moments, so its caller must hold no lock."""
 
     def __init__(self, cache: BlockCache, lock: OwnedLock, reader: Callable[[int], tuple[Readable, int]]) -> None:
-        """cache: of the index's blocks. reader: an open file of a data log and its salt; called with the lock held."""
+        """cache: of the index's blocks. reader: returns an open file of a data log and its salt; called under the
+        lock.
+        """
         self._cache = cache
         self._lock, self._whole = lock, Whole(lock)
         self._reader = reader
 
     def at(self, lane: DestinationLane, time_ms: int) -> int:
-        """Return the first sequence of a lane sent at time_ms or later that still exists; the next one to be sent if
-        there is none. O(log messages) reads.
+        """Return the first existing sequence of a lane sent at time_ms or later, else the next sequence.
 
-        What can't be read counts as late: whoever goes there gets too much rather than too little.
+        O(log messages) reads.
+
+        Unreadable records count as late, so the result is too early rather than too late.
         """
         with self._lock:
             runs = list(lane.blocks)
@@ -68,8 +72,9 @@ class Positions:
             return run[0] if run is not None else lane.next_sequence
 
     def sent_at(self, lane: DestinationLane, sequence: int) -> int | None:
-        """Return when the message of a sequence, or the next that exists, was sent, in ms since 1970; None: there is
-        none, or it can't be read. One small read.
+        """Return when the message of a sequence, or the next existing one, was sent, in ms since 1970.
+
+        None if there is none, or it can't be read. Does one small read.
         """
         with self._lock, self._whole:
             run = lane.pending_run(sequence, 1)
@@ -87,7 +92,7 @@ class Positions:
         return records[low].sequence if low < len(records) else None
 
     def _is_before(self, records: list[_Place], time_ms: int) -> bool:
-        """Return whether a record was written before that time, as what is gone by now was."""
+        """Return whether a record was written before that time. A deleted record counts as before."""
         if not records:
             return True
         time = self._time_of(records[0])
@@ -102,7 +107,7 @@ class Positions:
             return None
 
     def _records(self, lane: DestinationLane, number: int, first: int = 0) -> list[_Place]:
-        """Return the records of one block that have messages from `first` on which are pending, in order."""
+        """Return the records of one block with pending messages from `first` on, in order."""
         with self._lock, self._whole:
             if number not in lane.blocks:
                 return []
@@ -124,6 +129,6 @@ class Positions:
 
 
 def _nth(runs: list[tuple[int, int]], begins: list[int], at: int) -> int:
-    """Return the number of the block at that place among the runs of block numbers."""
+    """Return the number of the block at that index in the runs of block numbers."""
     run = bisect_right(begins, at) - 1
     return runs[run][0] + at - begins[run]

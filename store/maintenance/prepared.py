@@ -1,7 +1,7 @@
-"""Relocation of what prepared transactions have in a data log, so that one that waits for its outcome keeps no disk.
+"""Relocation of the slices of prepared transactions, so that a transaction that waits for long keeps no old data log.
 
-Their slices are copied with the flag RELOCATED, which count for nothing by themselves. Then a prepare record of the
-same branch names the copies in the place of their originals, so a crash leaves the one or the other.
+The slices are copied with the flag RELOCATED; such a copy alone counts for nothing. Then a prepare record of the same
+branch names the copies instead of the originals, so a crash leaves one or the other.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ from ..transactions import Branches, Transactions, read_contents
 from .relocation_scan import BATCH_BYTES
 
 PREPARE_SHARE: Final = 2
-"""A branch is only moved out of a data log so many times as large as its prepare record, which is written again."""
+"""A branch is moved only if the data log has this many times the bytes of its prepare record."""
 
 
 class MoveReport(NamedTuple):
     messages: int
     appended_bytes: int
     problem: str
-    """The reason why something is left; empty: nothing is."""
+    """Why some slices were left; empty if none were."""
     is_waiting: bool = False
-    """Whether it is left for want of memory."""
+    """Whether slices were left for want of memory."""
 
 
 class PreparedMoving:
-    """Moves slices of prepared transactions. Requires for its call: no lock, and no other relocation under
-    way.
-    """
+    """Moves slices of prepared transactions. Requires for `move`: no lock, and no other relocation is under way."""
 
     def __init__(
         self,
@@ -52,7 +50,10 @@ class PreparedMoving:
         self._account = account
 
     def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> MoveReport:
-        """Move them out of that data log. RecordDamaged, OSError: a slice can't be read. StoreFull: the rest stays."""
+        """Move the slices out of a data log.
+
+        Raises RecordDamaged or OSError if a slice can't be read; StoreFull: the rest stays.
+        """
         messages = appended_bytes = 0
         with self._lock:
             branches = self._branches.prepared if data_log in self._branches.prepared_bytes else []
@@ -92,7 +93,7 @@ class PreparedMoving:
         return self._branches.find(branch.number) is branch
 
     def _copy(self, branch: Branch, placed: PlacedSlice, file: File, salt: int) -> int | None:
-        """Return the position of the copy; None: the branch has its outcome."""
+        """Copy a slice; return the position of the copy. None if the branch has its outcome."""
         part, contents = read_contents(file, salt, branch.number, placed)
         journal = self._journal
         with self._lock:

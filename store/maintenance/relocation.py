@@ -1,13 +1,12 @@
-"""Relocation: live messages are copied forward out of sparse data logs, so that cleanup can delete those.
+"""Relocation: copies live messages out of sparse data logs, so that cleanup can delete these.
 
-A copy is a slice like any other, with the flag RELOCATED and the sequences and timestamp of its originals. It is
-appended, and the index follows, in one hold of the state lock and only for messages that are pending then; so an ack
-before it in the journal never concerns it, and one behind it always does. A copy undoes the record it was made of as an
-ack would: its data log stays while that of the original does. A crash leaves both, or the original alone; nothing here
-deletes anything.
+A copy is a slice with the flag RELOCATED and the sequences and the timestamp of its originals. It is appended, and the
+index updated, under one hold of the state lock, and only for messages that are still pending. So an earlier ack in the
+journal never concerns the copy, and a later ack always does. A copy cancels its original record as an ack would: the
+copy's data log stays as long as the original's. A crash leaves both, or the original alone; relocation deletes nothing.
 
-Where a data log is dense, but keeps others that hold acks for it and nothing else, a survivors record names what it has
-left and takes the place of those acks.
+Some data logs are dense but keep others that only hold acks for them. For such a data log a survivors record names its
+remaining messages, and replaces those acks.
 """
 
 from __future__ import annotations
@@ -61,37 +60,37 @@ from .throttle import Throttle
 logger = LateLogger("forebay.store.cleanup")
 
 STEP_BYTES: Final = 256 * 1024
-"""Bytes of records copied in one step, and a little more."""
+"""Bytes of records copied in one step, roughly."""
 SCAN_BYTES: Final = 4 << 20
-"""Bytes of a data log looked through in one step, and a little more."""
+"""Bytes of a data log scanned in one step, roughly."""
 STEP_CHARGE_BYTES: Final = 56 * 1024
-"""Memory of a step: a piece, what was found in it, a batch and its contents."""
+"""Memory of a step: a piece, the messages found in it, a batch and its contents."""
 SCAN_SHARE: Final = 16
-"""Bytes looked through that weigh as much as one byte copied."""
+"""Scanning this many bytes costs as much as copying one byte."""
 STEPS_MAX: Final = 16
 SAMPLE_SECONDS: Final = 1.0
 RANGE_CHARGE_BYTES: Final = 80
 """Memory of a run of survivors, as numbers, as payload and as record."""
 
 SCAN_BLOCKS: Final = 64
-"""Blocks of the index looked through in one hold of the lock."""
+"""Blocks of the index that are examined in one hold of the lock."""
 _BLOCK_WEIGHT_BYTES: Final = 4096
-"""Bytes of a data log that weigh as much to look through as one block of the index."""
+"""Examining one block of the index costs as much as scanning this many bytes of a data log."""
 
 LIVE_SHARE: Final = 2
-"""The journal may have so many times the live bytes, and DATA_LOGS_ALLOWED data logs."""
+"""Target: the journal may have this many times the live bytes, plus DATA_LOGS_ALLOWED data logs."""
 LIVE_SHARE_UNDER_LOAD: Final = 3
-"""Above so many times what the live messages take as records, and the data logs, it may slow the traffic down."""
+"""Above this many times the live records, plus those data logs, relocation may slow the traffic down."""
 DATA_LOGS_ALLOWED: Final = 3
 
 
 @dataclass(slots=True)
 class _Source:
-    """The data log that is being emptied, or named."""
+    """The data log that is copied or named now."""
 
     data_log: int
     is_naming: bool
-    """Whether to name what it has left instead of copying it."""
+    """Whether its remaining messages are named instead of copied."""
     file: File
     salt: int
     offset: int
@@ -100,15 +99,15 @@ class _Source:
     survivors: dict[int, SequenceSet] = field(default_factory=dict)
     charge_bytes: int = 0
     has_transactional: bool = False
-    """Whether slices lie in it of which the heads do not tell the sequences: what is left is looked up in the index."""
+    """Whether it has slices whose heads do not tell their sequences. The index is then searched for the rest."""
     lanes: list[int] | None = None
-    """Lanes still to be looked through for it, once its heads are."""
+    """Lanes of the index that are still to be searched, after the heads of slices."""
     sequence: int = 0
-    """Sequence to go on from in the last of them."""
+    """Sequence at which to continue in the last of these lanes."""
 
 
 class Bounds(NamedTuple):
-    """Sizes of the journal and its targets in bytes. `journal` is what would remain if cleanup ran now."""
+    """Sizes of the journal and its targets in bytes. `journal` is the size that a cleanup would leave now."""
 
     journal: int
     journal_and_removable: int
@@ -119,7 +118,10 @@ class Bounds(NamedTuple):
 
 
 class Relocation:
-    """Relocates one data log at a time: `step` holds the checkpoint lock, and takes the state lock for moments."""
+    """Relocates one data log at a time.
+
+    `step` holds the checkpoint lock, and takes the state lock for short moments.
+    """
 
     def __init__(
         self,
@@ -135,7 +137,9 @@ class Relocation:
         sealed: Callable[[], set[int]],
         now: float,
     ) -> None:
-        """sealed: which data logs cleanup may delete once nothing needs them; called under the state lock."""
+        """sealed: returns the data logs that cleanup may delete once nothing needs them; called under the state
+        lock.
+        """
         self._index = index
         self._branches = branches
         self._journal = journal
@@ -146,42 +150,41 @@ class Relocation:
         self._sealed = sealed
         self._prepared_moving = PreparedMoving(branches, transactions, journal, state_lock, account)
         self._source: _Source | None = None
+        # Data logs with unreadable messages. Copying their other messages would free nothing.
         self._kept: set[int] = set()
-        """Data logs with messages that cannot be read: to copy the others would free nothing."""
+        # Data logs that were not worth a survivors record, or found no memory, with the bytes that they kept then.
         self._passed_over: dict[int, int] = {}
-        """Data logs that were not worth a survivors record, or found no memory, with the bytes they kept then."""
+        # Data logs with a message for which this round had no memory.
         self._waiting: set[int] = set()
-        """Data logs with a message for which there was no memory in this round."""
         self._throttle = Throttle(now)
         self._draining = Draining(now)
         self._sampled_at = now
+        # The newest data log of the current round. None: no limit.
         self._round_end: int | None = None
-        """The newest data log that the round at hand turns to; None: no limit."""
+        # Whether there is traffic. During traffic a live message counts as a record of its own, else with its content
+        # alone. If messages are much smaller than their records, packing them closer waits until it slows nobody down.
         self._is_busy = True
-        """Whether there is traffic. Beside it a live message counts as a record of its own, else with its content
-        alone: where messages are much smaller than that, packing them closer waits until nobody is slowed down.
-        """
         self._is_far_above = False
+        # Whether relocation has begun. It then continues below the target as long as that costs next to nothing.
         self._is_under_way = False
-        """Whether relocation has begun: it then goes on below the target while that costs next to nothing."""
+        # The target. Tests lower it, because their stores are too small for relocation.
         self.live_share, self.data_logs_allowed = LIVE_SHARE, DATA_LOGS_ALLOWED
-        """The target. Tests lower it, because their stores are too small to be relocated in."""
+        # Whether there is work, now or as soon as the traffic leaves room for it.
         self.is_wanted = False
-        """Whether there is something to be done, now or as soon as the traffic leaves room for it."""
+        # Whether the journal is too large, and cleanup would find something to delete.
         self.wants_cleanup = False
-        """Whether the journal is too large, and cleanup would find something to delete."""
+        # Number of messages copied so far.
         self.messages = 0
-        """Messages copied so far."""
         self.appended_bytes = 0
         self._scanned_bytes = 0
 
-    # ------------------------------------------------------------------ what to do
+    # ------------------------------------------------------------------ choosing a data log
 
     def bounds(self) -> Bounds:
-        """Return the sizes that decide. Requires: the lock. O(data logs)."""
+        """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
         uses, sizes = self._index.uses, self._journal.sizes
         doomed = self._removable()
-        # The newest one has its space already.
+        # The space of the newest data log is reserved already.
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
         journal_bytes = self._journal.journal_bytes + newest_bytes
         remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
@@ -205,9 +208,11 @@ class Relocation:
         return removable(self._index.uses, self._journal.data_log, self._branches.undecided_data_logs)
 
     def run(self, checkpoint: Callable[[], bool]) -> int:
-        """Relocate all that is worth it, whatever the traffic; what fills meanwhile is left to the next round.
+        """Relocate all that is worth it, whatever the traffic.
 
-        Requires: no lock. Return how many messages were copied.
+        Data logs that fill up meanwhile wait for the next round.
+
+        Return the number of copied messages. Requires: no lock.
         """
         before = self.messages
         with self._lock:
@@ -222,7 +227,7 @@ class Relocation:
         return self.messages - before
 
     def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
-        """Relocate as much as the traffic leaves room for; return how many steps were done. Requires: no lock."""
+        """Relocate as much as the traffic leaves room for; return the number of steps. Requires: no lock."""
         with self._lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
                 self._sampled_at = now
@@ -256,11 +261,11 @@ class Relocation:
         self.wants_cleanup = bounds.has_removable and bounds.journal_and_removable > bounds.target
 
     def _begin_round(self) -> None:
-        """Try again what found no memory. Requires: the lock."""
+        """Begin a round, which tries again the data logs that found no memory. Requires: the lock."""
         self._waiting.clear()
 
     def _choose(self) -> _Source | None:
-        """Return the data log that gives most for what it takes; None: none is worth it. Requires: the lock."""
+        """Return the data log that frees most for its cost. None if none is worth it. Requires: the lock."""
         bounds = self.bounds()
         is_above = bounds.journal > bounds.target
         if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
@@ -282,9 +287,7 @@ class Relocation:
         return self._opened(*choice) if choice is not None else None
 
     def _soon_empty(self) -> set[int]:
-        """Return the data logs to leave to their consumers: none where a whole round was asked for. Requires:
-        state lock.
-        """
+        """Return the data logs to leave to their consumers. In a full round that is none. Requires: state lock."""
         return self._draining.soon_empty if self._round_end is None else set()
 
     def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> _Source | None:
@@ -305,7 +308,7 @@ class Relocation:
         return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
     def _give_up(self, data_log: int, problem: str) -> None:
-        """Leave a data log alone for good: not even what is live there can be named."""
+        """Leave a data log alone for good: its live messages can't even be named."""
         self._passed_over[data_log] = UNLIMITED
         self._keep(data_log, problem)
 
@@ -313,12 +316,14 @@ class Relocation:
         self._kept.add(data_log)
         logger.log(level, "data-%d.log stays as it is: %s", data_log, problem, event="data_log_not_relocated")
 
-    # ------------------------------------------------------------------ doing it
+    # ------------------------------------------------------------------ steps
 
     def step(self) -> bool:
-        """Look through a part of a data log and copy what is live there. Requires: no lock. False: nothing was done.
+        """Scan a part of a data log and copy its live messages.
 
-        Raises StoreFailed. Where the index is crowded a checkpoint must come first.
+        Return False if there was nothing to do. Requires: no lock.
+
+        Raises StoreFailed. If the index is crowded, a checkpoint must come first.
         """
         require_outside(self._lock, self._journal.sync_lock)
         with self._checkpoint_lock:
@@ -349,7 +354,7 @@ class Relocation:
             return True
 
     def _move_prepared(self, source: _Source) -> None:
-        """Move the slices of prepared transactions, once nothing else in it is live. Requires: no lock."""
+        """Move the slices of prepared transactions, once nothing else in the data log is live. Requires: no lock."""
         with self._lock:
             use = self._index.uses.get(source.data_log)
             if use is not None and use.pending_messages:
@@ -363,12 +368,12 @@ class Relocation:
             self._keep(source.data_log, moved.problem, logging.DEBUG)
 
     def _release(self, source: _Source) -> None:
-        """Give back the memory of a source and be done with it. Requires: the lock."""
+        """Give back the memory of a source and forget the source. Requires: the lock."""
         self._account.release(source.charge_bytes)
         self._source = None
 
     def _advance(self, source: _Source) -> bool:
-        """Go on with a data log; return whether there is no more to be done with it."""
+        """Continue with a data log; return whether it is done."""
         scanned_to, copied_to = self._scanned_bytes + SCAN_BYTES, self.appended_bytes + STEP_BYTES
         while self._scanned_bytes < scanned_to and self.appended_bytes < copied_to:
             piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
@@ -386,10 +391,10 @@ class Relocation:
         return False
 
     def _found(self, source: _Source, piece: ScannedPiece | None) -> list[Live] | None:
-        """Return what is live in a piece of the data log, or according to the index once all pieces were read.
+        """Return the live messages of a piece of the data log. After the last piece, return those that the index has.
 
-        The index is asked where transactions sent something, because a slice does not say whether it was committed.
-        None: there is no more to be done with the data log. Requires: the lock.
+        The index is searched if transactions sent messages, because a slice does not tell whether it was committed.
+        Return None if the data log is done. Requires: the lock.
         """
         use = self._index.uses.get(source.data_log)
         if use is None or not use.pending_messages:
@@ -409,7 +414,7 @@ class Relocation:
         return found if not source.is_naming or self._note(source, found) else None
 
     def _live(self, source: _Source, piece: ScannedPiece) -> list[Live]:
-        """Return what of a piece is live there, slices of transactions left out. Requires: the lock."""
+        """Return the live messages of a piece, without slices of transactions. Requires: the lock."""
         source.has_transactional |= piece.has_transactional
         found: list[Live] = []
         for (number, _), (first, last) in piece.sequences.items():
@@ -420,7 +425,10 @@ class Relocation:
         return found
 
     def _live_in_index(self, source: _Source) -> list[Live]:
-        """Return what some blocks of the index have in that data log. Requires: the lock, lanes left."""
+        """Return the messages in that data log that some blocks of the index have.
+
+        Requires: the lock, and lanes left.
+        """
         assert source.lanes
         found: list[Live] = []
         for _ in range(SCAN_BLOCKS):
@@ -438,7 +446,7 @@ class Relocation:
         return found
 
     def _finish(self, source: _Source, use: DataLogUse | None) -> None:
-        """End with a data log that was looked through, or has nothing live any more. Requires: the lock."""
+        """Finish a data log that was scanned, or has no live messages any more. Requires: the lock."""
         if use is not None and source.is_naming:
             self._append_survivors(source, use)
         elif use is not None and use.pending_messages:
@@ -447,7 +455,7 @@ class Relocation:
     # ------------------------------------------------------------------ copies
 
     def _copy(self, source: _Source, records: list[Live]) -> bool:
-        """Copy these messages. False: not all of them, and what stands in the way is to be settled first."""
+        """Copy these messages. Return False if some were not copied and an obstacle must be removed first."""
         charge_bytes = 3 * sum(live.extent.record_bytes for live in records)
         charge_bytes = charge_bytes if charge_bytes > 3 * BATCH_BYTES else 0
         with self._lock:
@@ -470,7 +478,10 @@ class Relocation:
                 self._account.release(charge_bytes)
 
     def _append(self, source: _Source, records: list[Live], messages: list[StoredMessage]) -> bool:
-        """Append what is still pending, in slices as long as may be. Requires: the lock. False: not all of it."""
+        """Append the messages that are still pending, in slices as long as possible.
+
+        Return False if some are left. Requires: the lock.
+        """
         gathered: list[StoredMessage] = []
         lane, size, at = records[0].lane, 0, 0
         for live in records:
@@ -537,7 +548,10 @@ class Relocation:
     # ------------------------------------------------------------------ survivors
 
     def _note(self, source: _Source, found: list[Live]) -> bool:
-        """Remember what is live. Requires: the lock. False: too many runs for one record, or for memory."""
+        """Remember live messages.
+
+        Return False if the runs are too many for one record, or for memory. Requires: the lock.
+        """
         for lane, extent in found:
             runs = source.survivors.setdefault(lane.number, SequenceSet())
             runs.add(extent.first_sequence, extent.first_sequence + extent.messages - 1)
@@ -551,8 +565,9 @@ class Relocation:
         return is_noted
 
     def _append_survivors(self, source: _Source, use: DataLogUse) -> None:
-        """Append the survivors record. Requires: the lock, so that nothing is acknowledged between the last look
-        and it.
+        """Append the survivors record.
+
+        Requires: the lock, so that no ack comes between the last examination and the record.
         """
         ranges = self._survivors(source, use)
         named = sum(run.messages for run in ranges)
@@ -585,7 +600,7 @@ class Relocation:
         )
 
     def _survivors(self, source: _Source, use: DataLogUse) -> list[Survivors]:
-        """Return the runs of what is still live of a source. Requires: the lock."""
+        """Return the runs of messages of a source that are still live. Requires: the lock."""
         ranges = [
             Survivors(lane_number, first, last - first + 1)
             for lane_number, runs in source.survivors.items()
@@ -596,7 +611,10 @@ class Relocation:
         return [left for run in ranges for left in self._still_live(run)]
 
     def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
-        """Block by block what subscriptions need of a run; nothing where it is no topic's."""
+        """Yield, block by block, which messages of a run subscriptions need.
+
+        Yield nothing unless the lane is a topic's.
+        """
         lane = self._index.lanes.get(run.lane_number)
         first, behind = run.first, run.first + run.messages
         while isinstance(lane, TopicLane) and first < behind:
@@ -605,7 +623,7 @@ class Relocation:
             first = last + 1
 
     def _still_live(self, run: Survivors) -> Iterator[Survivors]:
-        lane = self._index.lanes.get(run.lane_number)  # None: all of it is gone meanwhile
+        lane = self._index.lanes.get(run.lane_number)  # None: all its messages are gone meanwhile
         at, behind = run.first, run.first + run.messages
         while (
             lane is not None
@@ -619,7 +637,7 @@ class Relocation:
 
 
 def _as_copied(lane: DestinationLane, messages: list[StoredMessage]) -> tuple[list[tuple[bytes, bytes]], int]:
-    """Return what the copies of messages of a lane are made of, with the times that they have now, and their flags."""
+    """Return (properties, body) pairs for copies of a lane's messages, with their current times, and the flags."""
     contents = [(properties, body or b"") for _, properties, body, _ in messages]
     flags = RELOCATED | lane.priority
     if not any(has_times(properties) for properties, _ in contents):

@@ -1,12 +1,12 @@
-"""The choice of the data log that relocation turns to next. Pure arithmetic over exact counts, no disk.
+"""Chooses the data log that relocation handles next. It is arithmetic over exact counts, without disk access.
 
-Two things can be done. To *copy* what is live in a data log empties it, and costs those bytes. To *name* what is live
-in it, in a survivors record, lets those go that stay for the acks of its messages alone, and costs 20 bytes a run of
-sequences.
+There are two ways. To *copy* the live messages of a data log empties it, and costs their bytes. To *name* the live
+messages in a survivors record frees the data logs that only hold acks of its messages, and costs 20 bytes for each run
+of sequences.
 
-An emptied data log goes only when none of those remains for which it holds acks or copies; what it takes to name these
-belongs to its price, shared by all that wait for the same ones. Each choice frees more than it writes, so a sequence of
-them ends.
+An emptied data log can be deleted only when no data log remains for which it holds acks or copies. The cost of naming
+those others belongs to its price, shared by all data logs that wait for the same ones. Each choice frees more bytes
+than it writes, so a sequence of choices ends.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..format.record import ENTRY_BYTES, HEADER_BYTES, SLICE_BYTES
 from ..index.data_log_use import DataLogUse
 
 SPARSE: Final = 0.25
-"""Live bytes to all bytes: copied at once, and as long as anything is done."""
+"""Share of live bytes below which a data log is copied at once, and as long as relocation is under way."""
 COPY_PRICE_MAX: Final = 0.75
-"""Bytes written for each byte that becomes free."""
+"""Maximum number of bytes that may be written for each byte that becomes free."""
 NAME_PRICE_MAX: Final = 0.5
 _RUN_BYTES: Final = 20
 _MESSAGE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
@@ -30,7 +30,7 @@ class Choice(NamedTuple):
     data_log: int
     is_naming: bool
     freed_bytes: int
-    """Bytes that become free in the end, by this or by all that wait for it."""
+    """Bytes that become free in the end, by this data log or by all that wait for it."""
 
 
 def choose(
@@ -43,12 +43,13 @@ def choose(
     passed_over: Mapping[int, int],
     only_sparse: bool,
 ) -> Choice | None:
-    """Return the best of `remaining`, which are the sealed data logs that cleanup could not delete as they are.
+    """Return the best choice among `remaining`, the sealed data logs that cleanup could not delete as they are.
 
-    prepared_bytes: of slices that prepared transactions have in some; they are copied like pending messages. unmovable:
-    those that can't be copied. passed_over: those that can't be named, with the bytes that it would have freed; for
-    twice that it is tried again. only_sparse: go on with what costs next to nothing. O(data logs * data logs that wait
-    for the same ones).
+    prepared_bytes: of slices of prepared transactions, by data log; they are copied like pending messages.
+    unmovable: data logs that can't be copied.
+    passed_over: data logs that can't be named, with the bytes that naming would have freed; for twice that it is tried
+    again.
+    only_sparse: only take data logs that cost next to nothing. O(data logs * data logs that wait for the same ones).
     """
     remaining = sorted(remaining)
     live = {data_log for data_log in remaining if uses[data_log].pending_messages or data_log in prepared_bytes}
@@ -57,7 +58,7 @@ def choose(
     }
     sparse = [data_log for data_log in copied_bytes if copied_bytes[data_log] <= SPARSE * sizes[data_log]]
     if sparse:
-        # The oldest first: only older ones are in the way of one.
+        # The oldest first: only older data logs can prevent the deletion of one.
         data_log = min(sparse)
         return Choice(data_log, False, sizes[data_log])
     if only_sparse:
@@ -72,7 +73,7 @@ def choose(
 
 
 class _Obstacles:
-    """What keeps data logs that are empty, or will be once they are copied: others, which have something live."""
+    """For each data log that is empty, or will be once it is copied: the data logs with live messages that keep it."""
 
     def __init__(
         self,
@@ -86,11 +87,11 @@ class _Obstacles:
         self._uses = uses
         self._waits_for = _waits_for(uses, remaining, live)
         self.emptied = [data_log for data_log in remaining if data_log not in live]
+        # Bytes of emptied data logs that wait for this one alone.
         self.freed_alone = dict.fromkeys(live, 0)
-        """Bytes of the emptied ones that wait for this one alone."""
         self._waiting: dict[int, int] = {}
+        # Bytes of all data logs that wait for this one.
         self.freed: dict[int, int] = {}
-        """Bytes of all that wait for this one."""
         for data_log in (*self.emptied, *movable):
             for root in self._waits_for[data_log]:
                 self._waiting[root] = self._waiting.get(root, 0) + 1
@@ -107,7 +108,7 @@ class _Obstacles:
         return self._waits_for[data_log]
 
     def naming_bytes(self, data_log: int) -> float:
-        """Return its share of what it takes to name all that keeps it; infinite where that can't be done."""
+        """Return this data log's share of the cost of naming all that keep it. Infinite if they can't be named."""
         if self._waits_for[data_log] & self._unnameable:
             return float("inf")
         return sum(
@@ -117,7 +118,7 @@ class _Obstacles:
 
 
 def _naming_prices(obstacles: _Obstacles, sizes: Mapping[int, int]) -> Iterator[tuple[float, Choice]]:
-    """Yield, for each empty data log that is worth it, to name what is live in the obstacle that frees most."""
+    """For each empty data log that is worth it, yield the naming of the obstacle that frees most."""
     for data_log in obstacles.emptied:
         price = obstacles.naming_bytes(data_log) / sizes[data_log]
         if obstacles.of(data_log) and price <= NAME_PRICE_MAX:
@@ -128,7 +129,7 @@ def _naming_prices(obstacles: _Obstacles, sizes: Mapping[int, int]) -> Iterator[
 def _copying_prices(
     obstacles: _Obstacles, sizes: Mapping[int, int], copied_bytes: Mapping[int, int], movable: set[int]
 ) -> Iterator[tuple[float, Choice]]:
-    """Yield the data logs that are worth being copied, with what goes behind them."""
+    """Yield the data logs that are worth copying, with the bytes that are freed behind them."""
     for data_log, size_bytes in copied_bytes.items():
         gain_bytes = sizes[data_log] + obstacles.freed_alone[data_log]
         blocked_bytes = obstacles.naming_bytes(data_log) if data_log in movable else 0
@@ -138,14 +139,14 @@ def _copying_prices(
 
 
 def copied_bytes_of(use: DataLogUse) -> int:
-    """Return what its live messages take as records of their own, the most that copies of them can take."""
+    """Return the bytes of its live messages as records of their own. Copies take at most this."""
     return use.pending_bytes + _MESSAGE_BYTES * use.pending_messages
 
 
 def _waits_for(uses: Mapping[int, DataLogUse], remaining: list[int], live: set[int]) -> dict[int, frozenset[int]]:
-    """Return, by data log, those with something live that keep it, through any number of emptied ones between.
+    """Return, for each data log, those with live messages that keep it, through any number of emptied ones.
 
-    What undoes a record is always in a younger data log, so ascending order meets those between first.
+    A record is always cancelled in a younger data log, so in ascending order the data logs between come first.
     """
     waits_for: dict[int, frozenset[int]] = {}
     for data_log in remaining:

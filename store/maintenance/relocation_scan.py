@@ -1,7 +1,7 @@
-"""The scan of a data log for relocation: the heads of its slices, and what of them is live, in batches to copy.
+"""The scan of a data log for relocation: reads the heads of its slices, and gathers live messages in batches.
 
-No lock and no decision is here. Heads are not verified: they are only good for asking the index, and what is read to be
-copied is verified then.
+This module takes no lock and makes no decision. Heads are not verified, because they only serve to ask the index.
+Records that are read to be copied are verified then.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from ..stored_message import StoredMessage
 
 PIECE_BYTES: Final = 16 * 1024
 BATCH_BYTES: Final = 12 * 1024
-"""Records read at once. A larger record is a batch of its own, and reserves more."""
+"""Bytes of records read at once. A larger record is a batch of its own, and reserves more memory."""
 
 _HEAD: Final = struct.Struct("<4xIBBHQ12xIQ8x")
-"""The fields of a slice: length, kind, flags, count, word, destination, first sequence. The last two mean nothing
-elsewhere.
+"""Fields of a slice: length, kind, flags, count, word, destination, first sequence. For other records the last two are
+meaningless.
 """
 assert _HEAD.size == SLICE_BYTES
 
 
 class ScannedPiece(NamedTuple):
-    """A stretch of a data log, as the headers in it say: not verified, so only good for asking the index."""
+    """A part of a data log, as its unverified headers describe it. Use it only to ask the index."""
 
     behind: int
-    """Offset of the next one."""
+    """Offset of the next piece."""
     sequences: dict[tuple[int, int], tuple[int, int]]
-    """(lane, block) -> the lowest and the highest sequence that slices in this piece carry."""
+    """(lane, block) -> the lowest and the highest sequence in slices of this piece."""
     has_transactional: bool
 
 
 class Live(NamedTuple):
-    """Messages that are pending and lie in the data log at hand."""
+    """Pending messages that lie in the current data log."""
 
     lane: DestinationLane
     extent: Extent | Singles
 
 
 def batches(found: list[Live]) -> Iterator[list[Live]]:
-    """Yield the messages in order, in batches of about BATCH_BYTES of records or of one record."""
+    """Yield the messages in order, in batches of one record or of about BATCH_BYTES of records."""
     batch: list[Live] = []
     size = 0
     for lane, whole in found:
@@ -75,7 +75,7 @@ def batches(found: list[Live]) -> Iterator[list[Live]]:
 
 
 def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
-    """Single records in parts of BATCH_BYTES, what lies between them included."""
+    """Cut single records into parts of BATCH_BYTES, which include the bytes between the records."""
     if isinstance(extent, Singles) and extent.messages > 1 and extent.record_bytes > BATCH_BYTES:
         middle = extent.messages // 2
         yield from _cut(extent.part(0, middle))
@@ -85,7 +85,10 @@ def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
 
 
 def scan_piece(file: File, offset: int, end: int) -> ScannedPiece:
-    """Return what begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
+    """Return the records that begin in the next PIECE_BYTES.
+
+    Raises RecordDamaged for an impossible header. One read.
+    """
     sequences: dict[tuple[int, int], tuple[int, int]] = {}
     has_transactional = False
     data = file.read(offset, min(PIECE_BYTES, end - offset))
@@ -116,7 +119,7 @@ def content_bytes(message: StoredMessage) -> int:
 
 
 def follows(gathered: list[StoredMessage], gathered_bytes: int, message: StoredMessage) -> bool:
-    """Return whether the message may share the slice of those gathered."""
+    """Return whether the message may share the slice of the gathered messages."""
     sequence, _, _, timestamp = message
     return (
         sequence == gathered[-1][0] + 1

@@ -1,4 +1,4 @@
-"""The data logs that nothing needs any more. Pure arithmetic over exact counts, O(data logs)."""
+"""Finds the data logs that nothing needs any more. It is arithmetic over exact counts. O(data logs)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..journal.journal import location_text
 def removable(uses: Mapping[int, DataLogUse], newest: int, kept: Collection[int] = ()) -> list[int]:
     """Return the ids below newest without pending messages, and without acks or commits for a data log that remains.
 
-    kept: data logs that stay for other reasons: transactions without an outcome, leases. The second rule is a chain: a
-    data log that remains only for its acks still replays its own messages after the index is lost, so their acks must
-    remain too. (ActiveMQ learned it in AMQ-2832 and AMQ-6203.)
+    kept: data logs that stay for other reasons, such as transactions without an outcome, or leases. The second rule is
+    a chain: if a data log remains only for its acks, a replay without an index would still apply its messages, so their
+    acks must remain too. (ActiveMQ learned this in AMQ-2832 and AMQ-6203.)
     """
     remaining = {data_log for data_log, use in uses.items() if data_log >= newest or use.pending_messages}
     remaining |= set(uses).intersection(kept)
@@ -40,10 +40,11 @@ def decision_lines(
     first_transaction: int | None = None,
     destinations: Mapping[str, Collection[int]],
 ) -> tuple[list[str], list[int]]:
-    """Return (how the decision comes about, a line a step; what removable says).
+    """Return (a line for each step of the decision, the result of `removable`).
 
-    last_update: position up to which the index on disk is. first_transaction: position of the first one that has no
-    outcome. destinations: the data logs that hold a pending message of each, by name ("0:orders").
+    last_update: position up to which the index on disk is.
+    first_transaction: position of the first transaction without an outcome.
+    destinations: by name ("0:orders"), the data logs that hold a pending message of each.
     """
     candidates = set(uses)
     lines = [f"Last update: {location_text(last_update)}, full gc candidates set: {sorted(candidates)}"]

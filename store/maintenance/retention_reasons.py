@@ -1,8 +1,8 @@
-"""Retention reasons: why a data log remains, as facts: who has messages in it, and for whose sake its acks are kept.
+"""Retention reasons: tell for each data log why it remains, who has messages in it, and why its acks are kept.
 
-Everything comes from the index, exact, and is computed when somebody asks: the index keeps counts for each data log
-only, so that sends and acks pay nothing for this. Blocks that are not in RAM are read one after the other and not kept.
-No message is read, but for the time at which the first one of each holder was sent.
+The facts come from the index and are exact. They are computed on demand: the index only keeps counts for each data log,
+so sends and acks pay nothing. Blocks that are not in RAM are read one after the other and not kept. No messages are
+read, except for the send time of each holder's first message.
 """
 
 from __future__ import annotations
@@ -31,41 +31,44 @@ IN_USE: Final = "in_use"
 LEASE: Final = "lease"
 
 JOURNAL_HOLDER: Final = "journal"
-"""Holder of the data log that is written to."""
+"""Holder of the newest data log, which is written to."""
 CHECKPOINT_HOLDER: Final = "checkpoint"
 """Holder of a data log that the next open would still replay, because a checkpoint found no room."""
 BLOCKS_AT_ONCE: Final = 32
-"""Blocks of the index looked at before the lock is let go: about a millisecond where all are stored."""
+"""Blocks of the index examined before the lock is released: about a millisecond if all are stored."""
 SUBSCRIPTIONS_A_BLOCK: Final = 64
-"""So many subscriptions cost about as much as their block."""
+"""This many subscriptions cost about as much as their block."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionReason:
-    """A reason for which a data log remains."""
+    """A reason why a data log remains."""
 
     reason: str
     holder: str
-    """A destination ("0:orders" is a queue), a durable subscription ("1:prices/audit"), "retention of" a topic, the
-    xid or the number of a transaction, "lease" and its name, "journal", "checkpoint"."""
+    """A destination ("0:orders" is a queue), a durable subscription ("1:prices/audit"), "retention of" a topic, the xid
+    or the number of a transaction, "lease" and its name, "journal", "checkpoint".
+    """
     messages: int = 0
-    """Messages of the holder, in data_logs: once they are settled, this reason is gone."""
+    """Messages of the holder in data_logs. Once they are settled, this reason is gone."""
     bytes: int = 0
     shared_messages: int = 0
-    """Those of them that another subscription has pending too and that are counted there."""
+    """Those of the messages that are also pending for another subscription and counted there."""
     shared_bytes: int = 0
     oldest_ms: int | None = None
-    """Time at which the first of them was sent, in ms since 1970; None where there is none, or it cannot be read."""
+    """When the first of the messages was sent, in ms since 1970. None if there is none, or it can't be read."""
     subscription: str = ""
     """The name of the durable subscription that is the holder."""
     data_logs: tuple[int, ...] = ()
-    """Where the messages lie: in the data log itself; for acks, in those that could not be replayed without them."""
+    """Where the messages lie: in the data log itself; for acks, in data logs that could not be replayed without
+    them.
+    """
 
 
 class _Counts(NamedTuple):
     pending_messages: int
     acked_data_logs: frozenset[int]
-    """Commits are counted as acks: either way messages there would be replayed wrong without this one."""
+    """Commits count as acks: without this data log, a replay would restore messages there wrongly."""
 
 
 class _Place(NamedTuple):
@@ -78,18 +81,18 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """The messages that one destination or durable subscription has pending in one data log."""
+    """The pending messages of one destination or durable subscription in one data log."""
 
     messages: int = 0
     bytes: int = 0
     shared_messages: int = 0
     shared_bytes: int = 0
     first: dict[int, _Place] = field(default_factory=dict)
-    """Lane -> where the first of them lies."""
+    """Lane -> the place of its first message."""
 
 
 class RetentionReasons:
-    """The reasons in one store at one moment. What changes while they are computed may be seen as before or after."""
+    """The reasons in one store at one moment. Changes during the computation may or may not be seen."""
 
     def __init__(
         self,
@@ -104,12 +107,13 @@ class RetentionReasons:
         leases: Iterable[Lease] = (),
         durable: Callable[[], Iterable[Subscription]] = tuple,
     ) -> None:
-        """lock: guards the index. newest: the data log that is written to. durable: returns the durable
-        subscriptions, under the lock.
-
-        reader: an open file of a data log, and its salt; called with the lock held. replayed: the next open begins to
-        replay in that one; None: in the newest. transactions: by id, the data logs that each needs which has no outcome
-        yet. leases: those that count.
+        """lock: guards the index.
+        newest: the data log that is written to.
+        durable: returns the durable subscriptions; called under the lock.
+        reader: returns an open file of a data log, and its salt; called under the lock.
+        replayed: the data log where the next open begins to replay; None: the newest.
+        transactions: by id, the data logs that each transaction without an outcome needs.
+        leases: the leases that count.
         """
         self._index = index
         self._lock = lock
@@ -128,15 +132,17 @@ class RetentionReasons:
             }
 
     def of(self, data_log: int) -> list[RetentionReason]:
-        """Return why a data log remains; [] when nothing needs it. Reads the index's blocks up to the last that
-        concerns it.
+        """Return why a data log remains; [] if nothing needs it.
+
+        Reads the index's blocks up to the last that concerns it.
         """
         wanted = {data_log, *self._roots(data_log)}
         return self._assemble(data_log, self._pending(wanted))
 
     def all(self) -> dict[int, list[RetentionReason]]:
-        """Return the reasons of each data log, but for acks in one that remains anyway. Reads each block of the
-        index once.
+        """Return the reasons of each data log, except acks in a data log that remains anyway.
+
+        Reads each block of the index once.
         """
         pending = self._pending(self._counts)
         return {data_log: self._assemble(data_log, pending, is_brief=True) for data_log in sorted(self._counts)}
@@ -148,9 +154,7 @@ class RetentionReasons:
             yield data_log, self._assemble(data_log, pending)
 
     def destinations(self) -> dict[str, set[int]]:
-        """Return for each destination, in the order in which they were made, the data logs that hold a message of
-        it.
-        """
+        """Return, for each destination in the order of creation, the data logs that hold a message of it."""
         holders: dict[str, set[int]] = {self._holder(number): set() for number in sorted(self._destinations)}
         for data_log, held in self._survey(self._counts).items():
             for number in held:
@@ -176,7 +180,7 @@ class RetentionReasons:
         return reasons
 
     def _bound(self, data_log: int) -> list[RetentionReason]:
-        """Yield the reasons beside pending messages."""
+        """Yield the reasons other than pending messages."""
         undecided = [
             RetentionReason(TRANSACTION, transaction, data_logs=(data_log,))
             for transaction, data_logs in self._transactions.items()
@@ -190,8 +194,10 @@ class RetentionReasons:
         return undecided + leased
 
     def _roots(self, data_log: int) -> list[int]:
-        """Return the data logs for whose sake it is kept: those for which it holds acks, for which these hold
-        some, and so on, as far as a pending message or a transaction keeps them.
+        """Return the data logs for whose sake this one is kept.
+
+        It holds acks for some, these hold acks for others, and so on; the result has those that a pending message or a
+        transaction keeps.
         """
         reached: set[int] = {data_log}
         due = [data_log]
@@ -228,7 +234,7 @@ class RetentionReasons:
         }
 
     def _subscription(self, number: int) -> str:
-        """Return the name of a durable subscription; "" for everything else that holds messages."""
+        """Return the name of a durable subscription. Return "" for any other holder."""
         return self._durable[number].name if number in self._durable.keys() - self._retentions else ""
 
     def _holder(self, number: int) -> str:
@@ -240,11 +246,12 @@ class RetentionReasons:
         destination = self._destinations.get(number)
         return f"{destination.kind}:{destination.name}" if destination is not None else f"{QUEUE}:#{number}"
 
-    # ------------------------------------------------------------------ the index
+    # ------------------------------------------------------------------ reading the index
 
     def _survey(self, wanted: Iterable[int]) -> dict[int, dict[int, _Held]]:
-        """Return, by data log and destination, what is pending in the wanted ones. Stops when all that was known
-        is found.
+        """Return the pending messages in the wanted data logs, by data log and destination.
+
+        Stop when all counted ones are found.
         """
         left = {data_log: self._counts[data_log].pending_messages for data_log in wanted if data_log in self._counts}
         left = {data_log: messages for data_log, messages in left.items() if messages}
@@ -263,7 +270,7 @@ class RetentionReasons:
     def _count_blocks(
         self, number: int, at: int, found: dict[int, dict[int, _Held]], left: dict[int, int]
     ) -> int | None:
-        """Count some of a lane's blocks, from that number on; returns where to go on. Requires: the lock."""
+        """Count some of a lane's blocks, from that number on; return where to continue. Requires: the lock."""
         lane = self._index.lanes.get(number)
         subscriptions = len(lane.subscribers) + len(lane.cursors) if isinstance(lane, TopicLane) else 0
         for _ in range(max(BLOCKS_AT_ONCE * SUBSCRIPTIONS_A_BLOCK // (SUBSCRIPTIONS_A_BLOCK + subscriptions), 1)):
@@ -276,10 +283,12 @@ class RetentionReasons:
         return at
 
     def _needs(self, lane: DestinationLane, block: Block) -> list[tuple[int, int]]:
-        """Return who needs what of a block: durable subscriptions by number, a retention last of them, then the
-        destination with all else.
+        """Return which messages of a block each holder needs.
 
-        Subscriptions without a name, and what nobody needs until the next sweep, are the topic's.
+        Durable subscriptions come first, by number, then a retention, then the destination with the rest.
+
+        The topic's rest includes non-durable subscriptions, and messages that nobody needs and that the next sweep
+        removes.
         """
         everything = left = ~block.gone & ((1 << len(block.lengths)) - 1)
         needs: list[tuple[int, int]] = []
@@ -297,7 +306,7 @@ class RetentionReasons:
         return [*needs, (lane.destination_number, left | unnamed)]
 
     def _times(self, held: _Held) -> Iterator[int]:
-        """Return when the first message of each lane was sent, as its record says. One read each."""
+        """Return when the first message of each lane was sent, as its record tells. Does one read for each lane."""
         for place in held.first.values():
             try:
                 with self._lock:
@@ -326,7 +335,7 @@ def _count(
     found: dict[int, dict[int, _Held]],
     left: dict[int, int],
 ) -> None:
-    """Add what a block of that lane has pending in the data logs of found, and take it from what is left to find."""
+    """Add the pending messages of a block in the data logs of found, and subtract them from those left to find."""
     for data_log, first, last in block.files(0, len(block.lengths) - 1):
         if data_log not in found:
             continue
@@ -344,7 +353,7 @@ def _count(
 
 
 def _add(held: _Held, number: int, block: Block, part: int, shared: int, data_log: int) -> None:
-    """Add these messages of a block. shared: those of them that are counted for another holder too."""
+    """Add these messages of a block. shared: those of them that another holder counts too."""
     if number not in held.first:
         lowest = (part & -part).bit_length() - 1
         extent = next(block.extents(lowest, lowest))

@@ -1,7 +1,8 @@
-"""The throttle: how many bytes relocation may copy beside the traffic. Plain arithmetic, no clock of its own.
+"""The throttle: limits the bytes that relocation copies beside the traffic. It is arithmetic without a clock of its
+own.
 
-While the journal is a little too large, a tenth of what others append; while it is far too large, as much as they do,
-which is half of what is written; and whatever it likes when nobody else appends.
+While the journal is a little too large, relocation copies a tenth of the bytes that others append. While it is far too
+large, relocation copies as much as they append, which is half of all writes. Without traffic there is no limit.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from typing import Final
 SHARE_OF_TRAFFIC: Final = 10
 IDLE_SECONDS: Final = 0.5
 IDLE_BYTES: Final = 4096
-"""Appended since the last look: fewer are no traffic. Attest records and checkpoints come when nobody sends."""
+"""If fewer bytes were appended since the last sample, there is no traffic. Attest records and checkpoints come when
+nobody sends.
+"""
 CREDIT_BYTES_MAX: Final = 1 << 20
 
 
 class Throttle:
-    """Bounds what is copied by samples of what others appended."""
+    """Limits copying by samples of the bytes that others appended."""
 
     def __init__(self, now: float) -> None:
         self._appended_bytes = 0
@@ -24,9 +27,10 @@ class Throttle:
         self._busy_at = now
 
     def sample(self, now: float, appended_bytes: int, *, is_far_above: bool) -> None:
-        """Note how much traffic there is.
+        """Note the amount of traffic.
 
-        appended_bytes: by others than relocation, so far; is_far_above: above the bound that holds under load.
+        appended_bytes: by others than relocation, so far. is_far_above: whether the journal is above the bound under
+        load.
         """
         since = appended_bytes - self._appended_bytes
         self._appended_bytes = appended_bytes
@@ -42,8 +46,9 @@ class Throttle:
         return self._credit_bytes > 0 or not self.is_busy(now)
 
     def spend(self, copied_bytes: int, now: float) -> None:
-        """Count what was copied. A debt is possible, and is worked off first; what is copied in idle time costs
-        nothing.
+        """Count copied bytes.
+
+        They may exceed the allowance; the debt is paid off first. Copies in idle time cost nothing.
         """
         if self.is_busy(now):
             self._credit_bytes -= copied_bytes

@@ -1,8 +1,9 @@
-"""The trimmer: lets go of what topics only retain, by age, by bytes, and where the store has no room left.
+"""The trimmer: drops messages that topics only retain, by age, by bytes, and when the store has no room left.
 
-What a topic retains is the backlog of a subscription that nobody reads, so it costs what such a backlog costs: no RAM a
-message. Letting go is an ack of that subscription, from the front on; a crash leaves it done in part, and the next call
-goes on. The messages leave the index with the next sweep, and their data logs with the next cleanup.
+Retained messages are the backlog of a subscription that nobody reads. So they cost what such a backlog costs: no RAM
+for each message. To drop them is an ack of that subscription, from the front on. After a crash the drop is done in
+part, and the next call continues. The messages leave the index with the next sweep, and their data logs with the next
+cleanup.
 """
 
 from __future__ import annotations
@@ -18,20 +19,23 @@ from ..numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from .positions import Positions
 
 BLOCKS_AT_ONCE: Final = 64
-"""Blocks of a lane that one record lets go, and that are looked at before the state lock is free again."""
+"""Blocks of a lane that one record drops, and that are examined before the state lock is released."""
 TURN_MS: Final = 1000
-"""Where several priorities exceed the bytes together, which is older counts no finer than this."""
+"""When several priorities together exceed the bytes, ages are compared no finer than this."""
 
 
 class RetentionRule(NamedTuple):
-    """What a topic keeps beyond all acks: what is younger, of that the newest bytes. None: without that limit."""
+    """The messages that a topic keeps beyond all acks: those not older than the age, and of them the newest bytes.
+
+    None: no such limit.
+    """
 
     seconds: float | None
     size_bytes: int | None
 
 
 class Trimmer:
-    """Lets go of what no subscription of a topic needs. `trim` and `give_up_oldest` require no lock."""
+    """Drops messages that no subscription of a topic needs. `trim` and `give_up_oldest` require no lock."""
 
     def __init__(
         self,
@@ -41,17 +45,19 @@ class Trimmer:
         remove: Callable[[JournaledLane, int, int], int],
         newest: Callable[[], int],
     ) -> None:
-        """remove: acknowledges a run with one record. newest: the data log that is written to. Both with the lock."""
+        """remove: acknowledges a run with one record. newest: returns the data log that is written to. Both are called
+        under the lock.
+        """
         self._subscriptions = subscriptions
         self._positions = positions
         self._lock = lock
         self._whole = Whole(lock)
         self._remove = remove
         self._newest = newest
+        # Lane -> its first retained message, and when that was sent. While the message stays, nothing is read.
         self._fronts: dict[int, tuple[int, int]] = {}
-        """Lane -> the first message that is retained, and when it was sent: nothing is read while that stays so."""
+        # Number of a topic -> its rule. Other threads read it only under the lock, and never change it.
         self.rules: dict[int, RetentionRule] = {}
-        """Number of a topic -> its rule. Read-only for callers but under the lock."""
 
     @property
     def is_retaining(self) -> bool:
@@ -59,7 +65,7 @@ class Trimmer:
         return bool(self.rules)
 
     def trim(self, now_ms: int) -> int:
-        """Let go of what is too old or too much; return how many messages. A few reads where there is something."""
+        """Drop messages that are too old or too many; return how many. Does a few reads if there are any."""
         removed = 0
         for topic, rule in list(self.rules.items()):
             lanes = self._lanes(topic)
@@ -71,8 +77,9 @@ class Trimmer:
         return removed
 
     def give_up_oldest(self) -> bool:
-        """Let go of all that is retained in the oldest data log with something retained; False: there is nothing, or
-        it is in the data log that is written to.
+        """Drop all retained messages of the oldest data log that has any.
+
+        Return False if there are none, or they are in the newest data log.
         """
         lanes = [lane for topic in list(self.rules) for lane in self._lanes(topic)]
         fronts = [data_log for lane in lanes if (data_log := self._front_data_log(lane)) is not None]
@@ -90,7 +97,7 @@ class Trimmer:
             return [] if retention is None else [lane for lane in retention.lanes if lane is not None]
 
     def _sent_at(self, lane: SubscriptionLane) -> int | None:
-        """Return when the first message that a lane retains was sent; None: there is none, or it can't be read."""
+        """Return when the first retained message of a lane was sent. None if there is none, or it can't be read."""
         with self._lock, self._whole:
             run = lane.pending_run(0, 1)
         if run is None:
@@ -126,14 +133,15 @@ class Trimmer:
                 return removed
             times = sorted((self._sent_at(lane) or 0, at) for at, lane in enumerate(lanes) if lane.depth[0])
             oldest, end = lanes[times[0][1]], BEHIND_ALL
-            if len(times) > 1:  # up to where it is another lane's turn
+            if len(times) > 1:  # up to the message where another lane's turn comes
                 end = self._positions.at(oldest.topic, times[1][0] + TURN_MS)
             with self._lock, self._whole:
                 removed += self._trim_bytes(oldest, excess, end)
 
     def _trim_bytes(self, lane: SubscriptionLane, excess: int, end: int) -> int:
-        """Let go of messages from the front on, before `end` but for the first and of a few blocks, until there are so
-        many bytes less.
+        """Drop messages from the front of a few blocks until the bytes fall by `excess`.
+
+        Beyond the first message stop at `end`.
         """
         first = last = -1
         for _ in range(BLOCKS_AT_ONCE):
@@ -156,8 +164,9 @@ class Trimmer:
             return None if run is None else next(iter(lane.extents(run[0], run[0]))).data_log
 
     def _leave(self, lane: SubscriptionLane, data_log: int) -> bool:
-        """Let go of the front of a lane, of one block at most, as far as it lies in that data log; False: it is
-        elsewhere.
+        """Drop the front of a lane, at most one block, as far as it lies in that data log.
+
+        Return False if it lies elsewhere.
         """
         with self._lock, self._whole:
             run = lane.pending_run(0, BLOCK_MESSAGES)

@@ -1,7 +1,7 @@
-"""The rows of the metadata store, and the checksum over what is said of each block.
+"""The rows of the metadata store, and the checksum over all rows.
 
-A commit corrects count and checksum by the rows that it touches, and an open computes them again: what a kill left
-between two transactions, or a page that is old or damaged, does not agree with the root.
+A commit corrects count and checksum for the rows that it touches, and an open computes them again. If a kill came
+between two transactions, or a page is old or damaged, they do not agree with the root.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ..numbering import UNLIMITED
 from .store import BlockRuns, MetadataDamaged
 
 Row = tuple[int, int, int, int, int]
-"""Lane, block, checksum of its bytes, when its first message is due, when one expires; 0 for no such time."""
+"""Lane, block, checksum of its bytes, when its first message is due, when its first message expires; 0 for no time."""
 
-_MIX = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio.
-_MIX_EXPIRY = 0xC2B2AE3D27D4EB4F  # A prime that is not near it.
+_MIX = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
+_MIX_EXPIRY = 0xC2B2AE3D27D4EB4F  # a prime that is not near it
 _MASK = 2**64 - 1
-_CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
+_CHECKSUM_MASK = 2**63 - 1  # SQLite's integers are signed
 
 
 @dataclass(frozen=True, slots=True)
 class BlockChecksum:
-    """The count of blocks and the sum of a term for each: a commit corrects both by the rows it touches."""
+    """The number of blocks and the sum of a term for each. A commit corrects both for the rows that it touches."""
 
     blocks: int = 0
     checksum: int = 0
@@ -40,7 +40,7 @@ class BlockChecksum:
 
 
 def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
-    """Return the runs of blocks and the checksum of rows; for the runs they must ascend."""
+    """Return the runs of blocks and the checksum of rows. The rows must ascend."""
     runs: BlockRuns = {}
     count = checksum = 0
     first, lane_before, block_before = 0, -1, -1
@@ -50,8 +50,8 @@ def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
             if due or expiry:
                 mixed = mul(due, _MIX) + mul(expiry, _MIX_EXPIRY) & _MASK
                 crc ^= mixed ^ mixed >> 32
-            # Mixed, so that no swap of checksums and no shift of equal blocks keeps the sum. By `mul`, because machine
-            # code ends the process where an interruption comes inside `*` of large numbers.
+            # Mixed, so that neither swapped checksums nor shifted equal blocks keep the sum. It uses `mul`, because in
+            # compiled code an interruption inside `*` of large numbers ends the process.
             term = mul(mul((lane_number << 40) + block + 1, crc + 1), _MIX) & _MASK
             checksum += term ^ term >> 32
             if lane_number == lane_before and block == block_before + 1:
@@ -72,20 +72,23 @@ def ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
 
 
 def row_of(lane_number: int, block: int, packed: bytes) -> Row:
-    """Return what is said of a packed block beside it."""
+    """Return the row of a packed block, without its bytes."""
     return lane_number, block, zlib.crc32(packed), *packed_earliest(packed)
 
 
 def timed_rows(
     rows: Iterable[Row], kind: int, behind: tuple[int, int], until_ms: int, most: int
 ) -> list[tuple[int, int]]:
-    """Return what MetadataStore.timed answers, from rows of one lane that are in RAM."""
+    """Return the result of MetadataStore.timed, from rows of one lane in RAM."""
     found = [(row[3 + kind], row[1]) for row in rows]
     return sorted(timed for timed in found if timed[0] and timed > behind and timed[0] <= until_ms)[:most]
 
 
 def parts_of(puts: Sequence[tuple[int, int, bytes]], transaction_adds: int) -> list[Sequence[tuple[int, int, bytes]]]:
-    """Divide the blocks into pieces of at most so many references, at least one block each; one empty piece of none."""
+    """Divide the blocks into parts of at most that many references, but at least one block each.
+
+    No blocks give one empty part.
+    """
     begins, adds = [0], 0
     if transaction_adds < UNLIMITED:
         for at, (_, _, packed) in enumerate(puts):

@@ -1,7 +1,7 @@
-"""The metadata store of a store without an index on disk: rows in RAM, gone with the process.
+"""The metadata store of a store without an index on disk: its rows are only in RAM.
 
-Every open replays the whole journal. Acks must always find room: from three quarters of what rows may take on
-`is_filling` asks for no further messages, and the last quarter serves the rows of those that are there.
+Every open replays the whole journal. Acks must always find room. So from three quarters of the capacity on `is_filling`
+stops new messages, and the last quarter serves the rows of existing ones.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .checksum import row_of, timed_rows
 from .store import MetadataDamaged, MetadataFull, Snapshot
 
 ROW_BYTES: Final = 256
-"""Memory of a row besides its content: its place, its slot in the table, and the objects' heads."""
+"""Memory of a row besides its content: its key, its slot in the table, and the objects' heads."""
 
 
 class MemoryMetadataStore:
-    """A metadata store whose rows are in RAM. Whoever makes it has charged `capacity_bytes`."""
+    """A metadata store whose rows are in RAM. Its maker must have charged `capacity_bytes`."""
 
     is_persistent = False
 
@@ -27,13 +27,13 @@ class MemoryMetadataStore:
         self._capacity_bytes = capacity_bytes
         self._rows: dict[tuple[int, int], bytes] = {}
         self._fingerprints: dict[tuple[int, int], dict[str, bytes]] = {}
+        # Included in held_bytes.
         self._fingerprint_bytes = 0
-        """Part of held_bytes."""
         self.held_bytes = 0
 
     @property
     def is_filling(self) -> bool:
-        """Whether there should be no further blocks until some are deleted."""
+        """Whether no more blocks should come until some are deleted."""
         return 4 * self.held_bytes > 3 * self._capacity_bytes
 
     def load(self) -> Snapshot | None:
@@ -50,7 +50,10 @@ class MemoryMetadataStore:
         delete_lanes: Sequence[int] = (),
         fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
-        """Replace the rows, all or nothing. Position and root are of no use here. MetadataFull: above the capacity."""
+        """Replace the rows, all or nothing.
+
+        Position and root are not needed. Raises MetadataFull above the capacity.
+        """
         lanes = frozenset(delete_lanes)
         doomed = {place for place in deletes if place in self._rows}
         doomed |= {place for place in self._rows if place[0] in lanes} if lanes else set()
@@ -73,7 +76,7 @@ class MemoryMetadataStore:
             self._keep_fingerprint((lane_number, block), name, data)
 
     def _keep_fingerprint(self, place: tuple[int, int], name: str, data: bytes) -> None:
-        """Keep a fingerprint as long as all of them take an eighth at most, and leave half of the capacity free."""
+        """Keep a fingerprint if all of them take at most an eighth, and half of the capacity stays free."""
         size = _fingerprint_bytes(name, data)
         is_affordable = 8 * (self._fingerprint_bytes + size) <= self._capacity_bytes
         if is_affordable and 2 * (self.held_bytes + size) <= self._capacity_bytes:
@@ -88,7 +91,7 @@ class MemoryMetadataStore:
         self.held_bytes += size
 
     def fingerprints(self, lane_number: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
-        """Return (block, name, bytes) of the fingerprints that these headers have in these blocks. O(blocks)."""
+        """Return (block, name, bytes) of the fingerprints of these headers in these blocks. O(blocks)."""
         held = self._fingerprints
         places = ((lane_number, block) for block in range(first, last + 1)) if held else ()
         return [
@@ -96,7 +99,7 @@ class MemoryMetadataStore:
         ]
 
     def read_block(self, lane_number: int, block: int) -> bytes:
-        """Return the block as put. MetadataDamaged: absent."""
+        """Return the block as it was put. Raises MetadataDamaged if it is missing."""
         packed = self._rows.get((lane_number, block))
         if packed is None:
             raise MetadataDamaged(f"block {block} of lane {lane_number} is absent")
@@ -110,7 +113,7 @@ class MemoryMetadataStore:
         return timed_rows(rows, kind, behind, until_ms, most)
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """Set the capacity; return it. The rows that are here stay, and as much again for what acks make of them."""
+        """Set the capacity; return it. The existing rows stay, with as much again for what acks add to them."""
         self._capacity_bytes = max(cache_bytes, min(self._capacity_bytes, 2 * self.held_bytes))
         return self._capacity_bytes
 

@@ -1,6 +1,6 @@
 """The metadata store on disk, in SQLite, as metadata/store.py describes it.
 
-SQLite keeps its own files and can't write through the disk seam, so it stands behind a Protocol with a second
+SQLite keeps its own files and can't write through the disk interface. So it stands behind a Protocol with a second
 implementation in memory, and a third one in the tests for simulated crashes.
 """
 
@@ -26,7 +26,7 @@ _SCHEMA_VERSION = 1
 _SCHEMA = (
     "CREATE TABLE root (id INTEGER PRIMARY KEY, store_id BLOB, position INTEGER, epoch INTEGER,"
     " blocks INTEGER, checksum INTEGER, crc INTEGER, root BLOB)",
-    # Ids rise with time, so new blocks fill whole pages at the end instead of splitting pages in the middle.
+    # Ids ascend with time, so new blocks fill whole pages at the end instead of splitting pages in the middle.
     "CREATE TABLE blocks (id INTEGER PRIMARY KEY, lane INTEGER, block INTEGER, crc INTEGER, due INTEGER,"
     " expiry INTEGER, packed BLOB)",
     "CREATE UNIQUE INDEX places ON blocks (lane, block, crc, due, expiry)",
@@ -34,7 +34,7 @@ _SCHEMA = (
     "CREATE INDEX expiries ON blocks (lane, expiry, block) WHERE expiry > 0",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
-# Made with the first fingerprint. A release that does not know the table leaves it alone: no row becomes wrong by that.
+# Made with the first fingerprint. An older release ignores the table, and no row becomes wrong by that.
 _FINGERPRINTS = (
     "CREATE TABLE IF NOT EXISTS fingerprints (lane INTEGER, block INTEGER, name TEXT, crc INTEGER, fingerprint BLOB,"
     " PRIMARY KEY (lane, block, name)) WITHOUT ROWID"
@@ -44,8 +44,8 @@ _FIND_FINGERPRINTS = "SELECT block, name, crc, fingerprint FROM fingerprints"
 _PLACES = "SELECT lane, block, crc, due, expiry FROM blocks INDEXED BY places"
 _PLACES_AND_IDS = "SELECT lane, block, crc, due, expiry, id FROM blocks INDEXED BY places"
 _RANGE = " WHERE lane = ? AND block BETWEEN ? AND ?"
-# The checksum comes from the index, which `load` verified, and the bytes from the table: a row that a lost write
-# left old agrees with itself, but not with the index.
+# The checksum comes from the index, which `load` verified, and the bytes from the table. If a lost write left an old
+# row, that row is consistent in itself, but does not match the index.
 _READ = (
     "SELECT place.crc, held.packed FROM blocks AS place INDEXED BY places"
     " CROSS JOIN blocks AS held ON held.id = place.id WHERE place.lane = ? AND place.block = ?"
@@ -65,29 +65,35 @@ _FILES = ("places.db", "places.db-wal", "places.db-shm", "places.db-journal")
 _ROOT_HEAD = struct.Struct("<16sqqqq")
 _LAST_BLOCK = 2**63 - 1
 _SURPLUS_BYTES = 8 << 20
-"""Write-ahead log, or drained tail of the file, above which a commit gives the surplus back to the file system."""
+"""If the write-ahead log or the empty tail of the file exceed this, a commit gives the surplus back to the file
+system.
+"""
 _BUSY_SECONDS = 0.5
-"""Patience with an operator's own connection; no second process of ours gets past the directory lock."""
+"""How long to wait for an operator's own connection. Other processes of the library are kept out by the directory
+lock.
+"""
 _TROUBLE = (sqlite3.DatabaseError, UnicodeDecodeError, OSError)
-"""Errors that Python's sqlite3 raises where the world is at fault; decoding fails when SQLite quotes a damaged
+"""Errors that Python's sqlite3 raises for problems outside of the program. Decoding fails when SQLite quotes a damaged
 schema.
 """
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-"""A quota shows as a write error, and so may a failing disk: with both the committed state is untouched."""
+"""A quota shows as a write error, and so may a failing disk. In both cases the committed state is untouched."""
 _DESCRIPTORS = 6
-"""Descriptors that both connections need: the file and its write-ahead log each, their index, a directory to sync."""
+"""File descriptors that both connections need: the file and its write-ahead log each, their index, a directory to
+sync.
+"""
 
 
 class SqliteMetadataStore:
-    """A B-tree in `directory`/places.db, which must be an existing directory; the file is made by the first commit.
+    """A B-tree in `directory`/places.db. The directory must exist; the first commit makes the file.
 
-    `page_bytes` is a power of two from 512 to 65,536 and counts when the file is made. `cache_bytes` bounds SQLite's
-    page caches, of which a writer and a reader connection have half each.
+    `page_bytes` is a power of two from 512 to 65,536 and is used when the file is made. `cache_bytes` bounds SQLite's
+    page caches; a writer and a reader connection have half each.
 
-    All files are open from the first load or commit on that finds or makes them: nothing else needs a descriptor.
+    All files are open from the first load or commit that finds or makes them, so nothing else needs a descriptor.
 
     A checkpoint of more than `transaction_adds` references takes several transactions, the last of which has the root.
-    What a crash leaves between them has another count and checksum than the old root says, so that `load` refuses it.
+    After a crash between them, count and checksum do not match the old root, so `load` refuses the rows.
     """
 
     is_persistent = True
@@ -108,14 +114,14 @@ class SqliteMetadataStore:
         self._store_id = store_id
         self._page_bytes = page_bytes
         self._transaction_adds = transaction_adds
+        # Blocks put by a checkpoint that then found no room. The old root does not know them.
         self._unfinished: set[tuple[int, int]] = set()
-        """Places that a checkpoint put which then found no room; the old root doesn't know them."""
         self._cache_bytes = cache_bytes
+        # Initial value of fingerprints' checksums, so that rows of another store do not match.
         self._seed = zlib.crc32(store_id)
-        """Where checksums of fingerprints begin, so that rows of another store do not match."""
         self._path = os.path.join(directory, _FILES[0])
-        # Where both are held, _writing was taken first.
-        self._writing = RLock()  # a signal handler may come back to it between two bytecodes
+        # If a thread takes both locks, it takes _writing first.
+        self._writing = RLock()  # reentrant, because a signal handler may enter it again
         self._reading = RLock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
@@ -124,9 +130,9 @@ class SqliteMetadataStore:
         self._checksum = BlockChecksum()
 
     def load(self) -> Snapshot | None:
-        """Verify the newest checkpoint and describe it. About 0.8 µs a block, and RAM for its runs only.
+        """Verify the newest checkpoint and describe it. Takes about 0.8 µs for each block, and RAM only for its runs.
 
-        OSError: no descriptor is left to open the files; they are as they were.
+        Raises OSError if no descriptor is left to open the files, which stay unchanged.
         """
         with self._writing:
             self._is_sound = False
@@ -150,7 +156,7 @@ class SqliteMetadataStore:
             writer = self._connect()
         version = _scalar(writer, "PRAGMA user_version")
         if version == 0 and _scalar(writer, "SELECT count(*) FROM sqlite_master") == 0:
-            self._disconnect()  # A kill came between the file and its tables: the next commit makes both anew.
+            self._disconnect()  # A kill came between the file and its tables: the next commit makes both again.
             return None
         if version != _SCHEMA_VERSION:
             raise MetadataDamaged(f"{_FILES[0]} has schema version {version}, not {_SCHEMA_VERSION}")
@@ -190,7 +196,7 @@ class SqliteMetadataStore:
     ) -> None:
         """Replace the checkpoint, all or nothing.
 
-        About 30 µs a block of 4 KiB, syncs included, and 100 where one is replaced at random.
+        Takes about 30 µs for each block of 4 KiB, syncs included, and 100 for a block that is replaced at random.
         """
         with self._writing:
             if not self._is_sound:
@@ -203,7 +209,7 @@ class SqliteMetadataStore:
                 self._give_back()
             except _TROUBLE as error:
                 problem = f"{_FILES[0]}: {error}"
-                if _is_unopened(error):  # what was opened before the call stays open, so nothing was begun
+                if _is_unopened(error):  # files that were open before the call stay open, so nothing was begun
                     self._is_sound = True
                     raise MetadataUnopened(f"{problem}; no file descriptor is left") from error
                 self._is_sound = _is_no_room(error)
@@ -220,7 +226,7 @@ class SqliteMetadataStore:
     ) -> None:
         places = {(lane_number, block) for lane_number, block, _ in puts}
         assert len(places) == len(puts), "a block is put twice"
-        # A block that was put in vain and died since is known to nobody else.
+        # No one else knows blocks that were put in vain and retired since.
         doomed = [(lane_number, 0, _LAST_BLOCK) for lane_number in delete_lanes] + ranges(
             {*deletes, *self._unfinished} - places
         )
@@ -239,7 +245,7 @@ class SqliteMetadataStore:
         root: tuple[int, int, bytes] | None,
         fingerprints: Sequence[FingerprintRow],
     ) -> None:
-        """Do one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
+        """Run one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
         writer = self._writer
         assert writer is not None
         places = {(lane_number, block) for lane_number, block, _ in puts}
@@ -254,7 +260,7 @@ class SqliteMetadataStore:
                 if self._has_fingerprints:
                     writer.execute("DELETE FROM fingerprints" + _RANGE, place_range)
                 checksum -= removed
-            # A block that was there keeps its id, and so its page: a third less is written, and the file stays dense.
+            # An existing block keeps its id, and so its page: a third less is written, and the file stays dense.
             ids: dict[tuple[int, int], int] = {}
             for place_range in ranges(places):
                 old_rows = writer.execute(_PLACES_AND_IDS + _RANGE, place_range).fetchall()
@@ -280,12 +286,13 @@ class SqliteMetadataStore:
         self._has_fingerprints |= len(fingerprints) > 0
 
     def _crc(self, lane_number: int, block: int, name: str, data: bytes) -> int:
-        """Return the checksum of a fingerprint and of the place that it is for."""
+        """Return the checksum of a fingerprint and of its place."""
         return zlib.crc32(data, zlib.crc32(f"{lane_number} {block} {name}".encode(errors="replace"), self._seed))
 
     def read_block(self, lane_number: int, block: int) -> bytes:
-        """Return the block as put, verified. About 10 µs when the system has the page; a commit under way does not
-        delay it.
+        """Return the block as it was put, verified.
+
+        Takes about 10 µs when the system has the page. A running commit does not delay it.
         """
         with self._reading:
             try:
@@ -314,7 +321,10 @@ class SqliteMetadataStore:
         return rows
 
     def fingerprints(self, lane_number: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
-        """Return (block, name, bytes) of the fingerprints of these headers and blocks, verified. About 1 µs each."""
+        """Return (block, name, bytes) of the fingerprints of these headers and blocks, verified.
+
+        Takes about 1 µs each.
+        """
         if not self._has_fingerprints:
             return []
         with self._reading:
@@ -338,7 +348,7 @@ class SqliteMetadataStore:
         ]
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """Keep at most so many bytes in RAM; SQLite lets pages go at once. Return how many."""
+        """Keep at most that many bytes in RAM; return how many. SQLite releases pages at once."""
         with self._writing, self._reading:
             before, self._cache_bytes = self._cache_bytes, cache_bytes
             try:
@@ -350,7 +360,7 @@ class SqliteMetadataStore:
             return self._cache_bytes
 
     def clear(self) -> None:
-        """Remove the files; the next commit makes them anew."""
+        """Remove the files. The next commit makes them again."""
         with self._writing:
             self._disconnect()
             self._remove_files()
@@ -360,7 +370,7 @@ class SqliteMetadataStore:
             self._is_sound = True
 
     def close(self) -> None:
-        """Close the files. SQLite folds its write-ahead log into the file."""
+        """Close the files. SQLite moves its write-ahead log into the file."""
         with self._writing:
             self._disconnect()
             self._is_sound = False
@@ -372,7 +382,7 @@ class SqliteMetadataStore:
         try:
             writer = self._connect()
             writer.execute(f"PRAGMA page_size = {self._page_bytes}")
-            # Drained pages leave the file at once, for 10 µs more a deleted block. Vacuuming in steps was no cheaper.
+            # Free pages leave the file at once, for 10 µs more each. Vacuuming in steps was not cheaper.
             writer.execute("PRAGMA auto_vacuum = FULL")
             writer.execute("PRAGMA journal_mode = WAL")
             with writer:
@@ -392,14 +402,17 @@ class SqliteMetadataStore:
         return writer
 
     def _open_all(self) -> None:
-        """Have SQLite open what it opens with the first read, while a failure is none of a message's."""
+        """Let SQLite open all files with a first read.
+
+        A failure to open is then not reported as one of a message.
+        """
         with self._reading:
             for connection in filter(None, (self._writer, self._reader)):
-                # Not of a table: what keeps SQLite from reading the schema would show as "no such table".
+                # It does not read a table, because an unreadable schema would show as "no such table".
                 connection.execute("PRAGMA user_version").fetchall()
 
     def _require_descriptors(self) -> None:
-        """Raise OSError where the process has no descriptors left for all files."""
+        """Raise OSError if the process lacks descriptors for all files."""
         opened: list[int] = []
         try:
             for _ in range(_DESCRIPTORS):
@@ -422,16 +435,16 @@ class SqliteMetadataStore:
             for setting in (
                 "synchronous = NORMAL",
                 f"cache_size = {self._cache_size}",
-                "wal_autocheckpoint = 0",  # _give_back does it, and sees its errors.
-                "mmap_size = 0",  # A device error in a mapped page would kill the process.
+                "wal_autocheckpoint = 0",  # _give_back does it, and handles its errors
+                "mmap_size = 0",  # a device error in a mapped page would kill the process
                 "temp_store = MEMORY",
-                "secure_delete = OFF",  # Places are no secret; wiping them doubles what a delete writes.
+                "secure_delete = OFF",  # places are no secret; wiping them doubles the writes of a delete
                 "cell_size_check = ON",
                 "trusted_schema = OFF",
             ):
                 connection.execute("PRAGMA " + setting)
         except BaseException:
-            connection.close()  # or the file is open until the collector comes by
+            connection.close()  # otherwise the file stays open until garbage collection
             raise
         return connection
 
@@ -453,12 +466,12 @@ class SqliteMetadataStore:
                 continue
         directory = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(directory)  # Or a power cut could put an old write-ahead log beside the new file.
+            os.fsync(directory)  # otherwise a power cut could put an old write-ahead log beside the new file
         finally:
             os.close(directory)
 
     def _give_back(self) -> None:
-        """Fold the write-ahead log into the file and cut both. With readers in the way, the next commit tries again."""
+        """Move the write-ahead log into the file and cut both. If readers prevent it, the next commit tries again."""
         writer = self._writer
         assert writer is not None
         wal_bytes = os.stat(self._path + "-wal").st_size
@@ -483,15 +496,16 @@ def _is_no_room(error: Exception) -> bool:
 
 
 def _is_unopened(error: Exception) -> bool:
-    """Return whether a file could not be opened: for want of a descriptor, unless something else stands there."""
+    """Return whether a file could not be opened for lack of a descriptor, unless something else is in its place."""
     if isinstance(error, OSError):
         return lacks_descriptors(error)
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF == sqlite3.SQLITE_CANTOPEN
 
 
 def _earliest(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
-    """Return the earliest times of each lane. MetadataDamaged where an index by time does not agree with that by
-    place.
+    """Return the earliest times of each lane.
+
+    Raises MetadataDamaged if an index by time does not match the index by place.
     """
     earliest: dict[int, list[int]] = {}
     for kind, (query, index) in enumerate(_TIMES):

@@ -1,8 +1,8 @@
 """The metadata store: packed blocks of message places, a disposable cache of the journal.
 
-A checkpoint is one transaction: blocks put and deleted, the root value, and the journal position that they stand for.
-After a kill the newest committed checkpoint is there, after a power cut one that was committed, or nothing. Whatever is
-read was verified against checksums; the least doubt raises MetadataDamaged, and the caller clears the store and
+A checkpoint is one transaction: blocks put and deleted, the root value, and the journal position that they represent.
+After a kill the newest committed checkpoint exists; after a power cut an earlier committed one may, or none. Everything
+that is read was verified against checksums. The least doubt raises MetadataDamaged, and the caller clears the store and
 rebuilds it from the journal.
 """
 
@@ -19,11 +19,11 @@ BlockRuns = dict[int, list[tuple[int, int]]]
 
 
 class MetadataDamaged(Exception):
-    """What is stored can't be trusted. Clear the store and rebuild it from the journal."""
+    """The stored rows can't be trusted. Clear the store and rebuild it from the journal."""
 
 
 class MetadataFull(MetadataDamaged):
-    """A checkpoint found no room, or could not be written. What was committed before it stands: postpone it."""
+    """A checkpoint found no room, or could not be written. Earlier checkpoints stand: postpone this one."""
 
     lacks_descriptors = False
     """Whether the process had no file descriptor left, so that the files could not be made or opened."""
@@ -37,31 +37,33 @@ class MetadataUnopened(MetadataFull):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The checkpoint that was committed last. The blocks themselves stay on disk; `read_block` fetches them."""
+    """The last committed checkpoint. The blocks themselves stay on disk; `read_block` fetches them."""
 
     position: int
     epoch: int
     root: bytes
     blocks: BlockRuns
     earliest: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Lanes with times -> when the first message is due, and when the first one expires; 0: none."""
+    """Lane -> when its first message is due, and when its first one expires; 0: never. Only lanes with times."""
 
 
 class MetadataStore(Protocol):
-    """Blocks by (lane, block) and one root value, replaced together. Everything may be called from any thread."""
+    """Blocks by (lane, block) and one root value, replaced together. Any thread may call any method."""
 
     @property
     def is_persistent(self) -> bool:
-        """Whether what is committed outlives the process."""
+        """Whether commits outlive the process."""
 
     @property
     def is_filling(self) -> bool:
-        """Whether there should be no further blocks until some are deleted."""
+        """Whether no more blocks should come until some are deleted."""
 
     def load(self) -> Snapshot | None:
-        """Verify the newest checkpoint and describe it; None: nothing committed. MetadataDamaged: clear, rebuild.
+        """Verify the newest checkpoint and describe it.
 
-        OSError: no file descriptor is left to look at it, and nothing was changed.
+        None if nothing was committed. On MetadataDamaged, clear and rebuild.
+
+        Raises OSError if no file descriptor is left to read it; nothing was changed.
         """
 
     def commit(
@@ -74,41 +76,43 @@ class MetadataStore(Protocol):
         delete_lanes: Sequence[int] = (),
         fingerprints: Sequence[Row] = (),
     ) -> None:
-        """Replace the checkpoint, all or nothing. A put wins over a delete; deleting what is absent is fine.
+        """Replace the checkpoint, all or nothing. A put wins over a delete; deleting a missing block is fine.
 
-        Fingerprints join those of before, and go with their blocks.
+        Fingerprints are added to the existing ones, and removed with their blocks.
 
-        `position` must be one that the journal has synced. MetadataFull: it is to be tried again with what changed
-        since; until then `load` gives the old checkpoint or refuses.
+        The journal must be synced up to `position`. On MetadataFull try again later, with the newer changes too; until
+        then `load` gives the old checkpoint or refuses.
         """
 
     def read_block(self, lane_number: int, block: int) -> bytes:
-        """Return the block as put, verified; beside a commit, as before or after it. MetadataDamaged: absent or
-        wrong.
+        """Return the block as it was put, verified.
+
+        During a commit it is the old or the new one. Raises MetadataDamaged if it is missing or wrong.
         """
 
     def timed(
         self, kind: int, lane_number: int, behind: tuple[int, int], until_ms: int, most: int
     ) -> list[tuple[int, int]]:
-        """Return (time, block) of blocks of a lane by when their first message is DUE, or its EXPIRY, in order.
+        """Return (time, block) of blocks of a lane by when their first message is DUE, or has its EXPIRY, in order.
 
-        Those behind a (time, block), up to a time, at most so many. MetadataDamaged: what is stored can't be read.
+        Returns at most `most` of them, behind a (time, block) and up to a time. Raises MetadataDamaged if the rows
+        can't be read.
         """
 
     def fingerprints(self, lane_number: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
-        """Return (block, name, bytes) of the fingerprints that are stored of these headers in these blocks.
+        """Return (block, name, bytes) of the stored fingerprints of these headers in these blocks.
 
-        One that does not match its checksum is as one that is not there. MetadataDamaged: what is stored can't be read.
+        One that does not match its checksum is left out. Raises MetadataDamaged if the rows can't be read.
         """
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """Keep at most so many bytes in RAM, or as few above it as can be; returns how many. A commit delays it."""
+        """Keep at most that many bytes in RAM, or as few above it as possible; return how many. A commit delays it."""
 
     def clear(self) -> None:
-        """Start again empty, whatever the files hold."""
+        """Start again empty, whatever the files contain."""
 
     def close(self) -> None:
-        """Release the files. Adds no durability: what was committed is what is there."""
+        """Close the files. It adds no durability: only commits are kept."""
 
 
 Checkpoint = tuple[
@@ -120,9 +124,9 @@ Checkpoint = tuple[
 def commit_lending(
     metadata: MetadataStore, lend: Callable[[], bool], give_up_readers: Callable[[], int], checkpoint: Checkpoint
 ) -> None:
-    """Commit, on a full disk with what lend gave back to it, and where descriptors are short with those of readers.
+    """Commit. On a full disk, use the space that `lend` gives back. If descriptors are short, close readers.
 
-    MetadataFull: there was nothing, or it was not enough.
+    Raises MetadataFull if there was no space, or too little.
     """
     try:
         metadata.commit(*checkpoint)

@@ -1,4 +1,4 @@
-"""Opening a directory: whose store it is, and recovery with a repair between where damage is accepted."""
+"""Opening a directory: finds its store id and recovers it, with a repair if damage is accepted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .repair import Repair
 
 
 def find_store_id(disk: Disk) -> bytes | None:
-    """Return the store's id by the first data log whose header verifies; None when there is none."""
+    """Return the store's id from the first data log whose header verifies. None if there is none."""
     for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
         with closing(disk.open_for_reading(data_log_name(data_log))) as file:
             header = file.read(0, DATA_LOG_HEADER_BYTES)
@@ -43,10 +43,10 @@ def recover(
     repair_salt: Callable[[], int] | None,
     on_progress: OnProgress = tell_nobody,
 ) -> Recovered:
-    """Recover, and where the journal is damaged repair it and recover once more. Raises JournalCorrupt.
+    """Recover the store. If the journal is damaged, repair it and recover again. Raises JournalCorrupt.
 
-    marker, write_checkpoint, synced, verifies_all, on_progress: see Recovery. repair_salt: makes the salt of a data log
-    that stands for a missing one; None: damage is refused.
+    marker, write_checkpoint, synced, verifies_all, on_progress: see Recovery.
+    repair_salt: makes the salt of a data log that replaces a missing one; None: damage is refused.
     """
     recovery = Recovery(
         journaled,

@@ -1,7 +1,7 @@
-"""The quarantine: damaged bytes set aside, so that nothing is deleted that somebody may want to look at.
+"""The quarantine: keeps copies of damaged bytes, so that nothing is deleted that somebody may want to examine.
 
-The quarantine is bounded: when it holds so many parts nothing is added, and what is damaged stays where it is. Nothing
-here is ever read again; delete it at will.
+The quarantine is bounded. When it is full nothing is added, and the damage stays where it is. The store never reads the
+quarantine: you may delete it at any time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..format.record import RecordDamaged
 from ..journal.reading import Region, read_regions
 
 PART_BYTES_MAX: Final = 1 << 20
-"""Bytes of one damaged record that are copied."""
+"""Maximum number of bytes of one damaged record that are copied."""
 PARTS_MAX: Final = 64
 
 
 def set_aside(disk: Disk, name: str, data: bytes) -> bool:
-    """Keep a copy of damaged bytes under that name, durable on return. False: the quarantine is full."""
+    """Keep a copy of damaged bytes under that name, durable on return. Return False if the quarantine is full."""
     disk.make_directory(QUARANTINE)
     if disk.exists(name):
         return True
@@ -37,9 +37,10 @@ def set_aside(disk: Disk, name: str, data: bytes) -> bool:
 
 
 def set_aside_message(disk: Disk, region: Region) -> bool:
-    """Keep a copy of the record in which one message lies, when that does not verify or makes no sense.
+    """Keep a copy of the record of one message, if the message does not verify or makes no sense.
 
-    False: it can be read after all, the disk failed to read it, which may pass, or the quarantine is full.
+    Return False if the message can be read after all, if the disk failed to read it (which may pass), or if the
+    quarantine is full.
     """
     messages, _ = read_regions([region])
     try:
@@ -50,5 +51,5 @@ def set_aside_message(disk: Disk, region: Region) -> bool:
     except OSError:
         return False
     except RecordDamaged:
-        pass  # its checksum is right, and its headers make no sense
+        pass  # its checksum is right, but its headers make no sense
     return set_aside(disk, damage_name(region.data_log, region.offset), data)

@@ -1,10 +1,10 @@
-"""Recovery: from what a crash left to an index that agrees with the journal.
+"""Recovery: makes an index that agrees with the journal, whatever a crash left.
 
-The index is loaded from the last checkpoint and the journal replayed from its position; where the index is missing or
-in doubt, the whole journal is replayed, with checkpoints on the way so that memory stays bounded. The place where the
-journal stops making sense is a torn tail, which is cut and counted, unless some intact record or checkpoint knew it to
-be durable: that is corruption, and opening is refused with the place. Whole files that are cut off go to quarantine.
-Recovering twice gives what recovering once gives.
+Recovery loads the index of the last checkpoint and replays the journal from its position. If the index is missing or
+doubtful, it replays the whole journal, with checkpoints on the way to bound memory. The replay ends at the first place
+that is no record. That place is a torn tail, which is cut and counted, unless some intact record or checkpoint knew it
+to be durable. Then it is corruption: opening is refused and the error names the place. Whole files that are cut off go
+to the quarantine. Recovering twice gives the same result as recovering once.
 """
 
 from __future__ import annotations
@@ -55,38 +55,38 @@ from .replay import Replay
 logger = LateLogger("forebay.store.recovery")
 
 QUARANTINE_FILES_MAX: Final = 16
-"""The newest are kept."""
+"""Maximum number of files in the quarantine. The newest are kept."""
 PLAIN_RECORDS_MAX: Final = 1024
-"""Plain records applied together: at most three blocks when they follow each other in one lane."""
+"""Maximum number of plain records that are applied together: at most three blocks of one lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening the directory did."""
+    """The outcome of opening the directory."""
 
     clean: bool
-    """Whether the last process closed the store itself; True also where there was no store yet."""
+    """Whether the last process closed the store itself. Also True if there was no store yet."""
     index_rebuilt: bool
-    """Whether the whole journal was replayed, because the index was missing or in doubt."""
+    """Whether the whole journal was replayed, because the index was missing or doubtful."""
     replayed_records: int
     truncated_bytes: int
-    """Bytes cut from the end of the journal: a torn tail, none of which had been confirmed as durable, and what
-    `damaged` names there. Zeros count as far as they are known to have been something else.
+    """Bytes cut from the end of the journal: a torn tail, which was never confirmed as durable, and the damage that
+    `damaged` names at the end. Zeros count if they are known to have been other bytes.
     """
     quarantined: int
-    """Files set aside in quarantine."""
+    """Number of files that were set aside in the quarantine."""
     prepared: int
-    """Transactions that wait for their outcome: `Forebay.prepared` has them."""
+    """Number of transactions that wait for their outcome: see `Forebay.prepared`."""
     seconds: float
     damaged: tuple[DamagedPlace, ...] = ()
-    """With on_missing_data_log="report": the places that were given up, once each."""
+    """With on_missing_data_log="report": each place that was given up, once."""
     imports: tuple[ImportReport, ...] = ()
-    """Import sets that were found: what was taken over of each, and why not all."""
+    """Import sets that were found: how much of each was taken over, and why not all."""
 
 
 @dataclass(slots=True)
 class Recovered:
-    """Where the journal goes on, and what was found."""
+    """The position where the journal continues, and everything that recovery found."""
 
     destinations: DestinationTable
     imports: Imports
@@ -95,19 +95,22 @@ class Recovered:
     epoch: int
     sizes: dict[int, int]
     end: int = 0
-    """Position behind the last record that was accepted; all before it is durable."""
+    """Position behind the last accepted record. All before it is durable."""
     replayed_records: int = 0
     truncated_bytes: int = 0
     quarantined: int = 0
     index_rebuilt: bool = False
     replay_position: int = 0
-    """Position from which the next replay would begin: that of the last checkpoint, 0 without one."""
+    """Position from which the next replay would begin: the one of the last checkpoint, or 0."""
     leftovers: tuple[int, ...] = ()
     """Data logs that were dropped but not yet unlinked."""
     damaged: list[DamagedPlace] = field(default_factory=list)
 
     def report(self, was_clean: bool, has_index: bool, prepared: int, seconds: float) -> RecoveryReport:
-        """Return what opening did. was_clean: by the marker. has_index: one was kept on disk, so a rebuild is news."""
+        """Return the report of the open.
+
+        was_clean: as the marker tells. has_index: whether an index was on disk, so that a rebuild is worth reporting.
+        """
         is_news = self.truncated_bytes or self.damaged or (self.index_rebuilt and has_index)
         return RecoveryReport(
             clean=was_clean and not is_news,
@@ -122,28 +125,28 @@ class Recovered:
 
 
 class JournalEnd(NamedTuple):
-    """Where the journal ends."""
+    """The end of the journal."""
 
     position: int
     rest: list[int]
-    """The data logs that reach behind it."""
+    """The data logs behind the end, or with bytes behind it."""
     place: int
     """Position of the problem."""
     problem: str
 
 
 class JournalTail:
-    """What recovery does with the end of the journal, for the process that owns the store: it cuts what is torn."""
+    """Handles the end of the journal for the owner of the store: torn bytes are cut."""
 
     may_cut: ClassVar[bool] = True
 
     def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
-        """Return whether another process is writing there, so that nothing at the end is damage."""
+        """Return whether another process writes there, so that bytes at the end are no damage."""
         return False
 
 
 class Recovery:
-    """A recovery of one directory; `run` does it. Nothing else uses the disk meanwhile."""
+    """The recovery of one directory; `run` does it. Requires: nobody else uses the disk."""
 
     def __init__(
         self,
@@ -158,13 +161,15 @@ class Recovery:
         tail: JournalTail | None = None,
         on_progress: OnProgress = tell_nobody,
     ) -> None:
-        """journaled: is brought up to the journal. marker: the clean-shutdown marker, if there is one.
-
-        write_checkpoint(position, epoch, state) stores the index as it is now. synced: the position that the sync mark
-        tells; 0: none. verifies_all: what the replay does not read is verified too. known_durable: a repair has found
-        that this position was durable, and has done what can be done: what is missing still is given up and reported.
-        tail: what is done at the end of the journal; None: as the owner of the store does it. on_progress: told before
-        the first data log that is replayed, and behind each.
+        """journaled: brought up to the journal.
+        marker: the clean-shutdown marker, if there is one.
+        write_checkpoint(position, epoch, state): stores the index as it is now.
+        synced: the position that the sync mark tells; 0: none.
+        verifies_all: whether bytes that the replay does not read are verified too.
+        known_durable: after a repair, the position that was found to be durable. Everything that is still missing is
+        given up and reported.
+        tail: handles the end of the journal; None: as the owner of the store.
+        on_progress: told before the first data log that is replayed, and after each.
         """
         self._on_progress = on_progress
         self._verifies_all = verifies_all
@@ -176,18 +181,18 @@ class Recovery:
         self._tail = tail or JournalTail()
         self._marker = marker
         self._store_id = store_id
+        # Data log -> its header; None: it does not verify.
         self._headers: dict[int, DataLogHeader | None] = {}
-        """Data log -> its header; None: it does not verify."""
         self._file_sizes: dict[int, int] = {}
         self._left_out: set[int] = set()
         self._synced = synced
+        # The greatest position that is known to have been durable.
         self.durable = max(known_durable or 0, marker.position if marker else 0, synced)
-        """The greatest position that is known to have been durable."""
         self._accepts_loss = known_durable is not None
+        # Lane -> least next sequence, from an index that knew more than the remaining journal.
         self._least_sequences: dict[int, int] = {}
-        """Lane -> least next sequence, from an index that knew more than the journal that is left."""
+        # Names from that index.
         self._known = State()
-        """Names from that index."""
         self._result = Recovered(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
         self.replay = Replay(journaled, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
@@ -218,7 +223,7 @@ class Recovery:
         self._complete()
         self._cut(end)
         if self._accepts_loss:
-            self.replay.expected &= set(result.sizes)  # the newest, of which nothing could be read, was set aside
+            self.replay.expected &= set(result.sizes)  # the newest may have been set aside because it was unreadable
         result.leftovers = tuple(sorted(set(result.sizes) - self.replay.expected))
         result.sizes = {data_log: result.sizes[data_log] for data_log in self.replay.expected}
         for data_log in set(self._index.uses) - self.replay.expected:
@@ -232,12 +237,15 @@ class Recovery:
         return result
 
     def _list(self) -> list[int]:
-        """Return the ids of all data logs. Reads their headers and holds no file open: there may be thousands."""
+        """Return the ids of all data logs.
+
+        It reads their headers and keeps no file open, because there may be thousands.
+        """
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
         aside = list(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))
         if aside:
-            # A recovery that was killed may have set them aside and not synced that. A power cut would bring them back
-            # into a journal that goes on behind them.
+            # A recovery that was killed may have moved them without a sync. After a power cut they would reappear in a
+            # journal that has continued without them.
             self._disk.sync_directory(QUARANTINE)
         self._result.next_data_log = max((*ids, *aside), default=0) + 1
         for data_log in ids:
@@ -259,7 +267,10 @@ class Recovery:
     # ------------------------------------------------------------------ the index
 
     def _load_index(self, ids: list[int]) -> tuple[int, int] | None:
-        """Take over the last checkpoint: the position to replay from and its log sequence. None: replay everything."""
+        """Load the last checkpoint; return the position to replay from and its log sequence.
+
+        None: replay everything.
+        """
         if self._marker is None:
             return None
         try:
@@ -274,7 +285,7 @@ class Recovery:
                 self._known = state
                 return None
             if data_log not in self._headers:
-                return None  # a power cut brought back an index from before a cleanup
+                return None  # a power cut restored an index from before a cleanup
             if offset > self._result.sizes[data_log]:
                 end = self._result.sizes[data_log]
                 self._give_up(data_log, end, f"the data log ends, and was durable up to offset {offset}", lanes)
@@ -296,9 +307,9 @@ class Recovery:
         return snapshot.position, state.next_log_sequence
 
     def _give_up(self, data_log: int, offset: int, problem: str, lanes: Iterable[LaneCounts] = ()) -> None:
-        """Report that what was durable is not there. Raises JournalCorrupt, unless a repair was tried.
+        """Report a durable place that is lost. Raises JournalCorrupt unless a repair was tried.
 
-        lanes: of the index that knew it, so that no sequence is given twice.
+        lanes: of the index that knew the place, so that no sequence is given twice.
         """
         if not self._accepts_loss:
             behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
@@ -313,9 +324,9 @@ class Recovery:
             self._result.damaged.append(place)
 
     def _give_up_missing(self) -> None:
-        """Report data logs that existed and are not there. Raises JournalCorrupt, unless a repair was tried.
+        """Report data logs that existed and are missing. Raises JournalCorrupt unless a repair was tried.
 
-        A repair made others in their place as far as it knew what came behind them. For the newest it did not.
+        A repair made replacements where a later data log showed what is missing. It could not for the newest one.
         """
         missing = sorted(self.replay.expected - set(self._result.sizes))
         if missing and not self._accepts_loss:
@@ -327,7 +338,7 @@ class Recovery:
         self.replay.expected.difference_update(missing)
 
     def _is_given_up(self, data_log: int, offset: int) -> bool:
-        """Return whether a repair has given up what was there, so that no replay can begin there."""
+        """Return whether a repair has given up that place, so that no replay can begin there."""
         header = self._headers[data_log]
         if header is None:
             return False
@@ -335,9 +346,7 @@ class Recovery:
             return record_at(file, header, offset) is None and used_bytes(file, offset) > 0
 
     def _known_bytes(self, data_log: int, offset: int) -> int:
-        """Return how many bytes of a data log, from that offset on, are known to have been durable, whatever is there
-        now.
-        """
+        """Return how many bytes of a data log, from that offset on, are known to have been durable."""
         if data_log > self.durable >> OFFSET_BITS:
             return 0
         is_newest = data_log == self.durable >> OFFSET_BITS
@@ -345,7 +354,7 @@ class Recovery:
         return max(end - offset, 0)
 
     def _complete(self) -> None:
-        """Give what is left of a repaired journal the numbers and names that are lost."""
+        """Restore lost numbers and names of a repaired journal."""
         replay, known = self.replay, self._known
         replay.register(named for named in known.destinations if named.number not in replay.destinations)
         for number, sequence in self._least_sequences.items():
@@ -355,7 +364,7 @@ class Recovery:
         for topic in {facts.topic for facts in self._subscriptions.table.encoded()} - set(replay.destinations):
             self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
-        # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
+        # An ack of a subscription whose beginning is lost makes a lane to which nothing was sent.
         numbers = {number >> LANE_SHIFT for number, sequence in self._index.next_sequences() if sequence}
         numbers |= {placed.lane_number >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
         for number in numbers - set(replay.destinations):
@@ -364,7 +373,7 @@ class Recovery:
         replay.forget_lost_slices()
 
     def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> JournalEnd | None:
-        """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""
+        """Replay the journal behind a checkpoint. None: the index is damaged, or older than a cleanup."""
         try:
             end = self._replay(ids, start, next_sequence)
             self._sweep(end)
@@ -374,7 +383,7 @@ class Recovery:
         return None if self._needs_dropped() else end
 
     def _rebuild(self, ids: list[int]) -> JournalEnd:
-        """Replay the whole journal, twice where that shows that it still has data logs which were dropped.
+        """Replay the whole journal. Replay it again if it turns out to contain data logs that were dropped.
 
         Their messages were all acknowledged, but the acks may be gone already.
         """
@@ -396,16 +405,16 @@ class Recovery:
         return end
 
     def _sweep(self, end: JournalEnd) -> None:
-        """Let go of what no subscription needs, so that the counts tell which data logs are needed."""
+        """Release messages that no subscription needs, so that the counts tell which data logs are needed."""
         self._subscriptions.sweep()
         while self._subscriptions.is_behind:
             self._checkpoint(end)
             self._subscriptions.sweep()
 
     def _forget_lost(self, end: JournalEnd) -> None:
-        """Let an index from before a repair forget the messages of data logs that were missing, or wholly unreadable.
+        """Remove messages of missing or unreadable data logs from an index that is older than a repair.
 
-        A crash before the checkpoint leaves the index as it was, and the next open comes here again.
+        A crash before the checkpoint leaves the index as it was, and the next open does this again.
         """
         for data_log, use in sorted(self._index.uses.items()):
             if not use.pending_messages or not self._is_lost(data_log):
@@ -422,7 +431,7 @@ class Recovery:
             self._checkpoint(end)
 
     def _forget_in(self, lane: DestinationLane, data_log: int, end: JournalEnd) -> int:
-        """Remove what is pending of a lane in a data log, for everybody; return how many messages."""
+        """Remove a lane's pending messages in a data log, for all subscriptions; return how many."""
         forgotten = at = 0
         while (run := lane.pending_run(at, BLOCK_MESSAGES)) is not None:
             at = run[1] + 1
@@ -436,7 +445,7 @@ class Recovery:
         return forgotten
 
     def _is_lost(self, data_log: int) -> bool:
-        """Return whether nothing is left of a data log: it is missing or unreadable, or stands for one that was."""
+        """Return whether a data log is lost: it is missing or unreadable, or it is the replacement of a lost one."""
         header = self._headers.get(data_log)
         if header is None:
             return True
@@ -447,7 +456,7 @@ class Recovery:
         return found is not None and found[0].kind == LOST
 
     def _checkpoint(self, end: JournalEnd) -> None:
-        """Store the index as it is now, which is that of the journal's end."""
+        """Store the index as of the end of the journal."""
         self.replay.checkpoint(end.position, self._result.epoch, self._result.next_sequence)
 
     def _needs_dropped(self) -> bool:
@@ -455,7 +464,7 @@ class Recovery:
         uses = self._index.uses.items()
         return any(use.pending_messages and data_log not in self.replay.expected for data_log, use in uses)
 
-    # ------------------------------------------------------------------ the journal
+    # ------------------------------------------------------------------ replaying the journal
 
     def _replay(self, ids: list[int], start: int, next_sequence: int | None) -> JournalEnd:
         """Apply all records from start on, and make them durable. Changes no data log."""
@@ -483,7 +492,7 @@ class Recovery:
             self._on_progress(read_bytes, total_bytes)
             position = data_log << OFFSET_BITS | walk.end
             self._result.sizes[data_log] = walk.end
-            # An earlier recovery cuts a data log without sealing it; the next one's header says whether it is whole.
+            # An earlier recovery cut this data log without sealing it. The next one's header tells whether it is whole.
             is_whole = walk.end == size or (walk.is_sealed and data_log != ids[-1])
             if not is_whole:
                 return self._checked(
@@ -494,7 +503,7 @@ class Recovery:
     def _replay_file(self, header: DataLogHeader, offset: int, next_sequence: int) -> tuple[Walk, int]:
         """Apply the records of one data log from an offset on, and make them durable.
 
-        Return the walk, which is at its end, and the size of the file.
+        Return the finished walk and the size of the file.
         """
         file = self._disk.open(data_log_name(header.data_log))
         try:
@@ -505,11 +514,10 @@ class Recovery:
             file.close()
 
     def _is_beyond(self, end: JournalEnd) -> bool:
-        """Return whether the index, the marker, or an intact record of the rest knew something behind the end to be
-        durable.
+        """Return whether the index, the marker, or an intact later record knew a position behind the end to be durable.
 
-        A torn tail and corruption look alike, but for this. In a gap between data logs it tells those that were dropped
-        from those that a power cut took.
+        Nothing else tells a torn tail from corruption. In a gap between data logs it tells dropped data logs from those
+        that a power cut took.
         """
         for data_log in end.rest:
             header = self._headers[data_log]
@@ -525,20 +533,20 @@ class Recovery:
         return self.durable > end.position
 
     def _checked(self, end: JournalEnd) -> JournalEnd:
-        """Return the end. JournalCorrupt where something behind it was durable and no loss is accepted."""
+        """Return the end. Raises JournalCorrupt if a position behind it was durable and no loss is accepted."""
         if not self._tail.is_being_written(end, self._headers) and self._is_beyond(end):
             durable_log, place = self.durable >> OFFSET_BITS, end.place
             if durable_log not in self._headers:
                 self._give_up(durable_log, 0, f"the data log is missing{self._by_sync_mark()}")
             if any(self._headers[other] is not None for other in end.rest if other > end.position >> OFFSET_BITS):
-                self._accepts_loss = False  # nothing intact may be cut off
+                self._accepts_loss = False  # intact records must not be cut
             if end.rest or not self._result.damaged:
                 problem = f"{end.problem}, and was durable{self._by_sync_mark()}"
                 self._give_up(place >> OFFSET_BITS, place & OFFSET_MASK, problem)
         return end
 
     def _by_sync_mark(self) -> str:
-        """Return what to add to a problem of which nothing but the sync mark knows, as far as can be told."""
+        """Return a text for a problem that only the sync mark knows of, as far as that can be told."""
         if self.durable > self._synced:
             return ""
         told = f"{SYNC_MARK} tells so up to {location_text(self._synced)}"
@@ -571,7 +579,7 @@ class Recovery:
         return walk
 
     def _cut(self, end: JournalEnd) -> None:
-        """Cut the data log at the end, behind which nothing was ever durable, and set aside those that follow."""
+        """Cut the data log at the end, behind which nothing was ever durable, and set aside later data logs."""
         for data_log in end.rest:
             if not self._tail.may_cut:
                 if data_log != end.position >> OFFSET_BITS:
@@ -591,9 +599,10 @@ class Recovery:
                 self._set_aside(data_log, is_empty=not torn_bytes)
 
     def _count_cut(self, data_log: int, offset: int, torn_bytes: int, problem: str) -> None:
-        """Count what was cut there, and log it unless it was named as damage.
+        """Count the cut bytes, and log them unless they were reported as damage.
 
-        torn_bytes: up to the last that is not zero. What is known to have been durable counts also where it is zeros.
+        torn_bytes: up to the last byte that is not zero. Bytes that are known to have been durable count even if they
+        are zeros.
         """
         known_bytes = min(self._known_bytes(data_log, offset), self._file_sizes[data_log] - offset)
         cut_bytes = max(torn_bytes, known_bytes)

@@ -1,12 +1,12 @@
-"""Repair: what `on_missing_data_log="report"` does to a journal that would be refused as corrupt.
+"""Repair: with `on_missing_data_log="report"`, makes a usable journal of one that would be refused as corrupt.
 
-Each damaged stretch becomes one record that says so: its head is written over the first 40 bytes, with the log sequence
-that was due and how many records are lost. All that is intact stays where it is, so places in the index stay true. A
-data log that is missing, or of which nothing can be read, becomes one with such a record alone. After that the journal
-is an ordinary one: it opens in either mode, and the damage is not reported again.
+Each damaged range becomes one record that reports the loss. Its head overwrites the first 40 bytes, with the log
+sequence that was due and the number of lost records. Intact records stay where they are, so the places in the index
+stay true. A data log that is missing or unreadable is replaced by one that holds only such a record. Afterwards the
+journal opens in either mode, and the damage is not reported again.
 
-What is overwritten is copied to the quarantine before. A crash leaves damage where damage was; the next open repairs
-that.
+Bytes are copied to the quarantine before they are overwritten. A crash leaves the damage where it was, and the next
+open repairs it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from .quarantine import PART_BYTES_MAX, set_aside
 logger = LateLogger("forebay.store.recovery")
 
 LOST_DATA_LOG_BYTES: Final = DATA_LOG_HEADER_BYTES + LOST_BYTES
-"""Size of a data log that stands for one of which nothing is left."""
+"""Size of a data log that replaces a lost one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedPlace:
-    """A place of the journal that was given up. What is intact before and behind it is served."""
+    """A place of the journal that was given up. Intact records before and behind it are served."""
 
     data_log: int
     offset: int
     lost_bytes: int
     lost_records: int | None
-    """Records of 1 to 256 messages each that are lost, acknowledgements included, by which messages may come
+    """Number of lost records, of 1 to 256 messages each. They may include acks, so acknowledged messages may come
     again. None: unknown.
     """
     problem: str
@@ -73,11 +73,11 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Stretch:
-    """A data log as far as it can be read."""
+    """The readable part of a data log."""
 
     header: DataLogHeader
     places: list[_Place]
-    """Places of damage with something intact behind them."""
+    """Damaged places with intact records behind them."""
     end: int
     next_sequence: int
     epoch: int
@@ -86,27 +86,27 @@ class _Stretch:
 
 
 class Repair:
-    """A repair of one directory. Requires: nobody else uses the disk."""
+    """The repair of one directory. Requires: nobody else uses the disk."""
 
     def __init__(self, disk: Disk, store_id: bytes, durable: int, random_salt: Callable[[], int]) -> None:
-        """durable: the greatest position that index or marker knew to be durable."""
+        """durable: the greatest position that the index or the marker knew to be durable."""
         self._disk = disk
         self._store_id = store_id
+        # The durable position. After `run` it includes what the records themselves knew.
         self.durable = durable
-        """The durable position, with what the records themselves knew once run has returned."""
         self._random_salt = random_salt
         self._places: list[DamagedPlace] = []
+        # Data logs that the newest state record names.
         self._existing: set[int] = set()
-        """Data logs that the newest state record names."""
         self._dropped: set[int] = set()
 
     def run(self, expected: Iterable[int]) -> list[DamagedPlace]:
-        """Repair all that can be told from a torn tail. expected: data logs that existed, as far as the index knew."""
+        """Repair all damage that is not a torn tail. expected: data logs that existed, as far as the index knew."""
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
         try:
             read = self._read_all(ids)
         except UnknownVersion:
-            return []  # nothing was changed, and recovery refuses it
+            return []  # nothing was changed, and recovery refuses the journal
         good = [data_log for data_log in ids if read[data_log] is not None]
         newest = good[-1] if good else 0
         for data_log in ids:
@@ -120,7 +120,7 @@ class Repair:
         for data_log, behind in zip_longest(known, known[1:]):
             stretch = read[data_log]
             if stretch is not None and data_log in good:
-                # Between a whole one and the next there may be dropped ones; one that breaks off is damaged.
+                # Between a complete data log and the next, others may have been dropped. An incomplete one is damaged.
                 is_next = behind == data_log + 1 or not stretch.is_whole
                 self._patch(data_log, stretch, read[behind] if behind is not None and is_next else None)
         for place in self._places:
@@ -139,10 +139,9 @@ class Repair:
         return read
 
     def _read(self, data_log: int, least_sequence: int) -> _Stretch | None:
-        """Return a data log as far as it can be read; None: neither its header nor its first records can be made
-        out.
+        """Return the readable part of a data log. None if neither its header nor its first records can be decoded.
 
-        least_sequence: the log sequence behind the data log before it.
+        least_sequence: the log sequence behind the previous data log.
         """
         file = self._disk.open_for_reading(data_log_name(data_log))
         try:
@@ -152,7 +151,7 @@ class Repair:
             file.close()
 
     def _header(self, data_log: int, file: File, least_sequence: int) -> DataLogHeader | None:
-        """Return the header, or where that is damaged the one that two records in a row prove."""
+        """Return the header. If it is damaged, return the header that two consecutive records prove."""
         data = file.read(0, DATA_LOG_HEADER_BYTES)
         try:
             header = decode_data_log_header(data)
@@ -161,11 +160,12 @@ class Repair:
         return header if header.data_log == data_log and header.store_id == self._store_id else None
 
     def _proven_header(self, data_log: int, file: File, least_sequence: int) -> DataLogHeader | None:
-        """Return the header that the first two records prove; None where they do not.
+        """Return the header that the first two records prove. None if they prove none.
 
-        The salt may be intact: then any record verifies with it. If not, it is where the checksum of the first record
-        begins, so it follows from that; the second confirms it. The first log sequence is that of the first record, or
-        where that is damaged the one that is noted, if it lies between what came before and the first intact one.
+        The salt may be intact: then any record verifies with it. If not, the salt is the initial value of the first
+        record's checksum, so it can be computed; the second record confirms it. The first log sequence is the one of
+        the first record. If that record is damaged, the noted sequence is used if it lies between the previous data log
+        and the first intact record.
         """
         data = file.read(0, DATA_LOG_HEADER_BYTES + PART_BYTES_MAX)
         header = DataLogHeader(int.from_bytes(data[12:16], "little"), self._store_id, data_log, 0, 0, 0)
@@ -180,7 +180,7 @@ class Repair:
             if found is None or record_at(file, header, DATA_LOG_HEADER_BYTES + length) is None:
                 return None
             if found[1].kind not in (STATE, LOST):
-                return None  # no data log begins so: all of it has moved, and is not where others say
+                return None  # no data log begins like this: its content has moved, so all known places are wrong
         offset, record = found
         noted = int.from_bytes(data[40:48], "little")
         is_first = offset == DATA_LOG_HEADER_BYTES
@@ -238,7 +238,7 @@ class Repair:
             file.close()
 
     def _finish(self, file: File, data_log: int, stretch: _Stretch, next_first: int) -> None:
-        """End a data log before damage behind which nothing is intact: what was durable goes on in the next one."""
+        """End a data log before damage that no intact record follows. Durable records continue in the next data log."""
         records = next_first - stretch.next_sequence
         is_durable = (data_log << OFFSET_BITS | stretch.end) < self.durable
         is_sealed = stretch.is_whole and stretch.end != file.size()
@@ -271,7 +271,7 @@ class Repair:
         self._disk.sync_directory(JOURNAL)
 
     def _replace(self, data_log: int, read: dict[int, _Stretch | None], problem: str) -> None:
-        """Make a data log that says that it is lost."""
+        """Replace a data log by one that reports its loss."""
         known = sorted((other, stretch) for other, stretch in read.items() if stretch is not None)
         later = next(stretch for other, stretch in known if other > data_log)
         earlier = next((stretch for other, stretch in reversed(known) if other < data_log), None)

@@ -1,6 +1,6 @@
-"""Replay: what each record of the journal does to the index, the subscriptions and the transactions.
+"""Replay: applies each record of the journal to the index, the subscriptions and the transactions.
 
-Where the data logs end, and the walk over them, is the business of recovery/recovery.py.
+recovery/recovery.py walks over the records and decides where the data logs end.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ from ..sequence_set import SequenceSet
 from ..transactions import apply_commit, read_lengths, read_slice_times
 
 RECENT_MESSAGES_MAX: Final = 16_384
-"""Messages in transactions of which the lengths are kept, so that a commit soon after reads no slice again."""
+"""Messages of transactions whose lengths are kept, so that an early commit need not read the slices again."""
 
 
 class _Announcement(NamedTuple):
-    """What a needs record says of the copy that follows it: the messages in that may not be known yet."""
+    """The content of a needs record about the copy that follows it. The messages of the copy may not be known yet."""
 
     lane: TopicLane
     first: int
@@ -92,9 +92,9 @@ class Replay:
         is_gone: Callable[[int], bool],
         write_checkpoint: Callable[[int, int, State], None],
     ) -> None:
-        """headers: of the data logs. is_gone: whether one of that id is not there, or left out.
-
-        write_checkpoint(position, epoch, state) stores the index as it is now.
+        """headers: of the data logs.
+        is_gone: whether a data log is missing or left out.
+        write_checkpoint(position, epoch, state): stores the index as it is now.
         """
         self._journaled = journaled
         self._disk = journaled.disk
@@ -106,14 +106,14 @@ class Replay:
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
+        # Whether records that refer to lost data are ignored, after a repair.
         self.accepts_loss = False
-        """Whether what a repair could not bring back is passed over."""
         self.destinations = DestinationTable()
         self.imports = Imports()
+        # The data logs that exist, as the journal itself tells.
         self.expected: set[int] = set()
-        """The data logs that exist, as the journal itself tells."""
+        # Numbers of deleted queues.
         self._deleted: set[int] = set()
-        """Numbers of queues that are gone."""
         self._announced: _Announcement | None = None
         self._recent: dict[tuple[int, int], Sequence[int]] = {}  # by number of the transaction, and position
         self._recent_messages = 0
@@ -127,7 +127,7 @@ class Replay:
         self._deleted.clear()
 
     def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
-        """Bring everything up to date with a record of that file. RecordDamaged when it says what cannot be."""
+        """Apply a record of that file. Raises RecordDamaged if its content is impossible."""
         index, data_log = self._index, position >> OFFSET_BITS
         payload = decode(record, head)
         announced, self._announced = self._announced, None
@@ -181,12 +181,12 @@ class Replay:
             case PropertyChanges():
                 self._properties.apply(payload.changes)
             case Attested() | Sealed() | Unknown():
-                pass  # for those who scan data logs, or for a newer version
+                pass  # for scans of data logs, or for a newer version
             case _:
                 assert_never(payload)
 
     def _put_off(self, counted: Counted, relieve: Callable[[], None]) -> None:
-        """Let those messages wait that came back and are pending. relieve: see _keep_survivors."""
+        """Put off the pending messages that came back with a delay. relieve: see _keep_survivors."""
         self._index.latest_ms = max(self._index.latest_ms, counted.now_ms)
         lane = self._subscriptions.lane(counted.number, counted.priority)
         for run in counted.runs:
@@ -199,7 +199,7 @@ class Replay:
     def _apply_slice(
         self, file: File, position: int, record: Header, part: Slice, announced: _Announcement | None
     ) -> None:
-        """Add, place or relocate the messages of a slice. announced: what the record before said of them."""
+        """Add, place or relocate the messages of a slice. announced: the content of the needs record before it."""
         data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
         lane = self._index.lane(part.destination, part.priority)
         if record.is_identified and self._duplicates.watches(part.destination):
@@ -226,9 +226,9 @@ class Replay:
                 self._put_times(file, offset + record.head_bytes, lane, part)
 
     def apply_plain(self, file: File, data_log: int, plain: list[Plain], epoch: int, next_sequence: int) -> None:
-        """Apply plain records; messages that follow each other in their lane are added together.
+        """Apply plain records; consecutive messages of one lane are added together.
 
-        next_sequence: log sequence of the first.
+        next_sequence: log sequence of the first record.
         """
         index = self._index
         use = index.use(data_log)
@@ -249,7 +249,10 @@ class Replay:
                 lane.add_singles(data_log, array("I", offsets), array("I", lengths), use)
 
     def _note_identities(self, file: File, begin: int, part: Slice) -> None:
-        """Note that messages which begin there are not to be stored again. Those that do not verify are passed over."""
+        """Note the ids of messages that begin there, so that they are not stored again.
+
+        Damaged messages are skipped.
+        """
         for crc, length, properties_bytes in zip(part.table[::3], part.lengths, part.table[2::3], strict=True):
             if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
                 found = own_identity(file.read(begin, properties_bytes))
@@ -258,9 +261,9 @@ class Replay:
             begin += length
 
     def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
-        """Checkpoint where the index is crowded, so that it stays bounded, however long the replay.
+        """Checkpoint if the index is crowded, so that it stays bounded, however long the replay.
 
-        position: what was applied ends there. file: the data log of the position; those before it are synced.
+        position: the end of the applied records. file: the data log of the position; earlier ones are synced.
         """
         if self._index.is_crowded and self._announced is None:
             self._subscriptions.sweep()
@@ -268,7 +271,7 @@ class Replay:
             self.checkpoint(position, epoch, next_sequence)
 
     def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
-        """Store the index as it is now. Requires: the journal is synced up to there."""
+        """Store the index as it is now. Requires: the journal is synced up to that position."""
         branches = [*self._branches.prepared, *self._branches.open]
         state = State(data_logs=sorted(self.expected), branches=branches, next_log_sequence=next_log_sequence)
         self._write_checkpoint(position, epoch, self._journaled.restated(state, self.destinations, self.imports))
@@ -278,7 +281,7 @@ class Replay:
         self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
 
     def _place(self, part: Slice, lane_number: int, position: int, record: Header) -> None:
-        """Note a slice of a transaction, of which the commit may follow."""
+        """Note a slice of a transaction that may still be committed."""
         lengths = part.lengths
         is_timed = bool(record.flags & TIMED)
         self._branches.place(part.first_sequence, lane_number, position, len(lengths), record.length, is_timed=is_timed)
@@ -289,7 +292,7 @@ class Replay:
         self._recent[part.first_sequence, position] = lengths
 
     def _apply_commit(self, file: File, position: int, record: Header, commit: Commit) -> None:
-        """Bring the index up to a commit. Its slices are read again where their lengths are not at hand."""
+        """Apply a commit to the index. Its slices are read again if their lengths are not at hand."""
         branch = self._branches.find(commit.number)
         known = {placed.position: placed.lane_number for placed in branch} if branch is not None else {}
         reader = _Reader(self._disk, self._headers)
@@ -297,7 +300,7 @@ class Replay:
         def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
             home = placed.position >> OFFSET_BITS
             if self._is_gone(home):
-                return None  # its data log was deleted when all of it was acknowledged
+                return None  # its data log was deleted when all its messages were acknowledged
             try:
                 if placed.position not in known:
                     raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
@@ -306,7 +309,7 @@ class Replay:
                 return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
             except RecordDamaged:
                 if self.accepts_loss or self._has_loss(home):
-                    return None  # a repair could not bring it back
+                    return None  # a repair could not restore it
                 raise
 
         def make_room() -> None:
@@ -326,10 +329,10 @@ class Replay:
             self._duplicates.note(found)
 
     def forget_lost_slices(self) -> None:
-        """Take out of prepared branches what a repair could not bring back, and acks in what is not there any more.
+        """Remove lost slices from prepared branches, and their acks of lanes that no longer exist.
 
-        Reads the head of each slice. JournalCorrupt for damage that no repair has met: a commit must not find it when
-        its record is written.
+        Reads the head of each slice. Raises JournalCorrupt for damage that no repair has handled: a commit must not
+        find it when its record is written already.
         """
         reader = _Reader(self._disk, self._headers)
         numbers = self.destinations.keys() | self._subscriptions.numbers()
@@ -372,14 +375,14 @@ class Replay:
             file.close()
 
     def _subscribe(self, facts: Subscription) -> None:
-        if facts.topic not in self.destinations:  # the record that told its name was lost
+        if facts.topic not in self.destinations:  # the record with its name was lost
             self.register((Destination(facts.topic, TOPIC, f"recovered-{facts.topic}"),))
         self._subscriptions.subscribe(facts)
 
     def _keep_survivors(self, by_data_log: int, survived: Survived, relieve: Callable[[], None]) -> None:
-        """Remove all of a data log but what survived: the acks of the rest may be deleted already.
+        """Remove all messages of a data log but the survivors: the acks of the others may be deleted already.
 
-        relieve: makes room in the index, as of before this record; it is replayed again after a crash then.
+        relieve: makes room in the index as of before this record, which is replayed again after a crash then.
         """
         data_log, ranges = survived
         header = self._headers.get(data_log)
@@ -406,7 +409,10 @@ class Replay:
         self._index.supersede(data_log, by_data_log)
 
     def _pending_of(self, ranges: Iterable[Survivors], data_log: int, relieve: Callable[[], None]) -> int:
-        """Return how many of these are pending and lie there: not all, if a subscription without a name had them."""
+        """Return how many of these messages are pending in that data log.
+
+        Some are not if only a non-durable subscription had them.
+        """
         found = 0
         for number, first, messages in ranges:
             lane, end = self._index.lanes.get(number), first + messages
@@ -418,18 +424,16 @@ class Replay:
         return found
 
     def _restate(self, needed: Needed) -> None:
-        """Restate who needs messages of a topic that are copied, or named, in the next records: acks before may be
-        deleted.
+        """Restate who needs the messages of a topic that the next records copy or name. Earlier acks may be deleted.
 
-        This record comes first, and in the same data log, so that there never is a copy of which nobody knows who needs
-        it.
+        This record comes first, in the same data log, so that the needs of every copy are known.
         """
         run, needs = needed
         last = run.first + run.messages - 1
         if not run.messages or run.first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
             raise RecordDamaged("needs that cross a block, or of nothing")
         if run.lane_number >> LANE_SHIFT not in self.destinations:
-            return  # the record that told its name was lost, and with it who subscribed: all of it is kept
+            return  # the records with its name and subscribers were lost: keep all messages
         lane = self._index.lane_numbered(run.lane_number)
         if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
@@ -451,8 +455,9 @@ class Replay:
     def _remove_everywhere_but(
         self, left: dict[int, SequenceSet], data_log: int, by_data_log: int, relieve: Callable[[], None]
     ) -> None:
-        """Remove what the records do not say, because a commit gave the sequences, by a look at all that is
-        pending. O(index).
+        """Remove the messages that the records do not name, because a commit gave their sequences.
+
+        Examines all pending messages. O(index).
         """
         none = SequenceSet()
         for lane in list(self._index.lanes.values()):
@@ -485,15 +490,14 @@ class Replay:
         self._index.forget(number)
 
     def forget_deleted(self) -> None:
-        """Forget deleted queues again, at the end: survivors of a data log's other messages may have made lanes of
-        them.
-        """
+        """Forget deleted queues again at the end: survivors of a data log may have made lanes of them."""
         for number in self._deleted:
             self._index.forget(number)
 
     def apply_state(self, state: State) -> None:
-        """Agree with a state record. What it does not name is deleted: the record of that may be gone while
-        messages are left.
+        """Make everything agree with a state record.
+
+        Whatever it does not name was deleted; the delete record may be gone while messages are left.
         """
         for number in self.destinations.keys() - {destination.number for destination in state.destinations}:
             self._delete(number)
@@ -510,7 +514,7 @@ class Replay:
 
 
 class _Reader:
-    """A reader of the heads of slices, with one data log open at a time."""
+    """Reads the heads of slices, with one data log open at a time."""
 
     def __init__(self, disk: Disk, headers: Mapping[int, DataLogHeader | None]) -> None:
         self._disk = disk

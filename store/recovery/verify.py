@@ -1,8 +1,9 @@
-"""Verification: whether a journal is whole, from its data logs alone.
+"""Verification: checks from the data logs alone whether a journal is whole.
 
-`examine` reads one data log and says what it found there; `judge` puts the data logs of a journal together. A place
-that some record knew to be durable and that does not verify is damaged. Behind that the first such place begins the
-tail, which a crash leaves and the next open cuts. Nothing is written, and a process may own the journal meanwhile.
+`examine` reads one data log and returns its findings; `judge` combines the data logs of a journal. A place is damaged
+if some record knew it to be durable and it does not verify. Behind all durable places, the first one that does not
+verify begins the tail: a crash leaves it and the next open cuts it. Verification writes nothing, and a process may own
+the journal meanwhile.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from ..sequence_set import SequenceSet
 
 
 class JournalFinding(NamedTuple):
-    """A place, and what is wrong there."""
+    """A place in the journal, and its problem."""
 
     data_log: int
     offset: int
@@ -61,23 +62,23 @@ class DataLogFacts:
     """Offset behind the last record that verifies."""
     next_sequence: int = 0
     durable: int = 0
-    """The greatest durable position that a record of it attests."""
+    """The greatest durable position that one of its records attests."""
     is_sealed: bool = False
     has_lost: bool = False
-    """A repair gave up a part of it, which its directory still names."""
+    """Whether a repair gave up a part of it, which its directory still names."""
     records: int = 0
     messages: int = 0
     findings: list[JournalFinding] = field(default_factory=list)
-    """Places that no crash leaves."""
+    """Damage that no crash leaves."""
     damages: list[Damage] = field(default_factory=list)
-    """Places that a crash may leave, but only behind everything that is durable."""
+    """Damage that a crash may leave, but only behind everything that is durable."""
     unseen_from: int | None = None
-    """Offset behind which nothing was looked at, because the owner went on writing there; None: all was."""
+    """Offset from which on nothing was read, because the owner kept writing there. None: all was read."""
     existing: list[tuple[int, list[int]]] = field(default_factory=list)
-    """(STATE, those that exist) or (DROP, those that are gone), as the records say it."""
+    """(STATE, existing data logs) or (DROP, deleted data logs), as the records tell."""
 
     def leave_unseen(self, offset: int) -> None:
-        """Note that nothing behind this offset was looked at."""
+        """Note that nothing behind this offset was read."""
         self.unseen_from = offset
 
     def add(self, offset: int, problem: str) -> None:
@@ -89,17 +90,16 @@ NOTHING_KNOWN: Final[Mapping[int, DataLogFacts]] = MappingProxyType({})
 
 class Verdict(NamedTuple):
     findings: tuple[JournalFinding, ...]
-    """Damage, by place."""
+    """Damage, sorted by place."""
     tail: JournalFinding | None
-    """The end of the journal for who opens it, if bytes follow: a crash left them, or a process is writing them."""
+    """The tail of the journal, if bytes follow its end: a crash left them, or a process is writing them."""
     tail_bytes: int
 
 
 def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:
-    """Verify every byte of these data logs before the position where the journal ends.
+    """Verify every byte of these data logs before the end of the journal.
 
-    JournalCorrupt names the first place that does not verify. Behind the end is the tail, which whoever asks is about
-    to cut.
+    Raises JournalCorrupt with the first place that does not verify. The caller is about to cut the tail behind the end.
     """
     journal: list[DataLogFacts] = []
     for data_log in data_logs:
@@ -165,7 +165,7 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
 
 
 def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
-    """Raise RecordDamaged for what the checksums cannot tell: content that makes no sense."""
+    """Raise RecordDamaged for content that makes no sense although its checksum is right."""
     record, head = found.header, found.head
     payload = head[HEADER_BYTES:]
     if record.kind == MESSAGE:
@@ -189,7 +189,7 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
         case Lost():
             facts.has_lost = True
         case _:
-            pass  # it makes sense: decode would have raised
+            pass  # it makes sense: decode would have raised otherwise
 
 
 def _bad_messages(found: Found, names: dict[int, str]) -> str:
@@ -197,7 +197,7 @@ def _bad_messages(found: Found, names: dict[int, str]) -> str:
     runs = SequenceSet()
     for index in found.bad_messages:
         runs.add(index, index)
-    # In a transaction the first sequence comes with the commit: their places in the slice are known.
+    # In a transaction the commit gives the first sequence: only the places in the slice are known.
     base = 0 if found.header.is_transactional else part.first_sequence
     sequences = ", ".join(f"{base + first}" + (f" to {base + last}" if first < last else "") for first, last in runs)
     where = f"of transaction {part.first_sequence:x}, place" if found.header.is_transactional else "sequence"
@@ -213,17 +213,18 @@ def examine_all(
     examine_one: Callable[[int, File | OSError], DataLogFacts] = examine,
     known: Mapping[int, DataLogFacts] = NOTHING_KNOWN,
 ) -> Iterator[DataLogFacts]:
-    """Examine each data log of a journal, in order; one that had no seal once more, when a later one has begun.
+    """Examine each data log of a journal, in order. Examine one without a seal again once a later one has begun.
 
-    The process that owns the journal may have written to its end meanwhile. examine_one: `examine`, or what is as good.
-    known: what was found before in data logs that had their seal: those that are still there are not read again.
+    The owner may have written to its end meanwhile.
+    examine_one: `examine`, or an equivalent.
+    known: earlier findings of sealed data logs; those that still exist are not read again.
     """
     unsealed: tuple[DataLogFacts, File | OSError] | None = None
     for data_log, file in open_data_logs(disk):
         facts = known.get(data_log) or examine_one(data_log, file)
         if unsealed is not None:
             earlier, still_open = unsealed
-            # Deleted or not: that it was may be written behind what was read of this one.
+            # Yield it even if it was deleted: the drop record may be behind the part that was read.
             yield earlier if facts.header is None else examine_one(earlier.data_log, still_open)
         unsealed = None if facts.is_sealed else (facts, file)
         if facts.is_sealed:
@@ -233,9 +234,9 @@ def examine_all(
 
 
 def judge(journal: Sequence[DataLogFacts], told_durable: int = 0) -> Verdict:
-    """Put the data logs of one journal together, in order of their ids. Reads nothing.
+    """Combine the findings of the data logs of one journal, in order of their ids. Reads nothing.
 
-    told_durable: the position that is known to have been durable from elsewhere, before the data logs were read.
+    told_durable: the position that was known to be durable from elsewhere, before the data logs were read.
     """
     durable = max([told_durable, *(facts.durable for facts in journal)])
     findings = [finding for facts in journal for finding in facts.findings]
@@ -269,7 +270,7 @@ def _cut_short(
 
 
 def _places(journal: Sequence[DataLogFacts]) -> Iterator[JournalFinding]:
-    """Yield each place where reading the journal from its beginning meets something else than the next record."""
+    """Yield each place where reading the journal from its beginning finds something else than the next record."""
     for data_log in _missing(journal):
         yield JournalFinding(data_log, 0, "the data log is missing, and was not dropped")
     yield from _unreadable(journal)
@@ -308,7 +309,7 @@ def _bytes_behind(journal: Sequence[DataLogFacts], tail: JournalFinding) -> int:
 
 
 def _missing(journal: Sequence[DataLogFacts]) -> list[int]:
-    """Return the data logs that should be there, by the newest state record and the drop records behind it."""
+    """Return the data logs that should exist, by the newest state record and the drop records behind it."""
     existing: set[int] = set()
     for facts in journal:
         for kind, data_logs in facts.existing:

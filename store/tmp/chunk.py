@@ -1,11 +1,11 @@
-"""Chunks: the places of up to 512 spilled messages of one file, and how many owners each still has.
+"""Chunks: the places of up to 512 spilled messages in one file, and how many owners each message still has.
 
-Columns instead of objects: 8 bytes a message. A message's place is its index in them. Where messages lie one behind the
-other, their offsets are the sums of their lengths; a chunk whose messages do not has a column of offsets, 4 bytes more.
+A chunk is made of columns, not of objects: 8 bytes for each message. The index of a message in the columns is its place
+in the chunk. If messages lie one behind the other, their offsets are the sums of their lengths; otherwise the chunk has
+a column of offsets, 4 bytes more.
 
-How many owners hold a message is a number in bit planes: bit i of plane p counts 2**p owners of message i, so that
-taking any set of messages from one owner is a subtraction of a few whole numbers, however many messages and owners
-there are.
+The number of owners of a message is stored in bit planes: bit i of plane p counts 2**p owners of message i. So taking
+any set of messages from one owner is a subtraction of a few integers, however many messages and owners there are.
 """
 
 from __future__ import annotations
@@ -20,30 +20,35 @@ from ..bits import runs_of_ones
 
 CHUNK_MESSAGES_MAX: Final = 512
 CHUNK_BYTES_MAX: Final = 1024 * 1024
-"""Live bytes of a chunk, unless one message alone has more: one step of rewriting moves a chunk at least."""
+"""Maximum number of live bytes of a chunk, unless it has one message alone. One step of rewriting moves at least a
+chunk.
+"""
 SEQUENCE_SPREAD_MAX: Final = (1 << 32) - 1
 
 
 class TmpFile:
-    """What is known of one file of tmp-storage. Not thread-safe: the state lock guards it."""
+    """The facts about one file of tmp-storage. Not thread-safe: the state lock guards it."""
 
     __slots__ = ("number", "salt", "size", "live_bytes", "chunks", "is_damaged")
 
     def __init__(self, number: int, salt: int) -> None:
         self.number = number
         self.salt = salt
+        # Bytes written, live or dead: the disk space that it takes.
         self.size = 0
-        """Bytes written, live or not: what it takes of the disk."""
+        # Bytes of messages that some owner still holds.
         self.live_bytes = 0
-        """Bytes of messages that somebody still holds."""
+        # Its chunks, the oldest first.
         self.chunks: dict[Chunk, None] = {}
-        """Chunks that lie in it, the oldest first."""
+        # Whether a part could not be read for a rewrite. The file then stays until its messages are consumed.
         self.is_damaged = False
-        """Whether some of it could not be read when it was to be rewritten: it stays until it is consumed."""
 
 
 class Share:
-    """The messages of one chunk, or of a stretch of its sequences, that one owner still holds. Bit per message."""
+    """The messages of one chunk, or of a part of its sequences, that one owner still holds.
+
+    One bit for each message.
+    """
 
     __slots__ = ("chunk", "held")
 
@@ -77,29 +82,29 @@ class Chunk:
 
     def __init__(self, file: TmpFile, base: int) -> None:
         self.file = file
+        # The first sequence.
         self.base = base
-        """The first sequence."""
+        # Sequence of each message, minus the base, ascending.
         self.sequences = array("I")
-        """Sequence of each message, less the base; they ascend."""
+        # Bytes of each message on disk, including the head.
         self.lengths = array("I")
-        """Bytes of each message on disk, the head included."""
+        # Offset of the first message in the file.
         self._begins_at = 0
-        """Offset of the first message in the file."""
+        # Offset of each message, ascending. Empty while each message begins where the previous one ends.
         self._offsets = array("I")
-        """Offset of each message, ascending; empty while each message begins where the one before it ends."""
         self.owner_planes: list[int] = []
+        # Shares of all owners. Together they hold the messages that the planes count.
         self.shares: list[Share] = []
-        """Shares of all owners; between them they hold what the planes count."""
         self.live_bytes = 0
 
     def __len__(self) -> int:
-        """Return how many messages there are, those that are gone included."""
+        """Return the number of messages, including those that are gone."""
         return len(self.lengths)
 
     def add(self, sequences: Iterable[int], offset: int, lengths: Iterable[int], held: Iterable[int]) -> int:
-        """Put messages behind the others, one after the other from offset on; return the index of the first one.
+        """Add messages behind the others, one after the other from offset on; return the index of the first one.
 
-        held: for each owner a bit for each of them that it holds.
+        held: for each owner, one bit for each message that it holds.
         """
         at = len(self.lengths)
         base = self.base
@@ -137,13 +142,13 @@ class Chunk:
         return self._offsets[-1] + self.lengths[-1] if self._offsets else self._begins_at + sum(self.lengths)
 
     def offsets(self, low: int, high: int) -> list[int]:
-        """Return the offsets of the messages at indices low to high, high not included. O(512)."""
+        """Return the offsets of the messages from index low up to high, without high. O(512)."""
         if self._offsets:
             return list(self._offsets[low:high])
         return self._sums(self._begins_at + sum(self.lengths[:low]), low, high)
 
     def _sums(self, offset: int, low: int, high: int = CHUNK_MESSAGES_MAX) -> list[int]:
-        """Return the offsets of neighbours, of which the first lies at that offset."""
+        """Return the offsets of messages that lie one behind the other, of which the first lies at offset."""
         return list(accumulate(self.lengths[low:high], initial=offset))[:-1]
 
     def range(self, first: int, last: int) -> int:
@@ -154,7 +159,7 @@ class Chunk:
         return (1 << high) - (1 << low) if low < high else 0
 
     def release(self, messages: int) -> int:
-        """Take these bits from one owner; return how many messages nobody holds any more, whose bytes are dead."""
+        """Take these bits from one owner; return how many messages now have no owner. Their bytes are dead."""
         planes = self.owner_planes
         borrow = messages
         for at, plane in enumerate(planes):
@@ -173,14 +178,14 @@ class Chunk:
 
     @property
     def live(self) -> int:
-        """Bits of the messages that somebody holds."""
+        """Bits of the messages that have an owner."""
         live = 0
         for plane in self.owner_planes:
             live |= plane
         return live
 
     def move(self, file: TmpFile, offset: int) -> None:
-        """Let what is live lie in another file, one after the other from offset on; forget the rest."""
+        """Move the live messages to another file, one after the other from offset on; forget the rest."""
         kept = [index for first, last in runs_of_ones(self.live) for index in range(first, last + 1)]
         del self.file.chunks[self]
         self.file.live_bytes -= self.live_bytes

@@ -1,12 +1,12 @@
 """A file of tmp-storage: overflow of non-persistent messages, appended in batches and never synced.
 
-Each message lies there as a head of 28 bytes, its properties and its body. The file itself says nothing of where they
-are: the places are in RAM, and what a process leaves behind is deleted unread by the next. All numbers of the head are
-little-endian: crc u32 over everything behind it, started with the file's salt; properties u32 bytes; body u32 bytes;
-sequence u64; timestamp u64 in milliseconds since 1970.
+Each message is a head of 28 bytes, its properties and its body. The places of messages are only in RAM, so the next
+process deletes the files of the last one unread. All numbers of the head are little-endian: crc u32 over everything
+behind it, started with the file's salt; properties u32 bytes; body u32 bytes; sequence u64; timestamp u64 in
+milliseconds since 1970.
 
-The salt is random, one a file, and only in RAM: nothing that lay on the device before, and no body that imitates a
-message, verifies in it.
+Each file has a random salt, which is only in RAM. So neither earlier content of the device nor a body that imitates a
+message verifies in the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CRC_BYTES: Final = _CRC.size
 _REST: Final = struct.Struct("<IIQQ")
 _pack_crc: Final = _CRC.pack
 _pack_rest: Final = _REST.pack
-# By another name and without its types: machine code then hands on the checksum as the object that crc32 returned.
+# Another name without types: compiled code then passes the checksum on as the object that crc32 returned.
 _checksum: Final[Callable[..., Any]] = crc32
 
 SpilledMessage = tuple[int, bytes, bytes, int]
@@ -34,31 +34,31 @@ SpilledMessage = tuple[int, bytes, bytes, int]
 
 
 class TmpRegion(NamedTuple):
-    """A read from offset on, and the messages that lie in it. Valid without any lock."""
+    """A read from offset on, and the messages in it. It stays valid without any lock."""
 
     file: Readable | None
-    """The open file; None where it could not be opened, and `problem` says why."""
+    """The open file. None if it could not be opened; then `problem` tells why."""
     problem: str
     number: int
     salt: int
     offset: int
     messages: list[tuple[int, int, int]]
-    """(sequence, offset in the region, bytes with the head), in the order of the file; one at least."""
+    """(sequence, offset in the region, bytes with the head), in the order of the file. At least one."""
 
     @property
     def length(self) -> int:
-        """Bytes that the read brings."""
+        """Number of bytes to read."""
         _, last_at, last_bytes = self.messages[-1]
         return last_at + last_bytes
 
 
 def message_bytes(message: SpilledMessage) -> int:
-    """Return what a message takes in a file."""
+    """Return the bytes that a message takes in a file."""
     return HEAD_BYTES + len(message[1]) + len(message[2])
 
 
 def encode(salt: Any, messages: Iterable[SpilledMessage]) -> list[bytes]:
-    """Return the pieces that, joined, are written; the last one is the body of the last message, uncopied."""
+    """Return the pieces to write, one after the other. The last one is the body of the last message, without a copy."""
     parts: list[bytes] = []
     for sequence, properties, body, timestamp in messages:
         rest = _pack_rest(len(properties), len(body), sequence, timestamp)
@@ -71,8 +71,9 @@ def encode(salt: Any, messages: Iterable[SpilledMessage]) -> list[bytes]:
 
 
 def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the messages in the order planned, and (sequence, problem) of those that can't be read. One read a
-    region.
+    """Return the messages in the planned order, and (sequence, problem) of unreadable ones.
+
+    Does one read for each region.
     """
     messages: list[StoredMessage] = []
     unreadable: list[tuple[int, str]] = []
@@ -90,7 +91,7 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
             if (
                 found == sequence
                 and body_at + body_bytes == end
-                and _checksum(view[at + _CRC_BYTES : end], salt) == crc  # one call for both, and nothing copied for it
+                and _checksum(view[at + _CRC_BYTES : end], salt) == crc  # one call for both, without a copy
             ):
                 properties = data[at + HEAD_BYTES : body_at] if properties_bytes else b""
                 messages.append((sequence, properties, data[body_at:end], timestamp))
@@ -101,7 +102,7 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
 
 
 def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the only message of a region with an empty body, as journal.reading does; or why it can't be read.
+    """Return the only message of a region with an empty body, as journal.reading does, or why it can't be read.
 
     pay: see journal.reading.read_headers.
     """
@@ -130,7 +131,7 @@ def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[St
 
 
 def _read(region: TmpRegion) -> tuple[bytes, str]:
-    """Return the bytes of a region, or why there are none."""
+    """Return the bytes of a region, or the problem."""
     if region.file is None:
         return b"", region.problem
     length = region.length

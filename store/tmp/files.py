@@ -1,7 +1,7 @@
-"""The files of tmp-storage: begun, filled, read, given back.
+"""The files of tmp-storage: creates, fills, reads and deletes them.
 
-What they take of the disk is counted before the disk takes it, and nothing is kept that is not live: a file goes with
-its last message. Nothing is ever synced, so a crash leaves any part of them, which the next open deletes unread.
+Disk space is counted before the disk gives it. A file is deleted with its last live message. Nothing is ever synced, so
+a crash may leave any part of the files; the next open deletes them unread.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .file import SpilledMessage, TmpRegion, encode
 logger = LateLogger("forebay.store.tmp_storage")
 
 FILE_CHARGE_BYTES: Final = 500
-"""Memory of what is known of a file, and its open handle."""
+"""Memory of the facts about a file, and its open handle."""
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""Bytes of one write, unless one message alone has more."""
+"""Maximum number of bytes of one write, unless one message alone has more."""
 ONE_LARGE_BYTES: Final = 256 * 1024
-"""A message alone above this is written in two calls instead of being copied."""
+"""A single message above this is written in two calls instead of being copied."""
 READERS_MAX: Final = 64
 FILES_PER_LIMIT: Final = 16
-"""Part of the limit beyond which no file grows, so that what is dead in the one being written stays small beside it."""
+"""No file grows beyond this part of the limit, so that dead bytes in the newest file stay few."""
 
 
 class SpillBatch(NamedTuple):
@@ -40,7 +40,7 @@ class SpillBatch(NamedTuple):
     messages: Sequence[SpilledMessage]
     sequences: list[int]
     lengths: list[int]
-    """Bytes on disk of each."""
+    """Bytes of each message on disk."""
     size: int
 
     @property
@@ -49,12 +49,12 @@ class SpillBatch(NamedTuple):
 
     @property
     def buffer_bytes(self) -> int:
-        """Memory that joining it for the write takes: the body of one large message is not copied."""
+        """Memory for joining the batch before the write. The body of one large message is not copied."""
         return self.size - (len(self.messages[0][2]) if self.is_one_large else 0)
 
 
 class TmpFiles:
-    """The files of one tmp-storage. The state lock guards them; every method requires it held."""
+    """The files of one tmp-storage. The state lock guards them. Every method requires the state lock."""
 
     def __init__(
         self,
@@ -65,26 +65,29 @@ class TmpFiles:
         max_file_bytes: int,
         random_salt: Callable[[], int],
     ) -> None:
-        """Delete what an earlier process left. Requires: the directory's lock. StoreFailed: it can't be looked at."""
+        """Delete the files of an earlier process.
+
+        Raises StoreFailed if they can't be listed. Requires: the directory's lock.
+        """
         assert max_file_bytes < 1 << 31, "offsets are 32 bits"
         self._disk = disk
         self._account = account
         self._max_file_bytes = max_file_bytes
         self._random_salt = random_salt
         self.limit_bytes = limit_bytes
+        # Number -> file. Each file holds a live message.
         self.files: dict[int, TmpFile] = {}
-        """Number -> file. Each holds a live message."""
+        # Called when a file is gone.
         self.room_came: Callable[[], None] = lambda: None
-        """Callback for when a file is gone."""
+        # Bytes of dead files that the disk refused to delete.
         self._undeleted: dict[int, int] = {}
-        """Bytes of files that nobody needs and that the disk refused to delete."""
         self._readers: LRUCache[int, File] = LRUCache(maxsize=READERS_MAX)
+        # The file that is written to.
         self.newest: TmpFile | None = None
-        """The one that is written to."""
         self._writer: File | None = None
         self._next_number = 1
+        # Disk space that the files take.
         self.bytes = 0
-        """Bytes that the files take of the disk."""
         self.bytes_max = 0
         self._delete_leavings()
 
@@ -111,18 +114,20 @@ class TmpFiles:
 
     @property
     def file_bytes(self) -> int:
-        """Size to which a file grows. A batch that is larger is a file of its own."""
+        """Size to which a file grows. A larger batch is a file of its own."""
         return min(self._max_file_bytes, self.limit_bytes // FILES_PER_LIMIT)
 
     @property
     def charge_bytes(self) -> int:
-        """Memory that is held of the account."""
+        """Memory that is charged to the account."""
         return FILE_CHARGE_BYTES * (len(self.files) + len(self._undeleted))
 
     # ------------------------------------------------------------------ writing
 
     def write(self, batches: Sequence[SpillBatch]) -> list[tuple[TmpFile, int]]:
-        """File and offset of each batch. On an error (OSError; StoreFull for memory) nothing of any of them is left.
+        """Write the batches; return file and offset of each.
+
+        On an error (OSError, or StoreFull for memory) nothing of them is left.
 
         Requires: all of them fit the limit.
         """
@@ -133,7 +138,7 @@ class TmpFiles:
                 file, writer = self._room_for(batch.size)
                 offset = file.size
                 touched.setdefault(file, (offset, writer))
-                # Counted first: whatever becomes of the write, the disk holds no more than this.
+                # Counted before the write: whatever its outcome, the files take no more than this.
                 file.size += batch.size
                 self.bytes += batch.size
                 self.bytes_max = max(self.bytes_max, self.bytes)
@@ -149,7 +154,7 @@ class TmpFiles:
         return places
 
     def _take_back(self, touched: dict[TmpFile, tuple[int, File]]) -> None:
-        """Make the files what they were. Where the disk refuses that too, the bytes stay counted."""
+        """Restore the files as they were before the write. If the disk refuses that too, the bytes stay counted."""
         for file, (size, writer) in touched.items():
             if not size:
                 self.delete(file)
@@ -165,7 +170,7 @@ class TmpFiles:
             file.size = size
 
     def _room_for(self, size: int) -> tuple[TmpFile, File]:
-        """Return the newest file, or the next one when that is full."""
+        """Return the newest file. If it is full, begin the next one."""
         if self.newest is not None and self.newest.size + size <= self.file_bytes:
             assert self._writer is not None
             return self.newest, self._writer
@@ -193,7 +198,7 @@ class TmpFiles:
             return self._disk.open(name, create=True)
 
     def _end_newest(self) -> None:
-        """Write nothing more to the newest file."""
+        """Stop writing to the newest file."""
         if self.newest is not None and self._writer is not None:
             self._readers[self.newest.number] = self._writer
         self.newest = self._writer = None
@@ -201,8 +206,10 @@ class TmpFiles:
     # ------------------------------------------------------- reading and deleting
 
     def region(self, file: TmpFile, offset: int) -> TmpRegion:
-        """Return a read from offset on, without messages so far. A file that can't be opened makes them unreadable,
-        unless descriptors are short: then the read raises TooManyFiles.
+        """Return a read from offset on, without messages yet.
+
+        If the file can't be opened, its messages are unreadable. If file descriptors are short, the read raises
+        TooManyFiles instead.
         """
         reader: Readable | None = None
         problem = ""
@@ -224,13 +231,17 @@ class TmpFiles:
         return reader
 
     def give_up_readers(self) -> int:
-        """Let go of the files that are open only to be read; return how many. Reads under way go on. In any thread."""
+        """Close the files that are open only for reading; return how many.
+
+        Reads under way continue. Any thread may call it.
+        """
         given_up, self._readers = len(self._readers), LRUCache(maxsize=READERS_MAX)
         return given_up
 
     def delete(self, file: TmpFile) -> None:
-        """Delete a file of which no lane holds a message. Reads under way go on: the handle is closed with the last
-        of them.
+        """Delete a file of which no lane holds a message.
+
+        Reads under way continue: the last of them closes the handle.
         """
         if file is self.newest:
             self.newest = self._writer = None
@@ -240,7 +251,7 @@ class TmpFiles:
         self.delete_undeleted()
 
     def delete_undeleted(self) -> None:
-        """Try again to delete what the disk refused to delete; its bytes are counted until then."""
+        """Try again to delete files that the disk refused to delete. Their bytes are counted until then."""
         for number, size in list(self._undeleted.items()):
             try:
                 self._disk.remove(tmp_file_name(number))
@@ -261,10 +272,10 @@ class TmpFiles:
             self.room_came()
 
     def sparsest(self) -> TmpFile | None:
-        """Return the file that has the least alive, if rewriting it is worth it and fits the limit; else None.
+        """Return the file with the smallest live share, if rewriting it is worth it and fits the limit; else None.
 
-        Worth it is less than 25 % alive; less than 50 % when three quarters of the limit are used. Never the one that
-        is written to.
+        A rewrite is worth it below 25 % live bytes, and below 50 % if three quarters of the limit are used. The newest
+        file is never returned.
         """
         room_bytes = self.limit_bytes - self.bytes
         share = 2 if room_bytes < self.limit_bytes // 4 else 4

@@ -1,7 +1,7 @@
-"""Holdings: what one owner still holds in tmp-storage, found by sequence.
+"""Holdings: the messages that one owner still holds in tmp-storage, found by sequence.
 
-Shares are in the order of their sequences, no two of them interleaved: where a message is spilled between those of an
-older chunk, the share of that one is split. Finding is O(log shares), taking from the front O(1) amortised.
+Shares are sorted by sequence, and no two interleave. If a message is spilled between messages of an older chunk, the
+share of that chunk is split. Finding is O(log shares), taking from the front is O(1) amortised.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class TmpOwner:
     __slots__ = ("_keys", "_shares", "_head")
 
     def __init__(self) -> None:
+        # Lower bound of each share's first sequence. It is above all sequences of the previous share.
         self._keys = array("q")
-        """Lower bound of each share's first sequence, above all that the share before it holds."""
         self._shares: list[Share | None] = []
+        # Index of the first share. Shares before it were taken from the front.
         self._head = 0
-        """Index of the first share: those before it were taken from the front."""
 
     def __len__(self) -> int:
-        """Return how many shares there are."""
+        """Return the number of shares."""
         return len(self._keys) - self._head
 
     def __iter__(self) -> Iterator[Share]:
@@ -42,11 +42,11 @@ class TmpOwner:
         return self._share(-1)
 
     def grows(self, chunk: Chunk | None) -> bool:
-        """Return whether what is put behind all of this chunk only makes the last share larger."""
+        """Return whether messages that are added to the end of this chunk only enlarge the last share."""
         return chunk is not None and len(self) > 0 and self.last.chunk is chunk
 
     def within(self, first: int, last: int) -> Iterator[tuple[Share, int]]:
-        """Yield each share that holds something from first to last, and the bits of that, in order."""
+        """Yield each share that holds messages from first to last, and their bits, in order."""
         at = self._find(first)
         while at < len(self._keys) and self._keys[at] <= last:
             share = self._share(at)
@@ -56,7 +56,7 @@ class TmpOwner:
             at += 1
 
     def forget_emptied(self, first: int, last: int) -> int:
-        """Take out the shares that hold nothing any more, among those that `within` gave. Returns how many."""
+        """Remove the empty shares among those that `within` gave. Return how many."""
         low = self._find(first)
         high = bisect_right(self._keys, last, low)
         emptied = [at for at in range(low, high) if not self._share(at).held]
@@ -78,9 +78,9 @@ class TmpOwner:
             self._head = 0
 
     def pieces(self, sequences: Sequence[int]) -> tuple[list[tuple[int, int]], int]:
-        """Divide ascending sequences, none of them held, by how they fit between the shares.
+        """Divide ascending sequences, of which the owner holds none, into parts that fit between the shares.
 
-        Return stretches (begin, end) of the argument, and how many shares have to be split for it.
+        Return the parts (begin, end) of the argument, and the number of shares that must be split.
         """
         pieces: list[tuple[int, int]] = []
         splits = begin = 0
@@ -100,7 +100,7 @@ class TmpOwner:
         return pieces, splits
 
     def insert(self, share: Share) -> None:
-        """Take a share in. Requires: it is one of the pieces that fit."""
+        """Insert a share. Requires: it is one of the parts that fit."""
         sequence, last_sequence = share.first_sequence, share.last_sequence
         at = self._find(sequence)
         if at < len(self._keys):
@@ -121,7 +121,7 @@ class TmpOwner:
         self._shares.insert(at, share)
 
     def _halves(self, at: int, sequence: int) -> tuple[int, int]:
-        """Return what a share holds below a sequence and above it."""
+        """Return the bits of a share below a sequence and above it."""
         share = self._share(at)
         base = share.chunk.base
         assert not share.held & share.chunk.range(sequence, sequence), f"sequence {sequence} is held already"
@@ -129,7 +129,7 @@ class TmpOwner:
         return below, share.held & ~below
 
     def _find(self, sequence: int) -> int:
-        """Return where the share is that may hold it: the last one with a key up to it, else the first one."""
+        """Return the index of the share that may hold it: the last one with a key up to it, else the first one."""
         return max(bisect_right(self._keys, sequence, self._head) - 1, self._head)
 
     def _share(self, at: int) -> Share:

@@ -1,10 +1,10 @@
 """The pending non-persistent messages of one (destination, priority).
 
-To dispatch this lane is what a lane of the index is, with a numbering of its own, and it is nowhere on disk: neither
-journal nor index nor checkpoint knows these messages, so whatever ends the process ends them.
+For dispatch this lane is like a lane of the index, with sequences of its own. It is nowhere on disk: neither journal
+nor index nor checkpoint has these messages, so they end with the process.
 
-The lane remembers how the messages lie between the persistent ones of the same priority, so that both can be handed out
-by arrival. That costs something only where one kind follows the other.
+The lane remembers the order of its messages among the persistent ones of the same priority, so that both kinds can be
+delivered in order of arrival. That takes memory only where the kinds alternate.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..stored_message import StoredMessage
 from .spill_turns import SpillTurns
 
 BLOCK_CHARGE_BYTES: Final = 2816
-"""Memory of 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""
+"""Memory of 512 lengths with the spare room of array, two bitmaps, and the objects around them."""
 TIMES_CHARGE_BYTES: Final = 9_472
-"""Memory of two columns of 512 numbers of 8 bytes with the growth reserve of array, and the objects around them."""
+"""Memory of two columns of 512 numbers of 8 bytes with the spare room of array, and the objects around them."""
 _ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
 
 
@@ -39,10 +39,10 @@ class NonPersistentBlock:
     def __init__(self) -> None:
         self.lengths = array("I")
         self.gone = 0
+        # Bits of the messages in tmp-storage. RAM has the only copy of the others.
         self.spilled = 0
-        """Bits of those that lie in tmp-storage. Of the others RAM has the only copy."""
+        # When messages are due and expire. None while no message has such a time.
         self.times: BlockTimes | None = None
-        """When messages are due and expire; None while none of them has such a time."""
 
 
 class NonPersistentLane(PendingLane):
@@ -64,28 +64,31 @@ class NonPersistentLane(PendingLane):
     def __init__(self, account: Account, destination_number: int, priority: int) -> None:
         """account: pays for the blocks."""
         super().__init__(NON_PERSISTENT | destination_number << LANE_SHIFT | priority, destination_number, priority)
+        # Number of the pool for messages without room in RAM. The lanes of one fan-out share it.
         self.pool = self.number
-        """Number under which messages without room in RAM wait to be spilled: lanes of one fan-out share it."""
+        # The next message comes before this sequence of the persistent lane.
         self.newest_turn = 0
-        """Sequence of the persistent lane before which the next message comes."""
+        # Whether a list knows a message that only a delivery has. Caches may have it too when it is acknowledged.
         self.is_copied = False
-        """Whether some list knows a message that only a delivery has: caches may have it when it is acknowledged."""
+        # Whether memory for the times of one more block is reserved.
         self._has_times_ahead = False
-        """Whether memory for the times of one more block is reserved."""
         self._account = account
         self._blocks: dict[int, NonPersistentBlock] = {}
+        # Numbers of the blocks.
         self._numbers = SequenceSet()
-        """Numbers of the blocks."""
+        # Lengths in the newest block, which still grows.
         self._tail = array("I")
-        """Lengths in the block that grows."""
+        # The order among persistent messages. None while no message has come between persistent ones.
         self._turns: SpillTurns | None = None
-        """Before which persistent messages these come; None while none has come between persistent ones."""
         self._is_closed = False
 
     # ------------------------------------------------------------------ adding
 
     def add(self, length: int) -> int:
-        """Add a message of that length; return its sequence. StoreFull, with nothing changed, without memory."""
+        """Add a message of that length; return its sequence.
+
+        Raises StoreFull, with nothing changed, without memory.
+        """
         sequence = self.next_sequence
         if not sequence & BLOCK_MASK:
             self._begin_block(sequence >> BLOCK_SHIFT)
@@ -96,9 +99,11 @@ class NonPersistentLane(PendingLane):
         return sequence
 
     def skip_to(self, sequence: int) -> None:
-        """Leave nothing between what was added and that sequence. StoreFull: less was skipped, without memory.
+        """Skip to a sequence, so that nothing is pending between.
 
-        O(512): a block of which nothing is there costs nothing.
+        Raises StoreFull if there is no memory; then less was skipped.
+
+        O(512): a block without messages costs nothing.
         """
         while self.next_sequence < sequence:
             base = self.next_sequence & ~BLOCK_MASK
@@ -117,7 +122,7 @@ class NonPersistentLane(PendingLane):
                 self._forget(base >> BLOCK_SHIFT)
 
     def retract(self) -> None:
-        """Take back the message added last, which was not stored after all."""
+        """Take back the message that was added last, because it was not stored."""
         self.next_sequence -= 1
         self.pending_messages -= 1
         self.added_bytes -= self._tail.pop()
@@ -125,9 +130,7 @@ class NonPersistentLane(PendingLane):
             self._forget(self.next_sequence >> BLOCK_SHIFT)
 
     def admit_times(self) -> None:
-        """Reserve memory for the times of the next message. StoreFull, with nothing changed, without memory for
-        them.
-        """
+        """Reserve memory for the times of the next message. Raises StoreFull, with nothing changed, without memory."""
         block = self._blocks.get(self.next_sequence >> BLOCK_SHIFT)
         if self._has_times_ahead or (block is not None and block.times is not None):
             return
@@ -135,7 +138,7 @@ class NonPersistentLane(PendingLane):
         self._has_times_ahead = True
 
     def put_times(self, sequence: int, times: Times) -> None:
-        """Set the times of the message that was added last. Requires: admit_times before that."""
+        """Set the times of the message that was added last. Requires: admit_times was called before."""
         block = self._blocks[sequence >> BLOCK_SHIFT]
         if block.times is None:
             block.times = BlockTimes()
@@ -171,7 +174,8 @@ class NonPersistentLane(PendingLane):
     # ------------------------------------------------------------------ removing
 
     def remove(self, first: int, last: int) -> tuple[int, bool]:
-        """Take first to last out; return how many of them were pending, and whether any of those was spilled.
+        """Remove first to last; return how many of them were pending, and whether any of those was spilled.
+
         O(blocks).
         """
         removed = 0
@@ -202,7 +206,7 @@ class NonPersistentLane(PendingLane):
         return removed, is_any_spilled
 
     def remove_one(self, sequence: int) -> tuple[int, int]:
-        """Take one sequence out, as `remove` does: the path of every single ack."""
+        """Remove one sequence, as `remove` does. Every single ack takes this path."""
         block = self._blocks.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
         if block is None or index >= len(block.lengths):
@@ -219,7 +223,7 @@ class NonPersistentLane(PendingLane):
         return 1, spilled and spilled & bit
 
     def close(self) -> None:
-        """Empty the lane of a deleted queue: nothing is pending, and adding raises Closed."""
+        """Empty the lane of a deleted queue. Nothing is pending any more, and adding raises Closed."""
         self._account.release(self.charge_bytes)
         self._has_times_ahead = False
         self.earliest = [NEVER, NEVER]
@@ -228,9 +232,9 @@ class NonPersistentLane(PendingLane):
         self._turns = None
         self.pending_messages, self.removed_bytes = 0, self.added_bytes
         self._is_closed = True
-        self.next_sequence = (self.next_sequence | BLOCK_MASK) + 1  # so that the next one would begin a block
+        self.next_sequence = (self.next_sequence | BLOCK_MASK) + 1  # the next message would begin a block
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ queries
 
     def is_pending(self, sequence: int) -> bool:
         block = self._blocks.get(sequence >> BLOCK_SHIFT)
@@ -238,8 +242,9 @@ class NonPersistentLane(PendingLane):
         return block is not None and index < len(block.lengths) and not block.gone >> index & 1
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None
-        at the end.
+        """Return the first run of pending sequences at or after `sequence`, cut to `most` and to its block.
+
+        None at the end.
         """
         while (run := self._numbers.next_from(sequence >> BLOCK_SHIFT)) is not None:
             number = run[0]
@@ -254,30 +259,33 @@ class NonPersistentLane(PendingLane):
         return None
 
     def pending_from(self) -> int:
-        """See PendingLane."""
+        """Return the first sequence of the first block with a pending message, or the next sequence of the lane."""
         return self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
 
     def times_of(self, sequence: int) -> Times:
-        """Return when a pending message is due, or was not long ago, and when it expires."""
+        """Return when a pending message is due and when it expires.
+
+        A message that became due lately may still show its time.
+        """
         block = self._blocks.get(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
 
     def waiting(self, first: int, last: int) -> int:
-        """Return a bit for each of first to last, which lie in one block, that is not due yet."""
+        """Return one bit for each of first to last, in one block, that is not due yet."""
         times = self._blocks[first >> BLOCK_SHIFT].times
         return 0 if times is None else times.waiting >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
 
     def expired(self, number: int, now_ms: int) -> int:
-        """Return a bit for each pending message of that block that has expired."""
+        """Return one bit for each pending message of that block that has expired."""
         block = self._blocks.get(number)
         return 0 if block is None or block.times is None else block.times.expired(now_ms, block.gone)
 
     def timed_blocks(self) -> list[tuple[int, BlockTimes, int]]:
-        """Return (number, times, what is gone) of the blocks that have times, in order. O(blocks)."""
+        """Return (number, times, gone messages) of the blocks that have times, in order. O(blocks)."""
         return [(number, block.times, block.gone) for number, block in self._blocks.items() if block.times is not None]
 
     def lengths(self, first: int, last: int) -> array[int]:
-        """Return the content bytes of first to last, which lie in one block and are pending."""
+        """Return the content bytes of each of first to last. They must be pending and lie in one block."""
         return self._blocks[first >> BLOCK_SHIFT].lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
 
     def is_spilled(self, sequence: int) -> bool:
@@ -285,7 +293,7 @@ class NonPersistentLane(PendingLane):
         return block is not None and block.spilled >> (sequence & BLOCK_MASK) & 1 == 1
 
     def unspilled(self, first: int, last: int) -> int:
-        """Return a bit for each of first to last that is not in tmp-storage; they lie in one block."""
+        """Return one bit for each of first to last, in one block, that is not in tmp-storage."""
         low, high = first & BLOCK_MASK, (last & BLOCK_MASK) + 1
         return ((1 << high) - (1 << low) & ~self._blocks[first >> BLOCK_SHIFT].spilled) >> low
 
@@ -323,7 +331,10 @@ class NonPersistentLane(PendingLane):
     # ------------------------------------------------------------------ between persistent messages
 
     def take_turn(self, persistent_sequence: int) -> None:
-        """Let messages from now on come before that one of the persistent lane. StoreFull: no memory to note it."""
+        """Note that later messages come before that persistent sequence.
+
+        Raises StoreFull if there is no memory for the note.
+        """
         turns = self._turns
         if turns is None:
             turns = SpillTurns()
@@ -339,7 +350,7 @@ class NonPersistentLane(PendingLane):
         return 0 if self._turns is None else self._turns.before(sequence)
 
     def behind(self, persistent_sequence: int) -> int:
-        """Return the first sequence of a message that comes behind that persistent one. O(log turns)."""
+        """Return the first sequence of this lane that comes behind that persistent sequence. O(log turns)."""
         return BEHIND_ALL if self._turns is None else self._turns.behind(persistent_sequence)
 
     def _forget_turns(self) -> None:
@@ -353,7 +364,7 @@ class NonPersistentLane(PendingLane):
 
     @property
     def charge_bytes(self) -> int:
-        """Memory that is held of the account, recomputed from what is there."""
+        """Memory that is charged to the account, computed from the content."""
         timed = sum(block.times is not None for block in self._blocks.values()) + self._has_times_ahead
         blocks_bytes = BLOCK_CHARGE_BYTES * len(self._blocks) + TIMES_CHARGE_BYTES * timed
         return blocks_bytes + (0 if self._turns is None else self._turns.charge_bytes)
@@ -374,10 +385,10 @@ class NonPersistentLane(PendingLane):
 
 
 class NonPersistentDueTimes:
-    """Finds non-persistent messages by their times; all blocks are in RAM. The state lock guards it."""
+    """Finds non-persistent messages by their times. All blocks are in RAM. The state lock guards it."""
 
     def release(self, lane: NonPersistentLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """Let messages that are due wait for nothing, in up to `most_blocks` blocks; return runs of them."""
+        """Make messages that are due available, in up to `most_blocks` blocks; return runs of them."""
         due = [found for found in lane.timed_blocks() if found[1].earliest[DUE] <= now_ms]
         runs: list[tuple[int, int]] = []
         for number, times, gone in due[:most_blocks]:
@@ -387,7 +398,7 @@ class NonPersistentDueTimes:
         return runs
 
     def expired_blocks(self, lane: NonPersistentLane, now_ms: int) -> list[int]:
-        """Return the numbers of blocks in which something has expired, in order."""
+        """Return the numbers of blocks with expired messages, in order."""
         return [number for number, times, _ in lane.timed_blocks() if times.earliest[EXPIRY] <= now_ms]
 
     def expired(self, lane: NonPersistentLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
@@ -395,7 +406,7 @@ class NonPersistentDueTimes:
         return runs_of_ones(lane.expired(number, now_ms), number << BLOCK_SHIFT)
 
     def refresh_expiry(self, lane: NonPersistentLane) -> None:
-        """Find out what expires next, once what had expired is removed."""
+        """Find the next expiry of the lane, after expired messages were removed."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
     def _earliest(self, lane: NonPersistentLane, kind: int) -> int:

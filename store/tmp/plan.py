@@ -1,6 +1,6 @@
-"""Plans of reads: spilled messages gathered into few large reads.
+"""Plans reads of spilled messages: gathers them into few large reads.
 
-Neighbours come in one read of up to 256 KiB, with what is dead between them.
+One read of up to 256 KiB covers neighbouring messages and the dead bytes between them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class TmpPlan(NamedTuple):
     regions: list[TmpRegion]
     messages: int
     content_bytes: int
-    """Bytes of properties and bodies: what they will take in RAM, to be reserved before they are read."""
+    """Bytes of properties and bodies. Reserve this memory before the read."""
     last_sequence: int
-    """The last sequence planned; -1 where there is none."""
+    """The last planned sequence. -1 if there is none."""
 
 
 class Planning:
-    """A plan in the making: messages gathered into reads, in the order given."""
+    """A plan under construction. It gathers messages into reads, in the given order."""
 
     def __init__(self, files: TmpFiles) -> None:
         self._files = files
@@ -43,7 +43,10 @@ class Planning:
         return TmpPlan(self.regions, self.messages, self.content_bytes, self.last_sequence)
 
     def most(self, chunk: Chunk, low: int, high: int, max_messages: int, max_bytes: int) -> int:
-        """Return how far the messages at low to high may be gathered; one of all always may."""
+        """Return the index up to which the messages from low to high may be gathered.
+
+        The first of all is always allowed.
+        """
         high = max(low, min(high, low + max(max_messages, 1) - self.messages))
         room_bytes = max_bytes - self.content_bytes
         if sum(chunk.lengths[low:high]) - HEAD_BYTES * (high - low) <= room_bytes:
@@ -57,7 +60,7 @@ class Planning:
         return at
 
     def gather(self, chunk: Chunk, low: int, high: int) -> None:
-        """Put neighbours into the last region, or into new ones behind it."""
+        """Add neighbouring messages to the last region, or to new ones behind it."""
         if low == high:
             return
         base, sequences, offsets = chunk.base, chunk.sequences[low:high], chunk.offsets(low, high)
@@ -82,7 +85,7 @@ class Planning:
             if stop > low + 1 and offsets[stop - 1] + lengths[stop - 1] > begin + REGION_BYTES_MAX:
                 stop -= 1
             if offsets[stop - 1] + lengths[stop - 1] - offset > sum(lengths[low:stop]) + GAP_BYTES_MAX:
-                stop = low + 1  # too much of others lies between: look at each gap
+                stop = low + 1  # too many other bytes lie between: check each gap
             region.messages.extend(
                 zip(
                     [base + sequence for sequence in sequences[low:stop]],

@@ -1,9 +1,10 @@
-"""SpillTurns: how the non-persistent messages of a lane lie between the persistent ones of the same priority.
+"""SpillTurns: the order of a lane's non-persistent messages among the persistent ones of the same priority.
 
-A turn is where one kind follows the other: the sequence of a non-persistent message, and the persistent sequence before
-which it comes. Turns lie in groups of up to 64: a group has the numbers of its first turn, and of each further one what
-it adds to the turn before it, in two bytes. Where both kinds alternate message by message that is 3 bytes a turn. A
-turn that adds too much for a byte begins a group, which is 24 bytes for 256 messages or more.
+A turn marks where non-persistent messages follow persistent ones: the sequence of a non-persistent message, and the
+persistent sequence before which it comes. Turns are stored in groups of up to 64. A group has the numbers of its first
+turn. Each further turn takes two bytes: its differences from the turn before it. If both kinds alternate message by
+message, that is 3 bytes for each turn. A turn whose difference does not fit a byte begins a new group, which is 24
+bytes for 256 messages or more.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from typing import Final
 from ..numbering import BEHIND_ALL
 
 TURNS_CHARGE_BYTES: Final = 1024
-"""Memory of an object without a turn: five arrays, each with the room for eight numbers that it grows by at first."""
+"""Memory of an object without turns: five arrays, each with its first spare room for eight numbers."""
 GROUP_TURNS: Final = 64
 _GROUP_CHARGE_BYTES: Final = 26
-"""Memory of three numbers of 8 bytes, with the growth reserve of array."""
+"""Memory of three numbers of 8 bytes, with the spare room of array."""
 _STEP_CHARGE_EIGHTHS: Final = 17
-"""Memory of two bytes, with the growth reserve of array, in eighths of a byte."""
+"""Memory of two bytes, with the spare room of array, in eighths of a byte."""
 _STEP_MAX: Final = 255
 _GROUPS_FORGOTTEN: Final = 16
-"""An array gives memory back only where so many numbers go at once."""
+"""An array gives memory back only if this many numbers are removed at once."""
 
 
 class SpillTurns:
@@ -33,20 +34,20 @@ class SpillTurns:
     __slots__ = ("_firsts", "_first_sequences", "_begins", "_steps", "_sequence_steps", "_forgotten", "_last")
 
     def __init__(self) -> None:
+        # Persistent sequence of the first turn of each group.
         self._firsts = array("q")
-        """Persistent sequence of the first turn of each group."""
+        # Non-persistent sequence of the first turn of each group.
         self._first_sequences = array("q")
-        """Non-persistent sequence of the first turn of each group."""
+        # Index of the first step of each group, counted from the first step ever.
         self._begins = array("q")
-        """Index of the first step of each group, counted from the first that there ever was."""
+        # Difference of each further turn's persistent sequence from the turn before it.
         self._steps = array("B")
-        """What each further turn of a group adds to the persistent sequence of the turn before it."""
+        # Difference of each further turn's non-persistent sequence from the turn before it.
         self._sequence_steps = array("B")
-        """The same of the non-persistent sequence."""
+        # Number of steps that were removed.
         self._forgotten = 0
-        """Steps that are not there any more."""
+        # The newest turn.
         self._last = (0, 0)
-        """The newest turn."""
 
     def __len__(self) -> int:
         return len(self._firsts) + len(self._steps)
@@ -57,7 +58,10 @@ class SpillTurns:
         return _charge(len(self._firsts) + (not is_step), len(self._steps) + is_step) - self.charge_bytes
 
     def add(self, turn: int, sequence: int) -> None:
-        """Let messages from that sequence on come before the persistent one `turn`, which is above all before it."""
+        """Note that messages from that sequence on come before the persistent sequence `turn`.
+
+        It must be above all earlier turns.
+        """
         if self._is_step(turn, sequence):
             self._steps.append(turn - self._last[0])
             self._sequence_steps.append(sequence - self._last[1])
@@ -68,13 +72,13 @@ class SpillTurns:
         self._last = turn, sequence
 
     def _is_step(self, turn: int, sequence: int) -> bool:
-        """Return whether the newest group takes this turn."""
+        """Return whether the newest group can take this turn."""
         if not self._firsts or self._forgotten + len(self._steps) - self._begins[-1] >= GROUP_TURNS - 1:
             return False
         return turn - self._last[0] <= _STEP_MAX and sequence - self._last[1] <= _STEP_MAX
 
     def before(self, sequence: int) -> int:
-        """Return the persistent sequence before which this message comes; 0 before the first turn. O(log turns)."""
+        """Return the persistent sequence before which this message comes. 0 before the first turn. O(log turns)."""
         group = bisect_right(self._first_sequences, sequence) - 1
         if group < 0:
             return 0
@@ -84,7 +88,7 @@ class SpillTurns:
         return turn + sum(self._steps[begin : begin + steps])
 
     def behind(self, persistent_sequence: int) -> int:
-        """Return the first sequence of a message that comes behind that persistent one. O(log turns)."""
+        """Return the first sequence of this lane that comes behind that persistent sequence. O(log turns)."""
         group = bisect_right(self._firsts, persistent_sequence)
         if group:
             turn, at = self._firsts[group - 1], self._first_sequences[group - 1]
@@ -95,7 +99,7 @@ class SpillTurns:
         return self._first_sequences[group] if group < len(self._firsts) else BEHIND_ALL
 
     def forget(self, sequence: int) -> int:
-        """Forget what only messages before this one need; return the bytes by which the charge shrinks."""
+        """Forget turns that only messages before this one need; return the bytes by which the charge shrinks."""
         groups = bisect_right(self._first_sequences, sequence) - 1
         if groups < _GROUPS_FORGOTTEN:
             return 0
@@ -114,7 +118,7 @@ class SpillTurns:
 
     @property
     def charge_bytes(self) -> int:
-        """Memory of what is there."""
+        """Memory that the turns take."""
         return _charge(len(self._firsts), len(self._steps))
 
     def _check(self) -> None:

@@ -1,11 +1,11 @@
-"""tmp-storage: where non-persistent messages go that RAM has no room for.
+"""tmp-storage: keeps non-persistent messages for which RAM has no room.
 
-Batches are appended to files that nobody syncs; places, owners and the salts of the checksums are in RAM alone. So a
-crash takes all of it, and the next open deletes what it left. A limit is checked before each write, a file goes as soon
-as nobody holds anything in it, and one that is mostly dead is rewritten forward.
+Batches are appended to files that nobody syncs. Places, owners and the salts of the checksums are only in RAM. So all
+messages end with the process, and the next open deletes the files. The limit is checked before each write. A file is
+deleted as soon as nobody holds a message in it, and a mostly dead file is rewritten into newer ones.
 
-An owner is a number, such as a lane. Several may hold one message, which is stored once and goes when the last of them
-has removed it.
+An owner is a number, such as a lane's. Several owners may hold one message, which is stored once and goes when the last
+of them has removed it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ logger = LateLogger("forebay.store.tmp_storage")
 
 PLACE_CHARGE_BYTES: Final = 9
 OFFSET_CHARGE_BYTES: Final = 4
-"""More, for a place in a chunk whose messages do not lie one behind the other."""
+"""Additional memory for a place in a chunk whose messages do not lie one behind the other."""
 CHUNK_CHARGE_BYTES: Final = 720
 SHARE_CHARGE_BYTES: Final = 180
 OWNER_CHARGE_BYTES: Final = 320
-"""Memory of an owner; as the three above with the growth reserve of array, and the objects around them."""
+"""Memory of an owner. This and the three above include the spare room of arrays and the objects around them."""
 
 STEP_BYTES: Final = 256 * 1024
 
@@ -45,28 +45,31 @@ _Fitting = list[list[int]]
 
 @dataclass(frozen=True, slots=True)
 class TmpStorageStatistics:
-    """How much was spilled."""
+    """Sizes and counts of tmp-storage."""
 
     bytes: int
-    """Bytes that the files take of the disk, dead messages included."""
+    """Disk space of the files, including dead messages."""
     bytes_max: int
-    """The most bytes that the files ever took."""
+    """The greatest value of `bytes` so far."""
     messages: int
-    """Messages stored, once each however many owners hold them."""
+    """Number of stored messages. A message counts once, however many owners hold it."""
 
 
 class Compaction(NamedTuple):
-    """What one step of rewriting did."""
+    """The result of one step of rewriting."""
 
     file: int
     messages: int
     moved_bytes: int
     freed_bytes: int
-    """Bytes of the file that was unlinked, or 0 while there is more to move."""
+    """Size of the deleted file, or 0 while it has more to move."""
 
 
 class TmpStorage:
-    """The files, and who holds what in them. The state lock guards them; every method requires it held."""
+    """The files, and the messages that each owner holds in them.
+
+    The state lock guards them. Every method requires it.
+    """
 
     def __init__(
         self,
@@ -78,10 +81,12 @@ class TmpStorage:
         random_salt: Callable[[], int],
         paid_buffer_bytes: int = 0,
     ) -> None:
-        """Delete what an earlier process left. Requires: the directory's lock. StoreFailed: it can't be looked at.
+        """Delete the files of an earlier process.
 
-        paid_buffer_bytes: so much of the buffer of a write is charged elsewhere, whether it is in use or not. What a
-        write needs beyond it comes from the account.
+        Raises StoreFailed if they can't be listed. Requires: the directory's lock.
+
+        paid_buffer_bytes: part of the write buffer that is always charged elsewhere, in use or not. A larger buffer is
+        charged to the account.
         """
         self._disk = disk
         self._account = account
@@ -95,8 +100,9 @@ class TmpStorage:
 
     @property
     def limit_bytes(self) -> int:
-        """Bytes that the files may take of the disk. What is stored beyond a lowered limit stays until it is
-        consumed.
+        """Disk space that the files may take.
+
+        After it was lowered, stored messages above it stay until they are consumed.
         """
         return self._files.limit_bytes
 
@@ -105,7 +111,7 @@ class TmpStorage:
         self._files.limit_bytes = limit_bytes
 
     def on_room(self, room_came: Callable[[], None]) -> None:
-        """Set the callback for when a file is gone; it is called under the state lock."""
+        """Set the callback for deleted files. It is called under the state lock."""
         self._files.room_came = room_came
 
     @property
@@ -117,12 +123,11 @@ class TmpStorage:
     def spill(
         self, owners: Sequence[int], messages: Sequence[SpilledMessage], held: Sequence[int] | None = None
     ) -> None:
-        """Store messages once, to be held by the owners. In ascending sequence; no owner holds one of its own yet.
+        """Store messages once, for the owners to hold. Sequences must ascend, and no owner may hold one of them yet.
 
-        held: for each owner a bit for each message that it is to hold, one at least, and each message is held by
-        somebody; None: all hold all. One write for up to 512 messages or 512 KiB. On an error nothing is stored and
-        nothing has changed: StoreFull when tmp-storage, the memory for places or the disk is full, SpillFailed when the
-        disk fails.
+        held: for each owner, one bit for each message that it holds, at least one; each message needs an owner. None:
+        all owners hold all messages. Does one write for up to 512 messages or 512 KiB. On an error nothing has changed:
+        StoreFull if tmp-storage, the memory for places or the disk is full, SpillFailed if the disk fails.
         """
         if self._is_closed:
             raise Closed(TMP_STORAGE)
@@ -162,7 +167,7 @@ class TmpStorage:
         self._messages += len(messages)
 
     def _charge_of(self, owners: Sequence[int], batches: list[SpillBatch], grown: Chunk | None, new_shares: int) -> int:
-        """Return what the places of batches take, the first of which goes into `grown` if there is such a chunk."""
+        """Return the memory for the places of batches. The first batch goes into `grown`, if there is such a chunk."""
         return (
             OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
             + SHARE_CHARGE_BYTES * new_shares
@@ -172,9 +177,7 @@ class TmpStorage:
         )
 
     def _growable(self, owners: Sequence[int], batch: SpillBatch) -> Chunk | None:
-        """Return the chunk that the first of the owners filled last, where the batch may lie behind what is in it;
-        else None.
-        """
+        """Return the chunk that the first owner filled last, if the batch may be added at its end; else None."""
         newest = self._files.newest
         first = next((self._owners[owner] for owner in owners if owner in self._owners), None)
         if newest is None or first is None or newest.size + batch.size > self._files.file_bytes:
@@ -193,9 +196,9 @@ class TmpStorage:
     def _fittings(
         self, owners: Sequence[int], batches: list[SpillBatch], parts: list[list[int]], grown: Chunk | None
     ) -> tuple[list[_Fitting], int]:
-        """Return where each batch fits between the shares of each owner, and how many shares there will be more.
+        """Return how each batch fits between the shares of each owner, and the number of new shares.
 
-        Where two batches split one share, that number may be too large by one.
+        If two batches split one share, that number may be too large by one.
         """
         fittings: list[_Fitting] = []
         new_shares = 0
@@ -221,7 +224,7 @@ class TmpStorage:
         fitting: _Fitting,
         grown: Chunk | None,
     ) -> None:
-        """Enter messages that were written: from here on they are there."""
+        """Register messages that were written. From now on they are stored."""
         file, offset = place
         chunk = Chunk(file, batch.sequences[0]) if grown is None else grown
         at = chunk.add(batch.sequences, offset, batch.lengths, part)
@@ -239,7 +242,7 @@ class TmpStorage:
         return sum([len(self._owners[owner]) for owner in owners])
 
     def give_up_readers(self) -> int:
-        """Let go of the files that are open only to be read; return how many. In any thread."""
+        """Close the files that are open only for reading; return how many. Any thread may call it."""
         return self._files.give_up_readers()
 
     def _write_error(self, error: OSError, needed_bytes: int) -> ForebayError:
@@ -259,8 +262,8 @@ class TmpStorage:
     ) -> TmpPlan:
         """Plan to read the messages of these runs of sequences (first, last) that the owner holds, in this order.
 
-        At most max_messages of at most max_bytes of content, but one at least. Neighbours come in one read of up to 256
-        KiB.
+        Takes at most max_messages with at most max_bytes of content, but at least one message. One read of up to 256
+        KiB covers neighbours.
         """
         planning = Planning(self._files)
         for first, last in runs:
@@ -275,7 +278,7 @@ class TmpStorage:
     # ----------------------------------------------------------------- removing
 
     def remove(self, owner: int, first: int, last: int) -> int:
-        """Take first to last from the owner; what it does not hold is passed over. Return how many it held."""
+        """Remove first to last from the owner; return how many it held. Sequences that it does not hold are ignored."""
         held_by = self._owners.get(owner)
         if held_by is None:
             return 0
@@ -294,7 +297,7 @@ class TmpStorage:
         return removed
 
     def drop(self, owner: int) -> int:
-        """Take everything from the owner; return how many messages it held. O(chunks), beside what goes with it."""
+        """Remove all messages of the owner; return how many it held. O(chunks), plus the cost of deleted files."""
         held_by = self._owners.pop(owner, None)
         if held_by is None:
             return 0
@@ -307,7 +310,7 @@ class TmpStorage:
         return dropped
 
     def _release(self, share: Share, messages: int) -> None:
-        """Take these bits from one owner. A chunk or file of which no message is held is deleted."""
+        """Take these bits from one owner. A chunk or file without a held message is deleted."""
         chunk = share.chunk
         if not share.held:
             chunk.shares.remove(share)
@@ -321,10 +324,12 @@ class TmpStorage:
     # ---------------------------------------------------------------- rewriting
 
     def compact(self) -> Compaction | None:
-        """Move up to 256 KiB (or one chunk) out of the file that has the least alive. None: nothing is worth it.
+        """Move up to 256 KiB (or one chunk) out of the file with the smallest live share.
 
-        Worth it is a file under 25 % alive; under 50 % when three quarters of the limit are used. Not the one that is
-        written to. Disk and memory that it needs for a moment stay within their limits.
+        Return None if no file is worth it.
+
+        A file is worth it below 25 % live bytes, and below 50 % if three quarters of the limit are used. The newest
+        file is never moved. Temporary disk space and memory stay within their limits.
         """
         self._files.delete_undeleted()
         file = self._files.sparsest()
@@ -350,8 +355,9 @@ class TmpStorage:
         return report
 
     def _rewrite(self, chunk: Chunk) -> bool:
-        """Copy what is live of a chunk to the newest file; return False where that can't be done now, and nothing
-        was.
+        """Copy the live messages of a chunk to the newest file.
+
+        Return False if that is not possible now; then nothing was done.
         """
         buffer_bytes = 2 * chunk.live_bytes + REGION_BYTES_MAX
         if not self._account.reserve(buffer_bytes):
@@ -383,20 +389,20 @@ class TmpStorage:
 
     @property
     def _headroom_bytes(self) -> int:
-        """Kept free of spilling, so that what is sparse can be rewritten when tmp-storage is full."""
+        """Space kept free of spilling, so that sparse files can be rewritten when tmp-storage is full."""
         return self._files.file_bytes // 2
 
     # ------------------------------------------------------------------ closing
 
     def close(self) -> None:
-        """Delete everything. What the disk refuses to delete, the next open does."""
+        """Delete everything. If the disk refuses to delete a file, the next open does it."""
         self._is_closed = True
         for owner in list(self._owners):
             self.drop(owner)
 
     @property
     def charge_bytes(self) -> int:
-        """Memory that is held of the account, recomputed from what is there."""
+        """Memory that is charged to the account, computed from the content."""
         chunks = [chunk for file in self._files.files.values() for chunk in file.chunks]
         return (
             self._files.charge_bytes
@@ -417,7 +423,7 @@ class TmpStorage:
 
 
 _NOBODY: Final = TmpOwner()
-"""The holdings of an owner that holds nothing. Nothing is ever put in."""
+"""The holdings of an owner that holds nothing. It stays empty."""
 
 
 def _charge(chunk: Chunk) -> int:
@@ -425,14 +431,14 @@ def _charge(chunk: Chunk) -> int:
 
 
 def _offsets_charge(grown: Chunk, batch: SpillBatch) -> int:
-    """Return what the column of offsets takes more when the batch is put into the chunk, at the end of its file."""
+    """Return the additional memory of the column of offsets, if the batch goes to the end of the chunk's file."""
     if grown.is_scattered:
         return OFFSET_CHARGE_BYTES * len(batch.lengths)
     return OFFSET_CHARGE_BYTES * (len(grown) + len(batch.lengths)) if grown.ends_at != grown.file.size else 0
 
 
 def _parts(held: Sequence[int], batches: list[SpillBatch]) -> list[list[int]]:
-    """Return for each batch what each owner holds, as bits."""
+    """Return, for each batch, the messages that each owner holds, as bits."""
     parts: list[list[int]] = []
     begin = 0
     for batch in batches:
@@ -453,7 +459,7 @@ def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int],
 
 
 def _batches(messages: Sequence[SpilledMessage]) -> list[SpillBatch]:
-    """Divide messages, one at least, into what fits a write and a chunk."""
+    """Divide messages (at least one) into batches that fit a write and a chunk."""
     whole = _batch(messages)
     sequences = whole.sequences
     if (
