@@ -1,10 +1,10 @@
 """The budget: one ledger of charges for all memory that messages take, and its hard limit.
 
-Every holder reserves before it takes memory and releases after it has freed it, so `held_bytes <= limit_bytes` holds at
+Every holder reserves before it takes memory and releases after it has freed it. So `held_bytes <= limit_bytes` holds at
 every instant, by construction. A guarantee is a part of the limit that only its holder may use; because of it acks and
-the index never wait for memory. A limit that is lowered below what is held falls as that is released: nothing is
-charged above its target meanwhile, and the limit is never below what is held and guaranteed. A Quota bounds what some
-holders have together, and keeps a part of the limit for them. Nothing here survives a crash, or needs to.
+the index never wait for memory. If the limit is lowered below the held bytes, it falls as they are released: meanwhile
+nothing is charged above its target, and the limit is never below the held and guaranteed bytes. A Quota bounds the
+total of several holders, and keeps a part of the limit for them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Final
 from .curve import Curve
 
 SPARE_BYTES: Final = 128 * 1024
-"""Bytes by which a falling limit stays above what is held, for `reserve_last`."""
+"""A falling limit stays this far above the held bytes, for `reserve_last`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareStatistics:
-    """What the destinations of a pattern with `memory_share` or `memory_reserve` hold together, in bytes."""
+    """Bytes held by the destinations of a pattern with `memory_share` or `memory_reserve`, and their bounds."""
 
     held_bytes: int
-    """Direct messages, caches, and deliveries in flight."""
+    """Bytes of direct messages, caches, and deliveries in flight."""
     share_bytes: int
-    """The most that they may hold, but for references of 384 bytes that progress needs."""
+    """The most that they may hold, except for references of 384 bytes that are needed for progress."""
     reserve_bytes: int
-    """The part of the limit that nobody else takes."""
+    """The part of the limit that nobody else may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,22 @@ class MemoryStatistics:
     """The ledger in bytes."""
 
     limit_bytes: int
-    """After `resize` this is above the new limit, and falls with held_bytes, until the resize has settled."""
+    """The memory limit. After `resize` to a lower one it is above the new limit, and falls with held_bytes until it has
+    settled.
+    """
     held_bytes: int
     held_bytes_max: int
-    """The most that was ever held, also under an earlier limit."""
+    """The greatest value of held_bytes so far, even under an earlier limit."""
     holders: dict[str, int]
-    """Bytes of each holder; they add up to held_bytes."""
+    """Bytes of each holder. They add up to held_bytes."""
     curve: Curve = Curve()
     """The hit ratio that other limits would bring, from the traffic since the directory was opened."""
     shares: Mapping[str, ShareStatistics] = field(default_factory=dict)
-    """By pattern, what destinations with a memory_share or memory_reserve hold of it."""
+    """By pattern, the figures of destinations with a memory_share or memory_reserve."""
 
 
 class Holder:
-    """A named part of the ledger, and the store's Account. The state lock guards it."""
+    """A named part of the ledger. It implements the store's Account. The state lock guards it."""
 
     __slots__ = ("name", "held_bytes", "_budget", "_guaranteed_bytes")
 
@@ -78,9 +80,9 @@ class Holder:
         return True
 
     def reserve_last(self, charge_bytes: int) -> bool:
-        """Charge the bytes up to where a falling limit is now, not only up to its target. Return whether it fits.
+        """Charge the bytes up to the current, still falling limit, not only up to its target. Return whether they fit.
 
-        For the few bytes without which memory could not come free. Requires: the holder has no guarantee.
+        It is for the few bytes without which no memory could come free. Requires: the holder has no guarantee.
         """
         budget = self._budget
         if budget.owed_bytes + charge_bytes > budget.limit_bytes:
@@ -93,13 +95,13 @@ class Holder:
     def reserve_again(self, charge_bytes: int) -> bool:
         """Charge bytes that another holder has just released: try reserve, then reserve_last.
 
-        Memory that only changes hands finds room: this is refused only where less was released since the limit was last
+        Memory that only changes hands finds room. It is refused only if less was released since the limit was last
         lowered. Requires: the holder has no guarantee.
         """
         return self.reserve(charge_bytes) or self.reserve_last(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
-        """Take back a charge; what falls below the guarantee stays set aside."""
+        """Release a charge. Bytes below the guarantee stay set aside."""
         self.held_bytes -= charge_bytes
         assert self.held_bytes >= 0, f"{self.name} released more than it held"
         budget = self._budget
@@ -110,17 +112,17 @@ class Holder:
                 budget.ceiling_bytes -= min(unused, charge_bytes)
 
     def hand_over(self, to: Holder, charge_bytes: int) -> None:
-        """Make another holder the owner of the same memory. Requires: neither has a guarantee."""
+        """Give the ownership of the same memory to another holder. Requires: neither has a guarantee."""
         self.held_bytes -= charge_bytes
         to.take_over(charge_bytes)
 
     def take_over(self, charge_bytes: int) -> None:
-        """Become the owner of a charge that another holder had."""
+        """Take the ownership of a charge from another holder."""
         self.held_bytes += charge_bytes
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that the holder may still reserve beyond its guarantee; negative while the limit falls."""
+        """Bytes that the holder may still reserve beyond its guarantee. Negative while the limit falls."""
         return self._budget.free_bytes
 
     @property
@@ -128,7 +130,7 @@ class Holder:
         return self._guaranteed_bytes
 
     def guarantee(self, guaranteed_bytes: int) -> bool:
-        """Guarantee another amount. Return False, and change nothing, where others hold what it would take."""
+        """Set another guarantee. If others hold that memory, change nothing and return False."""
         unused = max(guaranteed_bytes - self.held_bytes, 0)
         more = unused - max(self._guaranteed_bytes - self.held_bytes, 0)
         if more > 0 and self._budget.free_bytes < more:
@@ -140,10 +142,10 @@ class Holder:
 
 
 class Quota:
-    """What some holders may have together at most, and what is kept of the limit for them alone.
+    """A bound for the total of several holders, and a part of the limit that is kept for them.
 
-    What is kept yields to memory that only changes hands (`reserve_again`) and to progress (`reserve_last`): a message
-    that leaves one of these holders must find a place. The state lock guards it.
+    The kept part yields to memory that only changes hands (`reserve_again`) and to progress (`reserve_last`), because a
+    message that leaves one of these holders must find a place. The state lock guards it.
     """
 
     __slots__ = ("name", "held_bytes", "share_bytes", "reserve_bytes", "_budget")
@@ -166,13 +168,13 @@ class Quota:
         return min(self.share_bytes - self.held_bytes, self._budget.free_bytes + self.unused_bytes)
 
     def resize(self, share_bytes: int, reserve_bytes: int) -> None:
-        """Set another share and reserve. What others hold of the new reserve is theirs until they release it."""
+        """Set another share and reserve. Other holders keep the memory that they have until they release it."""
         before = self.unused_bytes
         self.share_bytes, self.reserve_bytes = share_bytes, reserve_bytes
         self._keep(self.unused_bytes - before)
 
     def admit(self, charge_bytes: int) -> bool:
-        """Tell whether the charge fits below the share and, with what is kept, below the limit."""
+        """Return whether the charge fits below the share and, with the kept bytes, below the limit."""
         budget = self._budget
         return (
             self.held_bytes + charge_bytes <= self.share_bytes
@@ -180,7 +182,7 @@ class Quota:
         )
 
     def grow(self, charge_bytes: int) -> None:
-        """Note that a holder has so much more."""
+        """Note that a holder has that many bytes more."""
         before = self.unused_bytes
         self.held_bytes += charge_bytes
         self._keep(self.unused_bytes - before)
@@ -191,7 +193,7 @@ class Quota:
 
 
 class QuotaHolder(Holder):
-    """A holder whose charges count against a quota, too."""
+    """A holder whose charges also count against a quota."""
 
     __slots__ = ("quota",)
 
@@ -206,7 +208,10 @@ class QuotaHolder(Holder):
         return True
 
     def reserve_last(self, charge_bytes: int) -> bool:
-        """See Holder. The share is no bound here: what comes free elsewhere only changes hands."""
+        """Charge the bytes up to the current, still falling limit.
+
+        The share does not bound it, because this memory only changes hands.
+        """
         budget = self._budget
         if budget.owed_bytes + charge_bytes > budget.limit_bytes:
             return False
@@ -237,23 +242,23 @@ class QuotaHolder(Holder):
 
 
 class Budget:
-    """The ledger. `ceiling_bytes` is the target of the limit less what is guaranteed, or kept, and not used."""
+    """The ledger. `ceiling_bytes` is the target of the limit minus guaranteed or kept bytes that are not used."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        # The requested limit. The limit is there, or falls to it.
         self.target_bytes = limit_bytes
-        """The limit that was asked for: where the limit is, or falls to."""
         self.ceiling_bytes = limit_bytes
         self.held_bytes = 0
         self.held_bytes_max = 0
         self.holders: dict[str, Holder] = {}
+        # Bytes that quotas keep for their holders and that are not charged yet.
         self.kept_bytes = 0
-        """Bytes that quotas keep for their holders, which are not charged yet."""
         self._quotas: dict[str, Quota] = {}
         self._quota_holders: list[QuotaHolder] = []
 
     def holder(self, name: str, *, guaranteed_bytes: int = 0) -> Holder:
-        """Add a holder; the guarantees together must leave room under the limit."""
+        """Add a holder. All guarantees together must leave room under the limit."""
         assert name not in self.holders
         assert self.held_bytes <= self.ceiling_bytes - guaranteed_bytes
         holder = self.holders[name] = Holder(self, name, guaranteed_bytes)
@@ -261,7 +266,7 @@ class Budget:
         return holder
 
     def quota(self, name: str) -> Quota:
-        """Add a quota, which allows nothing before its first `resize`."""
+        """Add a quota. It allows nothing before its first `resize`."""
         assert name not in self._quotas
         quota = self._quotas[name] = Quota(self, name)
         return quota
@@ -273,29 +278,29 @@ class Budget:
         return holder
 
     def held_by(self, name: str) -> int:
-        """Return what the holder of that name has, with its parts that have a quota. O(holders with a quota)."""
+        """Return the bytes of the holder of that name, including its parts with a quota. O(holders with a quota)."""
         return self.holders[name].held_bytes + sum(
             holder.held_bytes for holder in self._quota_holders if holder.name == name
         )
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that a holder without guarantee or quota may still reserve; negative while the limit falls."""
+        """Bytes that a holder without guarantee or quota may still reserve. Negative while the limit falls."""
         return self.ceiling_bytes - self.held_bytes
 
     @property
     def owed_bytes(self) -> int:
-        """Bytes that are held, and those that are guaranteed besides."""
+        """Held bytes, plus guaranteed bytes that are not used."""
         return self.held_bytes + self.target_bytes - self.ceiling_bytes - self.kept_bytes
 
     def resize(self, limit_bytes: int) -> None:
-        """Set another limit, which holds at once or as soon as enough is released. Nothing is charged above it."""
+        """Set another limit. It holds at once, or as soon as enough is released. Nothing is charged above it."""
         self.ceiling_bytes += limit_bytes - self.target_bytes
         self.target_bytes = limit_bytes
         self.follow()
 
     def follow(self) -> None:
-        """Let the limit fall as far as what is held allows."""
+        """Let the limit fall as far as the held bytes allow."""
         owed_bytes, target_bytes = self.owed_bytes, self.target_bytes
         if owed_bytes <= target_bytes:
             self.limit_bytes = target_bytes
@@ -303,7 +308,7 @@ class Budget:
             self.limit_bytes = max(target_bytes, min(self.limit_bytes, owed_bytes + SPARE_BYTES))
 
     def statistics(self) -> MemoryStatistics:
-        """Return the ledger as it is now, without the curve."""
+        """Return the current ledger, without the curve."""
         self.follow()
         holders = {name: self.held_by(name) for name in self.holders}
         shares = {

@@ -1,4 +1,4 @@
-"""The charge of a message: the bytes that it costs the process in RAM, with the objects around them."""
+"""The charge of a message: the bytes of RAM that it takes, including the objects around it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final
 from ..store.stored_message import StoredMessage
 
 OVERHEAD_BYTES: Final = 384
-"""Bytes beside the content of one message on its way through cache, list and delivery: the tuple, two ints, the
-header of the body and its rounding, one slot of a deque or dict that is up to half empty, the Delivery."""
+"""Charge besides the content of one message on its way through cache, list and delivery: the tuple, two ints, the
+header of the body and its rounding, one slot of a deque or dict that is up to half empty, the Delivery.
+"""
 
 
 def charge_bytes(message: StoredMessage) -> int:
@@ -28,10 +29,10 @@ def charges_bytes(messages: Sequence[StoredMessage]) -> int:
 
 
 def contents_charge(messages: int, content_bytes: int) -> int:
-    """Return the charge of so many messages of which only the length of all is known."""
+    """Return the charge of messages of which only the number and the total length are known."""
     return OVERHEAD_BYTES * messages + content_bytes
 
 
 def content_charge_bytes(content_bytes: int) -> int:
-    """Return the charge of a message of which only the length is known yet."""
+    """Return the charge of a message of which only the length is known."""
     return content_bytes + OVERHEAD_BYTES

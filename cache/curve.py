@@ -1,16 +1,16 @@
-"""The curve: the hit ratio that each of several memory limits would bring, found from live traffic.
+"""The curve: the hit ratio that each of several memory limits would bring, estimated from live traffic.
 
-A *hit* is a delivery whose message stayed in RAM from its arrival on: neither a take nor the loader had to read the
-journal for it. Counting only the reads of takes would tell nothing: the loader prevents them at any limit, and its
-reads are what a small limit costs.
+A *hit* is a delivery whose message stayed in RAM since its arrival: neither a take nor the loader had to read the
+journal for it. Counting only reads of takes would not work: the loader prevents them at any limit, and its reads are
+the cost of a small limit.
 
 The idea is that of reuse distances (Mattson, Gecsei, Slutz, Traiger: "Evaluation techniques for storage hierarchies",
 1970): one pass over the traffic tells for every size at once what would have been kept. With sampling it costs next to
 nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC Construction with SHARDS", 2015). A queue differs from a
-cache of blocks: a message is used once, in order, so its distance is the backlog before it, and what is kept is the
-front. Sampling messages would lose the moments at which a list overflows and catches up. So time is sampled: whenever a
-list has handed out QUANTUM_BYTES, and once a second, its backlog is known exactly. For each limit the state between two
-such moments follows from the rules of cache/shares.py, as if messages were a fluid.
+cache of blocks. A message is used once, in order, so its distance is the backlog before it, and the front of the
+backlog is kept. Sampling messages would miss the moments at which a list overflows and catches up. So time is sampled:
+whenever a list has delivered QUANTUM_BYTES, and once a second, its backlog is known exactly. For each limit, the state
+between two samples follows from the rules of cache/shares.py, as if messages were a fluid.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 from .shares import Shares, high_watermark_bytes, high_watermarks
 
 QUANTUM_BYTES: Final = 128 * 1024
-"""A list is sampled when it has delivered so much. Smaller: nearer to the truth, and slower."""
+"""A list is sampled when it has delivered this much. A smaller value is more exact, and slower."""
 QUANTUM_MESSAGES: Final = 16
-"""Messages, about, that a list delivers at least between two samples."""
+"""Messages that a list delivers at least between two samples, roughly."""
 QUANTUM_SHARE: Final = 32
 """A list with a long backlog delivers at least this fraction of it between two samples."""
 GOOD_ENOUGH: Final = 0.01
@@ -33,11 +33,11 @@ GOOD_ENOUGH: Final = 0.01
 LOAD_MESSAGES: Final = 512
 
 _NO_LIMITS: Final = array("d")
-"""Of all lists that would hold their backlog under every limit. Nothing is ever put in."""
+"""The columns of lists that would hold their backlog under every limit. They stay empty."""
 
 
 def quantum_bytes(waiting: float, charge: float) -> int:
-    """Return how much a list delivers before its next sample, by its backlog and the charge of a message."""
+    """Return how many bytes a list delivers before its next sample, by its backlog and the mean charge of a message."""
     return int(max(QUANTUM_BYTES, QUANTUM_MESSAGES * charge, waiting / QUANTUM_SHARE))
 
 
@@ -50,15 +50,15 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The hit ratio of each memory limit, ordered by limit."""
+    """The hit ratio of each memory limit, sorted by limit."""
 
     points: tuple[CurvePoint, ...] = ()
     deliveries: int = 0
-    """Deliveries that the curve is made from, an estimate where traffic is live; 0: the curve says nothing."""
+    """Deliveries behind the curve. With live traffic it is an estimate. 0: the curve is empty."""
 
     @property
     def recommended_limit_bytes(self) -> int | None:
-        """The smallest limit whose hit ratio comes within 0.01 of the best; None while the curve says nothing."""
+        """The smallest limit whose hit ratio is within 0.01 of the best. None while the curve is empty."""
         if not self.deliveries:
             return None
         best = max(point.hit_ratio for point in self.points)
@@ -66,24 +66,24 @@ class Curve:
 
 
 class Track:
-    """One list as each limit would have it, in bytes of charge.
+    """The state of one list under each limit, in bytes of charge.
 
-    Only the first `behind` limits, the smallest, are tracked: under all others the list would hold its whole backlog.
+    Only the smallest `behind` limits are tracked: under all others the list would hold its whole backlog.
     """
 
     __slots__ = ("waiting", "taken", "charge", "behind", "direct", "overflowed", "outside")
 
     def __init__(self, waiting: float, charge: float) -> None:
+        # Backlog behind the list's front at the last sample.
         self.waiting = waiting
-        """Backlog behind the list's front at the last sample."""
         self.taken = 0
         self.charge = charge
         self.behind = 0
+        # For each limit; `outside` is the part that only the journal would have.
         self.direct = self.overflowed = self.outside = _NO_LIMITS
-        """By limit; outside: what only the journal would have."""
 
     def fall_behind(self, direct: float, overflowed: float, outside: float) -> None:
-        """Begin to track one limit more."""
+        """Begin to track one more limit."""
         if self.direct is _NO_LIMITS:
             self.direct, self.overflowed, self.outside = array("d"), array("d"), array("d")
         self.behind += 1
@@ -93,14 +93,14 @@ class Track:
 
 
 class Step(NamedTuple):
-    """What happened to a list between two samples, whatever the limit."""
+    """The changes of a list between two samples, which do not depend on the limit."""
 
     came: float
     went: float
     waiting: float
-    """Its backlog now."""
+    """Its current backlog."""
     charge: float
-    """Mean of its messages."""
+    """Mean charge of its messages."""
 
 
 class Fluid:
@@ -109,21 +109,21 @@ class Fluid:
     __slots__ = ("direct", "overflowed", "outside", "missed", "room", "_left", "_share")
 
     def __init__(self, track: Track, at: int, room: float, left: float, share: float) -> None:
-        """room: for what is direct. left: for direct and overflowed together. share: of the PendingCache."""
+        """room: for direct messages. left: for direct and overflowed ones together. share: of the PendingCache."""
         self.direct, self.overflowed, self.outside = track.direct[at], track.overflowed[at], track.outside[at]
+        # Charge of messages that were read from the journal.
         self.missed = 0.0
-        """What was read from the journal."""
         self.room = room
         self._left = left
         self._share = share
 
     @property
     def _pending_room(self) -> float:
-        """What more may be overflowed, while so much is direct."""
+        """Bytes that may still overflow beside the direct ones."""
         return max(min(self._share, self._left - self.direct) - self.overflowed, 0.0)
 
     def deliver(self, went: float) -> None:
-        """Hand out from the front; then let go of what reaches over a watermark that fell."""
+        """Deliver from the front. Then drop what exceeds a watermark that fell."""
         self.direct -= went
         if self.direct > self.room:
             kept = min(self.direct - self.room, self._pending_room)
@@ -132,7 +132,7 @@ class Fluid:
             self.direct = self.room
 
     def load(self, filled: float) -> None:
-        """Load until the list is half full, each time up to `filled`: from the PendingCache first."""
+        """Load until the list is half full, each time up to `filled`, first from the PendingCache."""
         while self.direct < self.room / 2 and (self.overflowed > 0 or self.outside > 0):
             wanted = filled - self.direct
             taken = min(wanted, self.overflowed)
@@ -144,7 +144,7 @@ class Fluid:
         self.direct = max(self.direct, 0.0)
 
     def take_in(self, arriving: float) -> None:
-        """Let messages arrive: direct as far as nothing is behind, then overflowed as far as they are near."""
+        """Add arriving messages: direct while nothing is behind, then overflowed while they are near."""
         if not (self.overflowed or self.outside):
             kept = min(arriving, max(self.room - self.direct, 0.0))
             self.direct += kept
@@ -155,7 +155,7 @@ class Fluid:
         self.outside += arriving - kept
 
     def settle(self, waiting: float) -> None:
-        """Make the parts add up to the backlog, which is known better than what became of each part of it."""
+        """Scale the parts to add up to the backlog, which is known exactly while its parts are estimates."""
         surplus = self.direct + self.overflowed + self.outside - waiting
         if surplus > 0 or self.outside:
             self.outside, surplus = max(self.outside - surplus, 0.0), max(surplus - self.outside, 0.0)
@@ -168,22 +168,22 @@ class CurveSampler:
     """Follows the lists of a store. The state lock guards it."""
 
     def __init__(self, shares: Sequence[Shares]) -> None:
-        """shares: of the limits that the curve is for, the smallest first."""
+        """shares: of the limits of the curve, the smallest first."""
         self._shares = shares
+        # For each limit, bytes that the PendingCache would hold.
         self._overflowed = [0.0] * len(shares)
-        """By limit, what the PendingCache would hold."""
+        # Backlog of all lists together.
         self._waiting = 0.0
-        """Backlog of all lists together."""
+        # For each limit, bytes of that backlog that would not be direct.
         self._not_direct = [0.0] * len(shares)
-        """By limit, how much of that backlog would not be direct."""
         self._missed = [0.0] * len(shares)
         self._delivered = 0.0
         self._watermarks: dict[tuple[int, float | None], list[int]] = {}
 
     def track(self, waiting: float, in_ram: float, charge: float) -> Track:
-        """Start a track for a list over a lane with a backlog.
+        """Begin to follow a list over a lane with a backlog.
 
-        in_ram: how much of the backlog's end the HeadQueueCache saw arrive.
+        in_ram: bytes at the end of the backlog whose arrival the HeadQueueCache saw.
         """
         track = Track(waiting, charge)
         self._waiting += waiting
@@ -196,10 +196,12 @@ class CurveSampler:
     def sample(
         self, track: Track, waiting: float, taken: int, charge: float, watermarks: Sequence[int], in_flight: float
     ) -> None:
-        """Take a sample of a list: advance each limit's state from the sample before. O(limits that would be behind).
+        """Take a sample of a list: advance the state of each limit since the last sample.
 
-        waiting: its backlog now. taken: what it has delivered since its beginning. charge: mean of its messages.
-        watermarks: what each limit grants to the list.
+        O(limits that would be behind).
+
+        waiting: its current backlog. taken: bytes delivered since the list began. charge: mean of its messages.
+        watermarks: the high watermark that each limit grants to the list.
         """
         went = taken - track.taken
         came = max(waiting - track.waiting + went, 0.0)
@@ -234,12 +236,12 @@ class CurveSampler:
         return Curve(tuple(CurvePoint(shares.limit_bytes, ratio) for shares, ratio in points), int(delivered))
 
     def watermarks(self, rates: Sequence[float | None]) -> list[tuple[int, ...]]:
-        """Return for each list the high watermark that each limit grants to it. O(lists * limits)."""
+        """Return, for each list, the high watermarks that the limits grant to it. O(lists * limits)."""
         granted = [high_watermarks(shares.limit_bytes, rates) for shares in self._shares]
         return list(zip(*granted, strict=True))
 
     def watermarks_of(self, lists: int, rate: float | None) -> Sequence[int]:
-        """Return the high watermark that each limit grants to a list that was not measured beside the others."""
+        """Return the high watermarks that the limits grant to a list that was not measured with the others."""
         found = self._watermarks.get((lists, rate))
         if found is None:
             if len(self._watermarks) >= 64:
@@ -249,7 +251,7 @@ class CurveSampler:
         return found
 
     def _room(self, track: Track, at: int, in_flight: float) -> float:
-        """Return what a limit leaves to this list, direct and overflowed, when all others have theirs."""
+        """Return the bytes that a limit leaves to this list, direct and overflowed, after all others have theirs."""
         shares = self._shares[at]
         direct, overflowed = (track.direct[at], track.overflowed[at]) if at < track.behind else (track.waiting, 0.0)
         others = self._waiting - self._not_direct[at] - direct + self._overflowed[at] - overflowed
@@ -267,7 +269,7 @@ class CurveSampler:
         track.outside.pop()
 
     def _advance(self, track: Track, at: int, step: Step, watermark_bytes: int, in_flight: float) -> None:
-        """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
+        """Advance one limit since the last sample: deliver half, add the arrivals, deliver the rest."""
         shares = self._shares[at]
         left = self._room(track, at, in_flight)
         others = self._overflowed[at] - track.overflowed[at]

@@ -1,8 +1,8 @@
-"""HeadQueueCache: the head of queues without a consumer, for consumers and browsers that arrive.
+"""HeadQueueCache: keeps the head of queues without a consumer, for the next consumers and browsers.
 
-A bounded FIFO that keeps the oldest messages: what comes when it is full stays in the journal alone, and what came last
-is given back first. It fills while a queue has no consumer, from the journal when a store opens, and shrinks to nothing
-as deliveries take over. Of the caches it gives back first.
+It is a bounded FIFO of the oldest messages. Messages that arrive when it is full are only in the journal, and the
+newest ones are given back first. It fills while a queue has no consumer, from the journal when a store opens, and
+shrinks as deliveries take over. It gives memory back before the PendingCache does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from .message_cache import MessageCache
 
 
 class HeadQueueCache(MessageCache):
-    """Takes the messages of a lane in order, without a gap. The state lock guards it."""
+    """A cache that takes the messages of a lane in order, without a gap. The state lock guards it."""
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
         super().__init__(holder, share_bytes)
         self._is_full: set[int] = set()
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message if it continues the head: once a message did not fit, later ones would leave a gap."""
+        """Keep the message if it continues the head. After a message that did not fit, later ones would leave a gap."""
         if lane_number in self._is_full:
             return False
         charge = charge_bytes(message)
@@ -32,29 +32,29 @@ class HeadQueueCache(MessageCache):
 
     @property
     def room_bytes(self) -> int:
-        """Bytes that the share still has; the budget may have less."""
+        """Bytes of the share that are left. The budget may have fewer."""
         return self._share_bytes - self.holder.held_bytes
 
     @property
     def stopped(self) -> tuple[int, ...]:
-        """Lanes that have messages behind the head which only the journal has. O(such lanes)."""
+        """Lanes with messages behind the head that only the journal has. O(such lanes)."""
         return tuple(self._is_full)
 
     def fill(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep a message that was read from where the lane was stopped; the lane stays stopped."""
+        """Keep a message that was read from the place where the lane was stopped. The lane stays stopped."""
         charge = charge_bytes(message)
         return charge <= self.room_bytes and self._keep(lane_number, message, charge)
 
     def is_stopped(self, lane_number: int) -> bool:
-        """Return whether no more of the lane is taken, because messages behind its head are in the journal alone."""
+        """Return whether the lane takes no more messages, because those behind its head are only in the journal."""
         return lane_number in self._is_full
 
     def stop(self, lane_number: int) -> None:
-        """Take no more of the lane: its next message is not in RAM, so that a later one would leave a gap."""
+        """Keep no more messages of the lane: its next message is not in RAM, so later ones would leave a gap."""
         self._is_full.add(lane_number)
 
     def reopen(self, lane_number: int) -> None:
-        """Take messages of the lane again: its head begins anew."""
+        """Keep messages of the lane again, with a new head."""
         self._is_full.discard(lane_number)
 
     def forget(self, lane_number: int) -> None:
@@ -62,5 +62,5 @@ class HeadQueueCache(MessageCache):
         self._is_full.discard(lane_number)
 
     def _gave_back(self, lane_number: int) -> None:
-        """Take no more of the lane until its head begins anew: later messages would leave a gap."""
+        """Stop the lane until it gets a new head: later messages would leave a gap."""
         self._is_full.add(lane_number)

@@ -1,7 +1,7 @@
-"""HeldMessages: messages of many lanes by sequence in RAM, charged to one holder.
+"""HeldMessages: messages of many lanes in RAM, found by sequence and charged to one holder.
 
-What the two caches and the SpillBuffer have in common: messages are found, looked at, taken out and forgotten. How they
-come in, and which leave when memory is wanted, each of them says itself. A crash takes all of it.
+It is the common base of the two caches and the SpillBuffer: messages are found, looked at, taken out and forgotten.
+Each of the three decides itself how messages come in, and which leave when memory is wanted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class HeldMessages:
         """share_bytes: the most it should hold."""
         self.holder = holder
         self._share_bytes = share_bytes
+        # Lane -> its messages in the order of arrival. Only lanes that have messages.
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
-        """Only lanes that have messages, each with its messages in the order in which they came."""
         self._fullness = LaneFullness(self._amount_of)
+        # Messages that a load or a browser found here and did not have to read.
         self.served = 0
-        """Messages that a load or a browser found here and did not have to read."""
 
     @property
     def share_bytes(self) -> int:
@@ -31,12 +31,12 @@ class HeldMessages:
         return self._share_bytes
 
     def peek(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which stays; None when it is not here."""
+        """Return the message, which stays. None if it is not here."""
         messages = self._lanes.get(lane_number)
         return messages.get(sequence) if messages else None
 
     def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which leaves with its charge; None when it is not here."""
+        """Return the message, and remove it with its charge. None if it is not here."""
         messages = self._lanes.get(lane_number)
         if not messages:
             return None
@@ -67,16 +67,16 @@ class HeldMessages:
             self.holder.release(charges_bytes(list(messages.values())))
 
     def _leave(self, lane_number: int) -> None:
-        """Forget a lane that has nothing more."""
+        """Forget a lane without messages."""
         del self._lanes[lane_number]
         self._fullness.forget(lane_number)
 
     def _amount_of(self, lane_number: int) -> int:
-        """Return how much a lane has, for the choice of the one that gives first."""
+        """Return the amount of a lane, which decides which lane gives back first."""
         return len(self._lanes[lane_number])
 
     def audit(self) -> int:
-        """Return the charge of what is really here, found by walking it."""
+        """Return the charge of all messages here, computed by walking them."""
         return sum(charge_bytes(message) for messages in self._lanes.values() for message in messages.values())
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""LaneFullness: which lane has most, found without a look at the others.
+"""LaneFullness: finds the lane that has most without looking at the others.
 
 Lanes stand in classes by the power of two that they have reached. A lane moves up when it reaches the next power, which
-is rare; when it shrinks, it stays where it is until somebody asks for the fullest. So a lane costs nothing with each
-message, and one dict entry or two while it has any.
+is rare. A lane that shrinks keeps its class until somebody asks for the fullest. So a lane costs nothing with each
+message, and one or two dict entries while it is not empty.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from collections.abc import Callable
 
 
 class LaneFullness:
-    """Lanes that have something, by how much. What holds them calls `grew` and `forget`. O(1) each, amortized."""
+    """Lanes that are not empty, by their amount. Their owner calls `grew` and `forget`. O(1) each, amortized."""
 
     def __init__(self, amount_of: Callable[[int], int]) -> None:
-        """amount_of: returns what a lane has now, at least 1."""
+        """amount_of: returns the current amount of a lane, at least 1."""
         self._amount_of = amount_of
+        # Classes by the number of bits of the amount. The first one stays empty.
         self._classes: list[dict[int, None]] = [{}]
-        """By the bits of the amount. No lane is in the first."""
         self._class_of: dict[int, int] = {}
 
     def grew(self, lane_number: int, amount: int) -> None:
-        """Note that a lane has `amount` now. Amounts that need no more bits than one noted before change nothing."""
+        """Note that a lane now has `amount`. If a noted amount had as many bits, nothing changes."""
         bits = amount.bit_length()
         before = self._class_of.get(lane_number, 0)
         if bits > before:
             self._move(lane_number, before, bits)
 
     def forget(self, lane_number: int) -> None:
-        """Note that a lane has nothing more."""
+        """Note that a lane is empty."""
         self._classes[self._class_of.pop(lane_number, 0)].pop(lane_number, None)
 
     def fullest(self) -> int | None:
-        """Return a lane that has more than half of what the fullest has; None: no lane has anything."""
+        """Return a lane with more than half of the fullest lane's amount. None if all lanes are empty."""
         classes = self._classes
         for bits in range(len(classes) - 1, 0, -1):
             lanes = classes[bits]
             while lanes:
-                # The last one: to look for the first would pass over all that have left before it.
+                # The last entry: to find the first would step over all entries that were removed before it.
                 lane_number, _ = lanes.popitem()
                 now = self._amount_of(lane_number).bit_length()
                 classes[now][lane_number] = None

@@ -1,7 +1,7 @@
 """MessageCache: messages of many lanes that are given back when memory is wanted, the newest first.
 
-The base of the HeadQueueCache and the PendingCache. A crash takes all of it; what was persistent is read from the
-journal again.
+It is the base of the HeadQueueCache and the PendingCache. Persistent messages that leave it are read from the journal
+again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from .charge import charge_bytes
 from .held_messages import HeldMessages
 
 WORTH_BYTES: Final = 32 * 1024
-"""Least charge that goes to tmp-storage at a time, if there is so much: the places of a few small messages written by
-themselves take more memory than the messages leave."""
+"""Least charge that is written to tmp-storage at a time, if there is that much. A few small messages written alone need
+more memory for their places than they free.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    """The HeadQueueCache or the PendingCache as it is now."""
+    """The current figures of the HeadQueueCache or the PendingCache."""
 
     messages: int
     bytes: int
@@ -34,7 +35,7 @@ class CacheStatistics:
 
 
 def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
-    """Return the figures of several caches as those of one."""
+    """Return the sums of the figures of several caches."""
     return CacheStatistics(
         sum(part.messages for part in parts),
         sum(part.bytes for part in parts),
@@ -44,17 +45,17 @@ def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
 
 
 class MessageCache(HeldMessages):
-    """Copies that may leave whenever memory is wanted. The state lock guards it.
+    """Copies of messages that may leave whenever memory is wanted. The state lock guards it.
 
-    Each lane's messages are kept in the order in which they came, so that the one that came last, farthest from being
-    consumed, leaves first. O(1) unless a method says otherwise.
+    Each lane's messages are in the order of arrival. So the newest one, which is farthest from being consumed, leaves
+    first. O(1) unless a method says otherwise.
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
         """share_bytes: the most it may hold; 0 switches it off."""
         super().__init__(holder, share_bytes)
+        # Lane -> a function that takes messages that are given back, for lanes whose messages may be nowhere else.
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
-        """By lane, takes in what is given back: for lanes whose messages may be nowhere else."""
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message and return whether there was room for it."""
@@ -75,18 +76,19 @@ class MessageCache(HeldMessages):
         return True
 
     def resize(self, share_bytes: int) -> None:
-        """Set another share; what is above it is given back."""
+        """Set another share, and give back messages above it."""
         self._share_bytes = share_bytes
         if self.holder.held_bytes > share_bytes:
             self.give_back(self.holder.held_bytes - share_bytes)
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes` if there are so many; return how many. O(messages given back).
+        """Release at least `wanted_bytes` if the cache has that many; return how many. O(messages given back).
 
-        The lane with most messages, or one with more than half as many, gives first: it has the farthest to go.
+        The lane with most messages, or one with more than half as many, gives first, because it has the longest
+        backlog.
         """
         released = 0
-        while released < wanted_bytes:  # what is on its way here is charged already
+        while released < wanted_bytes:  # bytes of incoming messages are charged already
             lane = self._fullness.fullest()
             if lane is None:
                 break
@@ -109,20 +111,23 @@ class MessageCache(HeldMessages):
         return released
 
     def _pop_victim(self, messages: dict[int, StoredMessage]) -> StoredMessage:
-        """Take from a lane the message that leaves first: the one that came last."""
+        """Remove and return the message of a lane that leaves first: the newest."""
         return messages.popitem()[1]
 
     def _gave_back(self, lane_number: int) -> None:
-        """Do what it takes that the newest messages of a lane have left."""
+        """Note that the newest messages of a lane were given back."""
 
     def drop_before(self, lane_number: int, sequence: int) -> None:
-        """Drop the messages before a sequence, up to the first in the order of coming that is not. O(dropped)."""
+        """Drop the messages before a sequence.
+
+        Stop at the first one in the order of arrival that is not. O(dropped).
+        """
         messages = self._lanes.get(lane_number)
         while messages and (first := next(iter(messages))) < sequence:
             self.take(lane_number, first)
 
     def forget_runs(self, lane_number: int, gone: SequenceSet) -> None:
-        """Drop messages that are gone from the lane. O(messages of the lane here)."""
+        """Drop the lane's messages that are gone. O(messages of the lane here)."""
         for sequence in [sequence for sequence in self._lanes.get(lane_number, ()) if sequence in gone]:
             self.take(lane_number, sequence)
 

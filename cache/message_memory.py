@@ -1,7 +1,7 @@
-"""MessageMemory: what the lanes of some destinations charge their messages to, and the caches that keep them.
+"""MessageMemory: the accounts to which the lanes of some destinations charge their messages, and their caches.
 
-Destinations without a `memory_share` or `memory_reserve` have one together, whose holders are bounded by the limit
-alone. Each pattern that has either has its own, with a quota. Nothing here survives a crash.
+Destinations without a `memory_share` or `memory_reserve` share one MessageMemory, whose holders are bounded by the
+limit alone. Each pattern with one of these policies has a MessageMemory of its own, with a quota.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE
 
 
 class MessageMemory:
-    """The memory that destinations share which no policy sets apart. The state lock guards it."""
+    """The memory of all destinations without a policy of their own about it. The state lock guards it."""
 
     is_common = True
-    """No quota bounds it. The one thing that the path of every message asks."""
+    """Whether no quota bounds it. The path of every message asks only this."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class MessageMemory:
         head_queue_cache: HeadQueueCache,
         pending_cache: PendingCache,
     ) -> None:
+        # Pays for direct messages.
         self.lists_holder = lists_holder
-        """What direct messages are charged to."""
+        # Pays for deliveries in flight.
         self.dispatch_holder = dispatch_holder
-        """What deliveries in flight are charged to."""
         self.head_queue_cache = head_queue_cache
         self.pending_cache = pending_cache
 
@@ -43,12 +43,12 @@ class MessageMemory:
 
     @property
     def unused_bytes(self) -> int:
-        """Bytes that are kept for these destinations and that they do not use."""
+        """Bytes that are kept for these destinations and not used."""
         return 0
 
     @property
     def spare_bytes(self) -> int:
-        """Most bytes that others may take of what these destinations hold."""
+        """Maximum number of bytes that others may take of the memory that these destinations hold."""
         return UNLIMITED
 
     @property
@@ -63,18 +63,18 @@ class MessageMemory:
 
     @property
     def in_flight_reserves(self) -> tuple[int, int]:
-        """Bytes in flight that nobody else may take the room of: of bodies, and of all."""
+        """Bytes in flight whose room nobody else may take: of bodies, and of all deliveries."""
         return 0, 0
 
     def in_flight_rooms(self, bodies_bytes: int, all_bytes: int) -> tuple[int, int]:
-        """Return how many more bytes may be in flight: with bodies, and at all.
+        """Return how many more bytes may be in flight: of bodies, and of all deliveries.
 
-        bodies_bytes, all_bytes: what the destinations that no policy sets apart still may have.
+        bodies_bytes, all_bytes: what is left for the destinations without a quota.
         """
         return bodies_bytes, all_bytes
 
     def resize_caches(self, head_queue_cache_bytes: int, pending_cache_bytes: int) -> None:
-        """Set other bounds of the caches; what is above them is given back."""
+        """Set other bounds of the caches, and give back messages above them."""
         self.head_queue_cache.resize(head_queue_cache_bytes)
         self.pending_cache.resize(pending_cache_bytes)
 
@@ -87,7 +87,7 @@ class QuotaMemory(MessageMemory):
     def __init__(
         self, budget: Budget, pattern: str, make_pending_cache: Callable[[Holder, HeadQueueCache], PendingCache]
     ) -> None:
-        """make_pending_cache: makes the cache of these destinations, as the store's rule about memory wants it."""
+        """make_pending_cache: makes the cache of these destinations, according to the store's memory rule."""
         quota = budget.quota(pattern)
         lists, dispatch = budget.quota_holder("target_lists", quota), budget.quota_holder("dispatch_area", quota)
         heads = HeadQueueCache(budget.quota_holder("head_queue_cache", quota), 0)
@@ -124,7 +124,7 @@ class QuotaMemory(MessageMemory):
         )
 
     def take_quota(self, quota: QuotaBytes) -> None:
-        """Follow another share and reserve. Nothing is given back here."""
+        """Set another share and reserve. Nothing is given back here."""
         self.quota.resize(quota.share_bytes, quota.reserve_bytes)
 
     def resize_own_caches(self, available_bytes: int, pending_cache_share: float) -> None:

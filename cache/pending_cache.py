@@ -1,7 +1,7 @@
-"""PendingCache: messages that overflowed a TargetList, kept in RAM until the loader wants them back.
+"""PendingCache: keeps messages that overflowed a TargetList in RAM until the loader wants them.
 
-What is dropped from here stays in the journal and is read again. The PendingCache is the stronger of the two caches: to
-take a message in, it makes the HeadQueueCache give back first.
+Messages that are dropped here are read from the journal again. The PendingCache has priority over the HeadQueueCache:
+to take a message in, it makes the HeadQueueCache give back first.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from .message_cache import MessageCache
 
 
 class PendingCache(MessageCache):
-    """Grows as lists overflow, at the HeadQueueCache's cost, up to a share of the limit."""
+    """A cache that grows as lists overflow, at the expense of the HeadQueueCache, up to a share of the limit."""
 
     def __init__(self, holder: Holder, head_queue_cache: HeadQueueCache, share_bytes: int) -> None:
         super().__init__(holder, share_bytes)
         self._head_queue_cache = head_queue_cache
+        # Lane -> the sequence behind the last arrival that was kept, if nothing was given back since.
         self._ends: dict[int, int] = {}
-        """By lane, the sequence behind the last arrival that was kept, if nothing was given back since."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
-        """Keep an arrival that a list could not take, if little or nothing before it must be read first.
+        """Keep an arrival that a list could not take, if few or no messages before it must be read first.
 
-        is_near: the list is loaded up to this message, or will be soon. Else the message before it must be here, or
-        have been here when another list took it: behind a wide gap the loader comes so late that a message kept now
-        only takes room from nearer ones.
+        is_near: whether the list is loaded up to this message, or will be soon. Otherwise the message before it must be
+        here, or must have been here until another list took it. Behind a wide gap the loader comes so late that a
+        message kept now only takes room from nearer ones.
         """
         sequence = message[0]
         is_kept = is_near or self._ends.get(lane_number) == sequence or self.peek(lane_number, sequence - 1) is not None
@@ -37,7 +37,7 @@ class PendingCache(MessageCache):
         return False
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes`, newest first: what arrives next would leave a gap."""
+        """Release at least `wanted_bytes`, the newest messages first: after that the next arrival would leave a gap."""
         self._ends.clear()
         return super().give_back(wanted_bytes)
 
@@ -46,7 +46,7 @@ class PendingCache(MessageCache):
         super().forget(lane_number)
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message, taking room from the HeadQueueCache; False when the share or the budget is used up."""
+        """Keep the message, taking room from the HeadQueueCache. Return False if the share or the budget is used up."""
         charge = charge_bytes(message)
         if self.holder.held_bytes + charge > self._share_bytes:
             return False

@@ -1,7 +1,7 @@
-"""SharedCache: the PendingCache for readers of the same messages, so that RAM has each message once.
+"""SharedCache: the PendingCache for several readers of the same messages, so that RAM has each message once.
 
-The subscriptions of a topic are such readers. Each asks by its own lane, and all of them find what is kept under the
-topic's lane.
+The subscriptions of a topic are such readers. Each asks by its own lane, and all find the messages under the topic's
+lane.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ class SharedCache:
 
     def __init__(self, cache: PendingCache, lane_number: int, wanted_by_others: Callable[[], int]) -> None:
         """lane_number: under which all readers' messages are kept. wanted_by_others: returns the first sequence that
-        another reader may still look for."""
+        another reader may still look for.
+        """
         self._cache = cache
         self._lane_number = lane_number
         self._wanted_by_others = wanted_by_others
+        # The last result of wanted_by_others.
         self._others = 0
-        """What it returned last."""
 
     def leave(self) -> None:
-        """Ask nobody any more which messages others want: the reader has ended, and is not kept in RAM for that."""
+        """Drop the reference to the other readers, because this reader has ended and must not stay in RAM for it."""
         self._wanted_by_others = _nobody
 
     @property
@@ -47,21 +48,21 @@ class SharedCache:
         return self._cache.share_bytes
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message, if it is not here already, and return whether there was room for it."""
+        """Keep the message, unless it is here already, and return whether there was room for it."""
         return self._cache.put(self._lane_number, message)
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
-        """See PendingCache. What one reader's list has no room for is kept for all."""
+        """Keep an arrival for which one reader's list has no room. It is kept for all readers."""
         return self._cache.put_overflow(self._lane_number, message, is_near=is_near)
 
     def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which stays as long as another reader may look for it."""
+        """Return the message. It stays as long as another reader may look for it."""
         if sequence >= self._others:
             return self._cache.peek(self._lane_number, sequence)
         return self._cache.take(self._lane_number, sequence)
 
     def peek(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which stays; None when it is not here."""
+        """Return the message, which stays. None if it is not here."""
         return self._cache.peek(self._lane_number, sequence)
 
     def is_shared(self, lane_number: int) -> bool:
@@ -73,21 +74,24 @@ class SharedCache:
         return self._cache.has(self._lane_number)
 
     def may_have(self, lane_number: int, last: int) -> bool:
-        """Return whether messages up to `last` may be here, and see anew who needs them. O(readers) where some are."""
+        """Return whether messages up to `last` may be here, and ask again who needs them.
+
+        O(readers) if there may be some.
+        """
         if not self._cache.may_have(self._lane_number, last):
             return False
         self._others = self._wanted_by_others()
         return True
 
     def forget_runs(self, lane_number: int, gone: SequenceSet) -> None:
-        """Drop messages that are gone for this reader, unless another may look for them."""
+        """Drop messages that are gone for this reader, unless another reader may look for them."""
         if self.may_have(lane_number, gone.last):
             for first, last in gone:
                 for sequence in range(first, min(last + 1, self._others)) if self._others > first else ():
                     self._cache.take(self._lane_number, sequence)
 
     def drop_before(self, sequence: int) -> None:
-        """Drop what no reader will look for any more. O(that)."""
+        """Drop messages that no reader will look for any more. O(dropped)."""
         self._cache.drop_before(self._lane_number, sequence)
 
 

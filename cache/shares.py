@@ -1,7 +1,7 @@
-"""The shares: how one memory limit is divided among lists, caches and the rest.
+"""The shares: how one memory limit is divided among lists, caches and other parts.
 
-Every rule about it is here, as pure functions without state, so that a curve or a plan can apply the rules to limits
-that nobody runs with.
+All rules of this division are pure functions in this module, so that a curve or a plan can apply them to limits that
+are not in use.
 """
 
 from __future__ import annotations
@@ -12,56 +12,65 @@ from types import MappingProxyType
 from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
-"""Most of the limit that the HeadQueueCache may hold: it serves consumers that arrive, which is rare."""
+"""Maximum share of the limit that the HeadQueueCache may hold. It serves new consumers, which are rare."""
 PENDING_CACHE_SHARE: Final = 0.65
-"""Most that the PendingCache may hold of what the fixed parts leave. Much less, and queues whose consumers come by in
-turn keep less than under a plain LRU; all of it, and lists that run empty find no room."""
+"""Maximum share, of what the fixed parts leave, that the PendingCache may hold. With much less, queues whose
+consumers take turns keep less than under a plain LRU; with all of it, empty lists find no room.
+"""
 DISPATCH_AREA_SHARE: Final = 0.5
-"""Most of what the fixed parts leave that bodies in flight may hold. Beyond it deliveries are lazy, so every message
-stays deliverable."""
+"""Maximum share, of what the fixed parts leave, that bodies in flight may hold. Beyond it deliveries are lazy, so
+that every message can still be delivered.
+"""
 IN_FLIGHT_SHARE: Final = 0.75
-"""Most of it that deliveries in flight may hold, lazy ones included. Beyond it a consumer that holds a delivery gets no
-other, so that a consumer that holds none always gets one."""
+"""Maximum share, of what the fixed parts leave, that deliveries in flight may hold, including lazy ones. Beyond it a
+consumer that holds a delivery gets no other, so that a consumer without one always gets one.
+"""
 DESTINATIONS_SHARE: Final = 0.5
-"""Most of what the fixed parts leave that destinations and subscriptions may take, and that consumers may take."""
+"""Maximum share, of what the fixed parts leave, that destinations and subscriptions may take. The same for
+consumers.
+"""
 EXISTING_SHARE: Final = 0.875
-"""Most of it that both may take together; the rest is for messages."""
+"""Maximum share, of what the fixed parts leave, for destinations and consumers together. The rest is for messages."""
 TARGET_LISTS_SHARE: Final = 0.375
-"""Part of the limit that the high watermarks of all TargetLists add up to."""
+"""Share of the limit that the high watermarks of all TargetLists add up to."""
 LOW_WATERMARK_SHARE: Final = 0.5
-"""Part of what is read ahead for a TargetList that is left when the loader is called."""
+"""Share of a TargetList's read-ahead that is left when the loader is called."""
 LARGE_MESSAGE_SHARE: Final = 0.125
-"""A message above this share of the limit is never loaded ahead: its delivery reads the body when it is used."""
+"""A message above this share of the limit is never loaded ahead: its delivery reads the body on demand."""
 
 CURVE_SHARE: Final = 1 / 64
-"""Most of the limit that the live curve may hold: what it knows of the lists that it follows."""
+"""Maximum share of the limit that the live curve may hold for the lists that it follows."""
 SPILL_BUFFER_SHARE: Final = 1 / 16
-"""Part of the limit that the SpillBuffer holds before it writes batches that are not full."""
+"""Share of the limit that the SpillBuffer holds before it writes batches that are not full."""
 DUPLICATES_SHARE: Final = 1 / 16
-"""Most of the limit that the ids of deduplication may hold."""
+"""Maximum share of the limit that the ids of deduplication may hold."""
 SPILL_ROOM_SHARE: Final = 1 / 64
-"""Part of the limit that is reclaimed at a time for non-persistent messages that find no room."""
+"""Share of the limit that is reclaimed at a time for non-persistent messages that find no room."""
 LOAD_SHARE: Final = 1 / 16
-"""Most of the limit that one load may bring."""
+"""Maximum share of the limit that one load may take."""
 RESERVED_SHARE_MAX: Final = 0.5
-"""Most of what the fixed parts leave that all reserves may take together: everybody else needs the rest."""
+"""Maximum share, of what the fixed parts leave, that all reserves together may take, because all other destinations
+need the rest.
+"""
 LOAD_BYTES_MAX: Final = 1 << 20
-"""Most bytes of a load; with more, its fixed costs (locks, hand-overs between threads) would not fall any further."""
+"""Maximum number of bytes of a load. With more, its fixed costs (locks, hand-overs between threads) would not fall
+any further.
+"""
 
 SUPPLY_SECONDS: Final = 4.0
 """Seconds for which a full TargetList supplies its consumers."""
 UNMEASURED_BYTES_PER_SECOND: Final = 65536.0
-"""The rate that is assumed of consumers that have not taken anything yet."""
+"""The assumed rate of consumers that have not taken anything yet."""
 BYTES_PER_SECOND_MIN: Final = 1024.0
-"""The least rate that is assumed, also of consumers that take nothing: no list holds an infinite supply."""
+"""The least assumed rate, even for consumers that take nothing, so that no list holds an infinite supply."""
 HIGH_WATERMARK_BYTES_MIN: Final = 256 * 1024
-"""A slower list gets so much all the same, unless its fair share is less."""
+"""A slower list gets this much, unless its fair share is less."""
 
 
 def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float | None) -> int:
-    """Return what a TargetList should hold directly: four seconds of supply, within its fair share of the limit.
+    """Return how much a TargetList should hold directly: four seconds of supply, within its fair share of the limit.
 
-    bytes_per_second: how fast its consumers take; None while nothing was measured yet.
+    bytes_per_second: how fast its consumers take; None if not measured yet.
     """
     share = int(limit_bytes * TARGET_LISTS_SHARE) // max(lists, 1)
     wanted = share if bytes_per_second is None else int(bytes_per_second * SUPPLY_SECONDS)
@@ -69,10 +78,10 @@ def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float |
 
 
 def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-    """Return what each TargetList should hold directly, where a list that needs less leaves the rest to the others.
+    """Return how much each TargetList should hold directly. A list that needs less leaves the rest to the others.
 
-    rates: of each list, in bytes a second. Small wishes are granted whole, and what they leave is divided equally among
-    the others (max-min fairness).
+    rates: of each list, in bytes a second. Small needs are granted in full, and the rest is divided equally among the
+    other lists (max-min fairness).
     """
     room = int(limit_bytes * TARGET_LISTS_SHARE)
     share = room // max(len(rates), 1)
@@ -86,7 +95,7 @@ def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int
 
 @dataclass(frozen=True, slots=True)
 class QuotaBytes:
-    """What a pattern's `memory_share` and `memory_reserve` come to under one limit."""
+    """A pattern's `memory_share` and `memory_reserve` in bytes, under one limit."""
 
     share_bytes: int
     reserve_bytes: int
@@ -94,20 +103,20 @@ class QuotaBytes:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The bytes that follow from a memory limit."""
+    """The bytes of each part under a memory limit."""
 
     limit_bytes: int
     index_cache_bytes: int
-    """Most that the blocks of the index may hold."""
+    """Maximum for the blocks of the index."""
     index_guaranteed_bytes: int
-    """The same and half as much for packed blocks while a checkpoint writes them."""
+    """The same, and half as much for packed blocks while a checkpoint writes them."""
     metadata_bytes: int
-    """RAM of the metadata store, charged whole."""
+    """RAM of the metadata store, charged as a whole."""
     available_bytes: int
     """What the fixed parts leave of the limit."""
     head_queue_cache_bytes: int
     pending_cache_share: float
-    """Most that a PendingCache may hold of what fixed parts and reserves leave to its destinations."""
+    """Maximum share of a PendingCache, of what fixed parts and reserves leave to its destinations."""
     dispatch_bytes_max: int
     in_flight_bytes_max: int
     large_message_bytes: int
@@ -117,16 +126,16 @@ class Shares:
     duplicates_bytes: int
     destinations_bytes: int
     existing_bytes: int
-    """What destinations and consumers may take together."""
+    """Maximum for destinations and consumers together."""
     curve_bytes: int
     reserved_bytes: int
-    """What is kept for destinations with a reserve; the bounds of lists and caches are of the rest."""
+    """Bytes kept for destinations with a reserve. The bounds of lists and caches are shares of the rest."""
     quotas: Mapping[str, QuotaBytes] = field(default_factory=dict)
     """By pattern of destinations."""
 
     @property
     def pending_cache_bytes(self) -> int:
-        """Most that the PendingCache of the destinations without a quota may hold."""
+        """Maximum for the PendingCache of the destinations without a quota."""
         return int((self.available_bytes - self.reserved_bytes) * self.pending_cache_share)
 
     @classmethod
@@ -141,8 +150,8 @@ class Shares:
     ) -> Shares:
         """Divide a limit.
 
-        index_bytes: three quarters of it are guaranteed to the index. fixed_bytes: what all parts take together that
-        are the same under any limit.
+        index_bytes: three quarters of it are guaranteed to the index. fixed_bytes: total of the parts that are the same
+        under any limit.
         """
         index_guaranteed_bytes = index_bytes * 3 // 4
         available_bytes = limit_bytes - index_guaranteed_bytes - metadata_bytes - fixed_bytes

@@ -1,9 +1,9 @@
-"""Tab: charges for what can't be refused any more, and for what stays until the last who holds it drops it.
+"""Tab: charges for memory that can't be refused any more, and for memory that lasts until its last holder drops it.
 
-What is about to be made anyway, such as a list for a message on its way, is charged where there is room. Where there is
-none it is *owed*: charged as soon as something comes free, before anything else of that holder. What has ended for the
-library and is still held by its host, such as the state of a closed queue, has a LastingCharge, which ends with it.
-Nothing here survives the process.
+Memory for an object that must be made, such as a list for an arriving message, is charged if there is room. Otherwise
+it is *owed*: it is charged as soon as memory comes free, before anything else of that holder. An object that has ended
+for the library may still be held by the host, such as the state of a closed queue. It has a LastingCharge, which ends
+with the object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .budget import Holder
 
 
 class LastingCharge:
-    """A charge that lasts as long as this object. What is charged holds it and nothing else does."""
+    """A charge that lasts as long as this object. Only the charged object refers to it."""
 
     __slots__ = ("_ended", "_charge_bytes")
 
@@ -23,24 +23,24 @@ class LastingCharge:
         self._charge_bytes = charge_bytes
 
     def __del__(self) -> None:
-        # Takes no lock, because a finalizer may run inside any section: the tab releases it when somebody asks.
+        # It takes no lock, because a finalizer may run inside any section. The tab releases the charge at its next use.
         self._ended.append(self._charge_bytes)
 
 
 class Tab:
-    """What a holder is charged, and what it owes. The state lock guards it; every method requires it held."""
+    """The charges and the debts of a holder. The state lock guards it. Every method requires the state lock."""
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
+        # Bytes that could not be charged yet for lack of room.
         self.owed_bytes = 0
-        """What there was no room to charge yet."""
+        # Lasting charges that have ended, until a caller with the lock releases them.
         self._ended: deque[int] = deque()
-        """Lasting charges that have ended, until somebody has the lock."""
         self._lasting_bytes = 0
 
     @property
     def lasting_bytes(self) -> int:
-        """Return what lasting charges come to, those that have not ended. Releases the others."""
+        """Bytes of lasting charges that have not ended. Releases the others."""
         self.settle()
         return self._lasting_bytes
 
@@ -50,7 +50,7 @@ class Tab:
             self.owed_bytes += charge_bytes
 
     def release(self, charge_bytes: int) -> None:
-        """Take back a charge."""
+        """Release a charge."""
         self._take_back(charge_bytes)
         self.settle()
 
@@ -60,13 +60,13 @@ class Tab:
         self.holder.release(charge_bytes - unpaid)
 
     def make_last(self, charge_bytes: int) -> LastingCharge:
-        """Return what a part of the present charge ends with, instead of with `release`."""
+        """Return a LastingCharge for a part of the present charge. That part ends with it instead of with `release`."""
         lasting = LastingCharge(self._ended, charge_bytes)
         self._lasting_bytes += charge_bytes
         return lasting
 
     def settle(self) -> None:
-        """Release the lasting charges that have ended, and charge what is owed, if there is room now."""
+        """Release the lasting charges that have ended, and charge the debts if there is room now."""
         while self._ended:
             charge_bytes = self._ended.popleft()
             self._lasting_bytes -= charge_bytes

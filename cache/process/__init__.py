@@ -1,1 +1,1 @@
-"""The process's memory: what the machine or container has, and a guard that warns about growth."""
+"""The process's memory: how much the machine or container has, and a guard that warns about growth."""

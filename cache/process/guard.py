@@ -1,8 +1,8 @@
-"""The memory guard: notes when the process has grown far beyond what the ledger says, and why if that is known.
+"""The memory guard: notes when the process has grown far beyond the ledger, and why, if that is known.
 
-The ledger is about messages and their index; the process is also the interpreter, the host's own objects and pages that
-the C library keeps free. The guard compares the growth of both since its first sample, logs a warning when they are far
-apart, at most every ten minutes, and keeps the figures for statistics. It limits nothing.
+The ledger counts messages and their index. The process also has the interpreter, the host's own objects and free pages
+that the C library keeps. The guard compares the growth of both since its first sample, and logs a warning when they are
+far apart, at most every ten minutes. It keeps the figures for statistics. It limits nothing.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ LOOK_SECONDS: Final = 10.0
 LOG_SECONDS: Final = 600.0
 GROWTH_FACTOR: Final = 1.25
 GROWTH_BYTES: Final = 40 << 20
-"""The process may have grown by GROWTH_FACTOR times the ledger's growth and GROWTH_BYTES."""
+"""The process may grow by GROWTH_FACTOR times the ledger's growth plus GROWTH_BYTES."""
 WORTH_A_WARNING_BYTES: Final = 8 << 20
-"""Less beyond that is in the statistics, and not logged."""
+"""A smaller excess is only in the statistics, and not logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatistics:
-    """The memory of the process beside what the ledger explains, at most ten seconds ago."""
+    """The memory of the process beside the bytes that the ledger explains, at most ten seconds old."""
 
     process_bytes: int
     expected_bytes: int
-    """The most that the ledger explains: what the process had at the first sample, 1.25 times the growth of the ledger
-    since, and 40 MiB."""
+    """The most that the ledger explains: the size of the process at the first sample, plus 1.25 times the growth of the
+    ledger since, plus 40 MiB.
+    """
     excess_bytes: int
-    """Bytes above that."""
+    """Bytes above expected_bytes."""
     why: str
-    """The reason, as far as it is known; "" where there is no excess."""
+    """The reason, as far as known; "" without an excess."""
 
 
 class MemoryGuard:
@@ -46,8 +47,8 @@ class MemoryGuard:
         self._return_free_memory = return_free_memory
         self._base_bytes: int | None = None
         self._look_at = self._log_at = float("-inf")
+        # The last sample. None before the first.
         self.statistics: ProcessStatistics | None = None
-        """The last sample; None before the first."""
 
     def sample(self, now: float, held_bytes: int) -> None:
         """Take a sample if ten seconds have passed. O(pages of the process). Requires: no lock.
@@ -80,15 +81,15 @@ class MemoryGuard:
             )
 
     def _find_out(self, process_bytes: int, expected_bytes: int) -> tuple[int, str]:
-        """Return what the process has now, and why it was too much.
+        """Return the excess of the process now, and its reason.
 
-        What the C library gives back was free; the rest is in use.
+        Pages that the C library gives back were free; the rest is in use.
         """
         self._return_free_memory()
         left_bytes = self._process_bytes()
         free_bytes, excess_bytes = process_bytes - left_bytes, process_bytes - expected_bytes
         if free_bytes >= excess_bytes:
-            return left_bytes, ""  # the C library had kept them, and gave them back now
+            return left_bytes, ""  # the C library had kept free pages, and gave them back now
         return left_bytes, (
             "they are not messages, blocks of the index or pages of the metadata store, which the ledger holds; from "
             "outside the host's objects, message bodies that it keeps, buffers of its connections and the stacks of "

@@ -1,7 +1,7 @@
-"""Process memory: how much RAM there is, and how much of it this process has for itself.
+"""Process memory: the RAM of the machine, and the part of it that only this process uses.
 
-Each call reads the system anew. A container's limit counts like the machine's own: the smaller of them is what there
-is. psutil is imported by the first call that needs it, so that importing the library stays quick.
+Each call reads the system again. A container's limit counts like the machine's own: the smaller of them applies. psutil
+is imported by the first call that needs it, so that importing the library stays quick.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def share_of_memory_bytes(share: float, *, membership: str = CGROUP_MEMBERSHIP, 
 def unique_set_bytes() -> int:
     """Return the bytes that only this process maps: anonymous memory, and files that no other process has mapped.
 
-    Resident bytes where the system does not tell. O(pages of the process), without the interpreter lock: fine once a
-    second, not once a message.
+    Return resident bytes if the system does not tell. O(pages of the process), without the interpreter lock: call it
+    about once a second, not for each message.
     """
     import psutil
 
     process = psutil.Process()
     try:
         return int(process.memory_full_info().uss)
-    except (psutil.Error, AttributeError):  # smaps hidden by the container, or a system without the notion
+    except (psutil.Error, AttributeError):  # smaps hidden by the container, or a system without it
         return int(process.memory_info().rss)
 
 
 def id_and_resident_bytes() -> tuple[int, int | None]:
-    """Return the id of this process, and its bytes in RAM, shared ones included, where the system tells."""
+    """Return the id of this process and its bytes in RAM, including shared ones. None if the system does not tell."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return os.getpid(), int(file.read(256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -53,20 +53,23 @@ def id_and_resident_bytes() -> tuple[int, int | None]:
 
 
 def return_free_memory() -> None:
-    """Ask the C library to give free pages back to the system, where it can. Milliseconds, without interpreter lock."""
+    """Ask the C library to give free pages back to the system, if it can.
+
+    Takes milliseconds, without the interpreter lock.
+    """
     import ctypes
 
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError, TypeError):
-        pass  # another C library, which gives back by its own rules
+        pass  # another C library, with its own rules
 
 
 def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
-    """Yield each limit on the way from the process's own group to the root; all of them hold at once.
+    """Yield each limit on the way from the process's own group to the root. All of them apply at once.
 
-    In a container the group's path is often the host's and does not exist under root, where root itself is the
-    container's own group: a missing file is no limit.
+    In a container the group's path is often the host's and does not exist under root; root itself is then the
+    container's own group. So a missing file is no limit.
     """
     for directory, file_name in memory_groups(membership, root):
         try:
@@ -101,7 +104,7 @@ def memory_groups(membership: str, root: str) -> Iterator[tuple[str, str]]:
 
 
 def lines_of(path: str) -> list[str]:
-    """Return the lines of a small file of the system; none where it is not there. At most 64 KiB are read."""
+    """Return the lines of a small file of the system; none if it does not exist. At most 64 KiB are read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read(_TEXT_BYTES).splitlines()

@@ -1,7 +1,7 @@
 """Shortage: how much RAM the machine and the process's control groups have left, and how long tasks wait for it.
 
-Read from /proc and the control groups anew each time, version 2 and version 1, without another package. What a system
-does not tell is left out; where it tells nothing there are no figures.
+The figures are read from /proc and the control groups (version 2 and version 1) on each call, without another package.
+Figures that a system does not have are left out; a system may have none.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 from .process_memory import lines_of, memory_groups
 
 _DIGITS_MAX: Final = 20
-"""Of a 64-bit number."""
+"""Maximum number of digits of a 64-bit number."""
 _NO_LIMIT_BYTES: Final = 1 << 62
-"""Version 1 says "no limit" with a number about as large."""
+"""Version 1 says "no limit" with a number of about this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,21 @@ class MemoryRoom:
 
     total_bytes: int
     available_bytes: int
-    """What can be had without taking anything from a process: file pages that nobody used lately count as free."""
+    """RAM that can be had without taking any from a process. File pages that nobody used lately count as available."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """What one look at the system found."""
+    """The figures of one reading of the system."""
 
     rooms: tuple[MemoryRoom, ...]
     """Of the machine, and of each group above the process that has a limit."""
     stalled_seconds: float | None
-    """How long some task of the process's group waited for memory, since the group was made; None: not told."""
+    """How long some task of the process's group waited for memory, since the group was made. None if not known."""
 
 
 def read_memory_figures(root: str = "/") -> MemoryFigures | None:
-    """Return what the system tells of its memory; None where it tells nothing. Reads a few small files.
+    """Return the system's figures about its memory. None if it has none. Reads a few small files.
 
     root: the folder that has `proc` and `sys`.
     """
@@ -50,7 +50,7 @@ def read_memory_figures(root: str = "/") -> MemoryFigures | None:
     for directory, limit_name in memory_groups(membership, groups):
         if limit_name == "memory.max":
             limits, usage, inactive = ("memory.max", "memory.high"), "memory.current", "inactive_file"
-            # The process's own group comes last, and what stalls it counts, not what stalls its neighbours.
+            # The process's own group comes last. Its waits count, not those of its neighbours.
             own_seconds = _stalled_seconds(posixpath.join(directory, "memory.pressure"))
             stalled_seconds = stalled_seconds if own_seconds is None else own_seconds
         else:
@@ -96,7 +96,7 @@ def _stalled_seconds(path: str) -> float | None:
 
 
 def _number(path: str) -> int | None:
-    """Return the number in a file; None where it says "max" or is not there."""
+    """Return the number in a file. None if it says "max" or does not exist."""
     return _integer(next(iter(lines_of(path)), "").strip())
 
 

@@ -1,8 +1,8 @@
-"""SpillAccount: pays for the places of spilled messages, also when RAM is full.
+"""SpillAccount: pays for the places of spilled messages, even when RAM is full.
 
-Spilling a batch gives memory back, but it needs some before. So a little is always held ahead, and refilled from what
-comes free. The last of it is for consumers: without it messages that fill RAM with their places could not even be
-delivered lazily, and nothing would ever come free.
+Spilling a batch frees memory, but needs some first. So a little is always held ahead, and refilled from memory that
+comes free. A last part of it is for consumers: without it, messages whose places fill RAM could not even be delivered
+lazily, and no memory would ever come free.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from ..budget import Holder
 from ..charge import OVERHEAD_BYTES
 
 AHEAD_BYTES: Final = 16 * 1024
-"""More than the places of any batch take that one lane writes."""
+"""More than the places of any batch of one lane take."""
 OWNER_AHEAD_BYTES: Final = 860
-"""The places of each further lane whose messages of a batch lie in three runs between what it has spilled before."""
+"""Memory for the places of each further lane, if its messages of a batch lie in three runs among earlier ones."""
 
 LAST_BYTES: Final = 32 * OVERHEAD_BYTES
-"""Bytes that no place takes: lists may load references for them, so that consumers get batches where RAM is full."""
+"""Bytes that places never take. Lists may load references with them, so that consumers get batches when RAM is full."""
 FIRST_BYTES: Final = 4 * OVERHEAD_BYTES
-"""Of these, what is left to lists that have nothing else: one reference each."""
+"""The part of the last bytes that is kept for lists without any message: one reference each."""
 
 
 class SpillAccount:
-    """Implements the store's Account for the places of spilled messages. The state lock guards it."""
+    """The store's Account for the places of spilled messages. The state lock guards it."""
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
         self._wanted_bytes = AHEAD_BYTES
+        # Charged and not used yet. 0 before the first refill.
         self.ahead_bytes = 0
-        """Charged already and not used; nothing before the first refill."""
+        # Charged and not used yet, for consumers alone.
         self.last_bytes = 0
-        """Charged already and not used: for consumers alone."""
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes by which less is held ahead than should be."""
+        """Bytes that are missing from the memory held ahead."""
         return self._wanted_bytes - self.ahead_bytes
 
     @property
     def lent_bytes(self) -> int:
-        """Bytes by which less of the last ones is held."""
+        """Bytes that are missing from the last bytes."""
         return LAST_BYTES - self.last_bytes
 
     @property
@@ -51,7 +51,7 @@ class SpillAccount:
         return self.ahead_bytes == self._wanted_bytes and self.last_bytes == LAST_BYTES
 
     def write_for(self, lanes: int) -> None:
-        """Hold enough ahead for batches that are for so many lanes."""
+        """Hold enough ahead for batches of that many lanes."""
         self._wanted_bytes = AHEAD_BYTES + OWNER_AHEAD_BYTES * (lanes - 1)
         surplus_bytes = self.ahead_bytes - self._wanted_bytes
         if surplus_bytes > 0:
@@ -60,7 +60,7 @@ class SpillAccount:
         self.refill()
 
     def reserve(self, charge_bytes: int) -> bool:
-        """Charge for places, or else take from what is held ahead; False where neither is possible."""
+        """Charge for places. If there is no room, use the memory held ahead. Return False if neither is possible."""
         if self.holder.reserve(charge_bytes):
             return True
         if charge_bytes > self.ahead_bytes:
@@ -69,15 +69,15 @@ class SpillAccount:
         return True
 
     def release(self, charge_bytes: int) -> None:
-        """Release a charge; what is missing ahead is kept of it."""
+        """Release a charge. Keep of it what is missing ahead."""
         kept_bytes = min(charge_bytes, self.missing_bytes)
         self.ahead_bytes += kept_bytes
         self.holder.release(charge_bytes - kept_bytes)
 
     def lend(self, to: Holder, charge_bytes: int, kept_bytes: int) -> bool:
-        """Lend some of the last bytes to a holder, and return whether there were so many.
+        """Lend some of the last bytes to a holder; return whether there were that many.
 
-        The borrower releases them, and nothing arrives before FIRST_BYTES are back. kept_bytes: are left for others.
+        The borrower releases them, and nothing arrives before FIRST_BYTES are back. kept_bytes: left for others.
         """
         if charge_bytes > self.last_bytes - kept_bytes:
             return False
@@ -86,7 +86,7 @@ class SpillAccount:
         return True
 
     def secure_last(self) -> bool:
-        """Reserve what is missing of the last bytes; return whether there are enough for lists that have nothing."""
+        """Reserve the missing last bytes; return whether there are enough for lists without any message."""
         lent_bytes = self.lent_bytes
         if lent_bytes and self.holder.reserve_again(lent_bytes):
             self.last_bytes = LAST_BYTES
@@ -96,23 +96,23 @@ class SpillAccount:
         return self.last_bytes >= FIRST_BYTES
 
     def refill(self) -> None:
-        """Hold as much ahead as should be, if memory came free."""
+        """Fill up the memory held ahead, if memory came free."""
         self.secure_last()
         missing_bytes = self.missing_bytes
         if missing_bytes and self.holder.reserve_again(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
 
     def give_ahead(self) -> None:
-        """Release all that is held ahead, for a message that has no other place."""
+        """Release all memory held ahead, for a message that has no other place."""
         self.holder.release(self.ahead_bytes + self.last_bytes)
         self.ahead_bytes = self.last_bytes = 0
 
 
 class ArrivalAccount:
-    """Implements the store's Account for the places of arrivals, which may reclaim memory from others."""
+    """The store's Account for the places of arrivals. It may reclaim memory from others."""
 
     def __init__(self, account: SpillAccount, make_room: Callable[[int], object]) -> None:
-        """make_room: reclaims so many bytes where it can; it spills, and `account` pays for that."""
+        """make_room: reclaims that many bytes if it can. It spills, and `account` pays for that."""
         self._account = account
         self._make_room = make_room
 

@@ -1,11 +1,10 @@
-"""SpillBuffer: gathers non-persistent messages that RAM has no other place for until they are worth a write.
+"""SpillBuffer: gathers non-persistent messages for which RAM has no other place, until they are worth a write.
 
-The buffer has the only copy of each message. What is wanted meanwhile is taken from here and never written. A crash
-takes all of it.
+The buffer has the only copy of each message. A message that is wanted meanwhile is taken from here and never written.
 
-Lanes of one fan-out number their messages alike and share what waits here: such a message is here once, charged once,
-with a bit for each lane that still needs it, and goes with the last of them. A `key` below is the number of a lane on
-its own, or of the pool that lanes share.
+Lanes of one fan-out give their messages the same sequences and share the messages that wait here. Such a message is
+here once and charged once, with a bit for each lane that still needs it. It leaves with the last of them. A `key` below
+is the number of a single lane, or of the pool that several lanes share.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from ..held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024
-"""Charge of a batch: a write costs so much more than a message that few messages should not have one of their own."""
+"""Charge of a batch. A write costs so much more than a message that a few messages should not have one of their own."""
 FREEING_BYTES: Final = 4 * 1024
-"""Charge of messages of one key from which on a write surely frees memory: the places of a single one take 1.2 KiB."""
+"""If one key's messages have this charge, a write surely frees memory: the places of a single message take 1.2 KiB."""
 
 
 class Pool:
@@ -31,22 +30,22 @@ class Pool:
     __slots__ = ("number", "lanes", "every", "needed")
 
     def __init__(self, number: int) -> None:
+        # The number that stands for the lanes. No lane has it.
         self.number = number
-        """Stands for the lanes; no lane has it."""
+        # The bit of each lane.
         self.lanes: dict[int, int] = {}
-        """The bit of each lane."""
+        # All these bits together.
         self.every = 0
-        """All these bits."""
+        # Sequence -> bits of the lanes that need the message.
         self.needed: dict[int, int] = {}
-        """By sequence, the bits of the lanes that need the message."""
 
     def join(self, lane_number: int) -> None:
-        """Give a lane the lowest bit that is free."""
+        """Give a lane the lowest free bit."""
         bit = self.lanes[lane_number] = ~self.every & self.every + 1
         self.every |= bit
 
     def leave(self, lane_number: int) -> int:
-        """Take the lane's bit back and return it."""
+        """Take back the lane's bit and return it."""
         bit = self.lanes.pop(lane_number)
         self.every ^= bit
         return bit
@@ -58,25 +57,28 @@ class SpillBuffer(HeldMessages):
     def __init__(self, holder: Holder, share_bytes: int) -> None:
         """share_bytes: above it a batch is written before it is full."""
         super().__init__(holder, share_bytes)
+        # Charge of each key's messages.
         self._bytes: dict[int, int] = {}
-        """Charge of each key's messages."""
+        # For each key, a sequence that is not above any of its messages.
         self._floors: dict[int, int] = {}
-        """A sequence for each key, which is not above any of its messages."""
+        # The pools by number.
         self._pools: dict[int, Pool] = {}
-        """By number."""
+        # The pool of each lane.
         self._pool_of: dict[int, Pool] = {}
-        """By lane."""
+        # Pool and sequence of the message that its lanes are receiving now. It is not written until all have it.
         self.arriving: tuple[int, int] | None = None
-        """Pool and sequence of the message that its lanes are just getting: it waits until all have it."""
 
     def resize(self, share_bytes: int) -> None:
-        """Set another share. Nothing is given back: the caller writes what is above the share."""
+        """Set another share. Nothing is given back: the caller writes the messages above it."""
         self._share_bytes = share_bytes
 
     # ------------------------------------------------------------------ lanes that share
 
     def join(self, lane_number: int, number: int) -> None:
-        """Let a lane share messages with the others of a pool from now on. `number`: of the pool; no lane has it."""
+        """Let a lane share messages with the other lanes of a pool from now on.
+
+        `number`: of the pool; no lane has it.
+        """
         pool = self._pools.get(number)
         if pool is None:
             pool = self._pools[number] = Pool(number)
@@ -85,7 +87,7 @@ class SpillBuffer(HeldMessages):
 
     @property
     def sharing_lanes_max(self) -> int:
-        """Number of lanes that one batch may be for. O(pools)."""
+        """Maximum number of lanes that one batch may be for. O(pools)."""
         return max((len(pool.lanes) for pool in self._pools.values()), default=1)
 
     def is_shared(self, lane_number: int) -> bool:
@@ -119,7 +121,7 @@ class SpillBuffer(HeldMessages):
         messages[sequence] = message
         before_bytes = self._bytes[lane_number]
         held_bytes = self._bytes[lane_number] = before_bytes + charge
-        if held_bytes ^ before_bytes > before_bytes:  # it has one bit more
+        if held_bytes ^ before_bytes > before_bytes:  # it has one more bit
             self._fullness.grew(lane_number, held_bytes)
         return True
 
@@ -131,7 +133,7 @@ class SpillBuffer(HeldMessages):
         return True
 
     def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which leaves the buffer unless another lane needs it; None when it is not here."""
+        """Return the message. It leaves the buffer unless another lane needs it. None if it is not here."""
         pool = self._pool_of.get(lane_number)
         if pool is None:
             return self._remove(lane_number, sequence)
@@ -173,7 +175,10 @@ class SpillBuffer(HeldMessages):
         return bool(self._lanes.get(key)) and self._floors[key] <= last
 
     def forget(self, lane_number: int) -> None:
-        """Drop all that the lane alone needs; the lane leaves its pool. O(messages of its pool here)."""
+        """Drop all messages that only this lane needs, and remove the lane from its pool.
+
+        O(messages of its pool here).
+        """
         pool = self._pool_of.pop(lane_number, None)
         if pool is None:
             self._clear(lane_number)
@@ -203,15 +208,15 @@ class SpillBuffer(HeldMessages):
 
     @property
     def lanes(self) -> list[int]:
-        """The keys, lanes of their own and pools, that have messages. O(keys)."""
+        """The keys (single lanes and pools) that have messages. O(keys)."""
         return list(self._lanes)
 
     def is_batch(self, key: int) -> bool:
-        """Return whether the key has so much that a write is worth it."""
+        """Return whether the key has enough messages for a write."""
         return len(self._lanes.get(key, ())) >= BATCH_MESSAGES or self._bytes.get(key, 0) >= BATCH_BYTES
 
     def is_freeing(self, key: int) -> bool:
-        """Return whether a write surely leaves more memory than the places of the written messages take."""
+        """Return whether a write surely frees more memory than the places of the written messages take."""
         return self._bytes.get(key, 0) >= FREEING_BYTES
 
     @property
@@ -220,13 +225,13 @@ class SpillBuffer(HeldMessages):
         return self.holder.held_bytes >= self._share_bytes
 
     def fullest(self) -> int | None:
-        """Return a key that holds more than half of what the fullest holds."""
+        """Return a key that holds more than half of what the fullest key holds."""
         return self._fullness.fullest()
 
     def batch(self, key: int) -> list[StoredMessage]:
-        """Return the key's first messages in order, as many as one write takes; they stay.
+        """Return the key's first messages in order, as many as one write takes. They stay in the buffer.
 
-        The message that the lanes of a pool are just getting is left out.
+        The message that the lanes of a pool are receiving now is left out.
         """
         messages = self._lanes.get(key)
         if not messages:
@@ -251,7 +256,7 @@ class SpillBuffer(HeldMessages):
         return found
 
     def holders(self, number: int, batch: Sequence[StoredMessage]) -> list[tuple[int, int]]:
-        """Return the lanes of a pool that need something of a batch, each with a bit for each message of it."""
+        """Return the lanes of a pool that need messages of a batch, with one bit for each message."""
         pool = self._pools[number]
         alike: dict[int, int] = {}
         for at, message in enumerate(batch):
@@ -264,7 +269,7 @@ class SpillBuffer(HeldMessages):
         return [(lane_number, bits) for lane_number, bits in found if bits]
 
     def drop(self, key: int, messages: Sequence[StoredMessage]) -> None:
-        """Drop messages of a key that are written."""
+        """Drop messages of a key that were written."""
         pool = self._pools.get(key)
         if pool is not None:
             for message in messages:

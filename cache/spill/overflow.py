@@ -1,9 +1,8 @@
 """Overflow: non-persistent messages without a place in lists and caches, on their way to tmp-storage.
 
-A pending message that is not in tmp-storage is in RAM: in a list, a cache, a load, a delivery, or in the SpillBuffer
-here. Code that would drop the last copy hands it over instead. Where tmp-storage takes nothing (it is full, or its disk
-fails), accepted messages stay in the SpillBuffer under the charge that they had, and new messages are refused. A crash
-takes all of it.
+A pending message that is not in tmp-storage is in RAM: in a list, a cache, a load, a delivery, or in the SpillBuffer.
+Code that would drop the last copy hands the message over to this class instead. If tmp-storage takes nothing (it is
+full, or its disk fails), accepted messages stay in the SpillBuffer under their charge, and new messages are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +32,10 @@ COMPACTIONS: Final = 16
 
 
 class Overflow:
-    """Keeps and spills non-persistent messages, and is the store of their lanes. Requires: the lock, but for `read`."""
+    """Keeps and spills non-persistent messages, and is the store of their lanes.
+
+    Requires: the lock, except for `read`.
+    """
 
     def __init__(
         self,
@@ -46,10 +48,10 @@ class Overflow:
         paid_buffer_bytes: int,
         make_room: Callable[[int], object],
     ) -> None:
-        """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be read.
+        """Delete the files of an earlier process in tmp-storage. Raises StoreFailed if they can't be listed.
 
-        paid_buffer_bytes: the part of a write's buffer that is charged for the journal's already; both write under the
-        state lock. make_room: reclaims memory that is used for something less urgent.
+        paid_buffer_bytes: the part of a write's buffer that is already charged for the journal; both write under the
+        state lock. make_room: reclaims memory from less urgent uses.
         """
         self.budget = budget
         self._room_bytes = 0
@@ -68,12 +70,12 @@ class Overflow:
         self.lanes: dict[int, NonPersistentLane] = {}
         self.timetable = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
+        # Lane -> caches that may have its messages which are in no list.
         self._caches: dict[int, tuple[HeldMessages, ...]] = {}
-        """By lane, where a message may be that is in no list."""
         self.is_closed = False
 
     def take_shares(self, shares: Shares) -> None:
-        """Follow a memory limit, the first one or another."""
+        """Apply a memory limit, the first one or another."""
         self._room_bytes = shares.spill_room_bytes
         self.buffer.resize(shares.spill_buffer_bytes)
         if self.buffer.is_full:
@@ -82,8 +84,11 @@ class Overflow:
     def lane(
         self, destination: int, priority: int, caches: Sequence[HeldMessages] = (), pool: int | None = None
     ) -> NonPersistentLane:
-        """Make a lane. caches: where a message of it may be beside the SpillBuffer. pool: number of the fan-out whose
-        lanes share what they have no room for."""
+        """Make a lane.
+
+        caches: may have its messages, besides the SpillBuffer. pool: number of the fan-out whose lanes share their
+        overflow.
+        """
         lane = NonPersistentLane(self._arrivals, destination, priority)
         self.lanes[lane.number] = lane
         self._caches[lane.number] = (*caches, self.buffer)
@@ -96,13 +101,13 @@ class Overflow:
         return lane
 
     def caches_of(self, lane: NonPersistentLane) -> tuple[HeldMessages, ...]:
-        """Return where messages of a lane may be that are in no list."""
+        """Return the caches that may have messages of a lane which are in no list."""
         return self._caches[lane.number]
 
     # ------------------------------------------------------------------ taking in
 
     def take_in(self, lane: NonPersistentLane, message: StoredMessage) -> None:
-        """Keep an arrival that has no other place. StoreFull, SpillFailed: nothing of it is kept."""
+        """Keep an arrival that has no other place. Raises StoreFull or SpillFailed: nothing of it is kept."""
         number, account = lane.number, self.account
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
@@ -113,7 +118,7 @@ class Overflow:
                 assert kept, "an admitted message finds room"
 
     def admit(self, lane: NonPersistentLane, message: StoredMessage) -> None:
-        """Make sure that an arrival can be kept whatever becomes of it. StoreFull, SpillFailed: it can't.
+        """Make sure that an arrival can be kept in any case. Raises StoreFull or SpillFailed if it can't.
 
         Afterwards the SpillBuffer has room for the message, or the message is spilled.
         """
@@ -123,7 +128,7 @@ class Overflow:
         is_secured = account.is_whole or (account.secure_last() and not account.missing_bytes)
         if is_secured and self.budget.free_bytes >= charge:
             return
-        if self.buffer.peek(lane.pool, message[0]) is not None:  # another lane needs it: it costs nothing more
+        if self.buffer.peek(lane.pool, message[0]) is not None:  # another lane needs it, so it costs nothing more
             return
         self._make_room(max(charge + self.account.missing_bytes + self.account.lent_bytes, self._room_bytes))
         self.account.refill()
@@ -135,13 +140,13 @@ class Overflow:
         lane.spilled(message[0], message[0])
 
     def _relieve(self, lane: NonPersistentLane) -> None:
-        """Write a batch of the lane, or of the fullest one."""
+        """Write a batch of the lane, or of the fullest lane."""
         fullest = lane.pool if self.buffer.is_batch(lane.pool) else self.buffer.fullest()
         if fullest is not None:
             self._write(fullest)
 
     def keep(self, lane: NonPersistentLane, messages: Sequence[StoredMessage]) -> None:
-        """Take messages that RAM drops, with their charge: keep what is not spilled, and write a full batch."""
+        """Take messages that RAM drops, with their charge. Keep those that are not spilled, and write a full batch."""
         if self.is_closed:
             return
         buffer, number = self.buffer, lane.number
@@ -149,23 +154,26 @@ class Overflow:
             sequence = message[0]
             if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
                 if not buffer.put(number, message, is_moved=True):
-                    self.account.give_ahead()  # a refill has taken what was released for this message
+                    self.account.give_ahead()  # a refill has used the memory that was released for this message
                     kept = buffer.put(number, message, is_moved=True)
                     assert kept, "what was just released can be reserved again"
         if buffer.is_batch(lane.pool):
             self.write(lane)
 
     def write(self, lane: NonPersistentLane) -> bool:
-        """Spill all that waits of a lane and of the lanes that share with it. Return whether tmp-storage took it."""
+        """Spill all waiting messages of a lane and of the lanes that share with it.
+
+        Return whether tmp-storage took them.
+        """
         return self._write_out(lane.pool)
 
     def free(self, lane: NonPersistentLane) -> None:
-        """Spill what waits of a lane because memory is wanted, unless the write may take more than it leaves."""
+        """Spill a lane's waiting messages to free memory, unless the write may take more than it frees."""
         if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
             self.write(lane)
 
     def give_back(self, wanted_bytes: int) -> None:
-        """Spill what waits, the fullest lanes first, until so many bytes are free or a write would free nothing."""
+        """Spill waiting messages, fullest lanes first, until that many bytes are free or a write would free nothing."""
         buffer, budget = self.buffer, self.budget
         while budget.free_bytes < wanted_bytes:
             key = buffer.fullest()
@@ -177,18 +185,18 @@ class Overflow:
 
     @property
     def could_give_bytes(self) -> int:
-        """What `give_back` would write, as long as tmp-storage takes it; 0 where no write would free memory."""
+        """Bytes that `give_back` would write while tmp-storage takes them. 0 if no write would free memory."""
         key = self.buffer.fullest()
         return self.buffer.holder.held_bytes if key is not None and self.buffer.is_freeing(key) else 0
 
     def write_all(self) -> None:
-        """Spill all that waits, as far as tmp-storage takes it."""
+        """Spill all waiting messages, as far as tmp-storage takes them."""
         for key in self.buffer.lanes:
             if not self._write_out(key):
                 return
 
     def write_arriving(self) -> None:
-        """Spill all that waits, also a message that some lanes have not got yet, where nothing else gives memory."""
+        """Spill all waiting messages, even one that some lanes have not received yet, if nothing else gives memory."""
         self.buffer.arriving = None
         self.write_all()
 
@@ -202,7 +210,7 @@ class Overflow:
         return True
 
     def _write(self, key: int) -> bool:
-        """Spill one batch and return whether there was one. Nothing has changed where tmp-storage refuses it."""
+        """Spill one batch; return whether there was one. If tmp-storage refuses it, nothing has changed."""
         buffer = self.buffer
         batch = buffer.batch(key)
         if not batch:
@@ -236,7 +244,7 @@ class Overflow:
     # ------------------------------------------------------------------ removing
 
     def acknowledge(self, lane: NonPersistentLane, first: int, last: int) -> int:
-        """Acknowledge a run; return how many of them were pending. Nothing is written."""
+        """Acknowledge a run; return how many of its messages were pending. Nothing is written."""
         removed, is_spilled = lane.remove(first, last)
         if is_spilled:
             self.storage.remove(lane.number, first, last)
@@ -247,7 +255,7 @@ class Overflow:
         return removed
 
     def acknowledge_one(self, lane: NonPersistentLane, sequence: int) -> int:
-        """Acknowledge one message: the path of every single ack."""
+        """Acknowledge one message. Every single ack takes this path."""
         removed, is_spilled = lane.remove_one(sequence)
         if is_spilled:
             self.storage.remove(lane.number, sequence, sequence)
@@ -257,7 +265,7 @@ class Overflow:
         return removed
 
     def drop(self, lane: NonPersistentLane) -> None:
-        """Remove a lane with all that it has."""
+        """Remove a lane with all its messages."""
         self.storage.drop(lane.number)
         is_shared = self.buffer.is_shared(lane.number)
         self.buffer.forget(lane.number)
@@ -269,13 +277,13 @@ class Overflow:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: NonPersistentLane, runs: Sequence[tuple[int, int]]) -> list[TmpRegion]:
-        """Return how to read messages from tmp-storage; what is not there is left out. Closed."""
+        """Plan reads of messages from tmp-storage. Messages that are not there are left out. Raises Closed."""
         if self.is_closed:
             raise Closed("the store")
         return self.storage.plan(lane.number, runs, max_messages=UNLIMITED, max_bytes=UNLIMITED).regions
 
     def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Read planned messages; with them, the sequences that could not be read and why. Needs no lock."""
+        """Read planned messages; also return the sequences that could not be read, and why. Needs no lock."""
         return read_regions(regions)
 
     def read_headers(
@@ -288,10 +296,10 @@ class Overflow:
         (region,) = regions
         return read_headers(region, pay)
 
-    # ------------------------------------------------------------------ the rest
+    # ------------------------------------------------------------------ maintenance
 
     def compact(self) -> int:
-        """Rewrite live messages to free the space between them, in a few steps; return how many were done."""
+        """Rewrite live messages to free the space between them, in a few steps; return the number of steps."""
         done = 0
         while done < COMPACTIONS and self.storage.compact() is not None:
             done += 1
@@ -309,7 +317,7 @@ class Overflow:
         return self.storage.statistics
 
     def audit(self) -> dict[str, int]:
-        """Return what the holders' charges should be, found by walking what is there."""
+        """Return what the holders' charges should be, computed by walking the messages."""
         lanes_bytes = sum(lane.charge_bytes for lane in self.lanes.values())
         kept_bytes = self.account.ahead_bytes + self.account.last_bytes
         return {
@@ -325,5 +333,5 @@ class Overflow:
 
 
 def _whole(messages: Sequence[StoredMessage]) -> Sequence[SpilledMessage]:
-    """Return the messages as ones with bodies: the SpillBuffer takes no other."""
+    """Return the same messages as ones with bodies: the SpillBuffer accepts no others."""
     return cast("Sequence[SpilledMessage]", messages)
