@@ -1,4 +1,4 @@
-"""AutoLimit: the duty that lets `memory_limit="auto"` follow the machine; automatic_limit.py has the rule."""
+"""AutoLimit: the duty that makes `memory_limit="auto"` follow the machine. automatic_limit.py has the rule."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .resizing import Resizing
 logger = LateLogger("forebay.dispatch")
 
 LOOK_SECONDS: Final = 0.5
-"""Maintenance has a step each second at least, and more where it has more to do."""
+"""Seconds between two looks at the machine. Maintenance has a step at least each second, and more if it has work."""
 
 
 class AutoLimit:
-    """One for each engine. `step` does nothing while the limit is a number. Requires: no lock."""
+    """Adjusts the limit of one engine. `step` does nothing while the limit is a number. Requires: no lock."""
 
     def __init__(self, monitor: Monitor, resizing: Resizing, figures: Callable[[], MemoryFigures | None]) -> None:
-        """figures: what the system tells of its memory now; None: nothing."""
+        """figures: returns the system's current memory figures; None if it has none."""
         self._monitor = monitor
         self._resizing = resizing
         self._figures = figures
         self._rule = AutomaticLimit()
         self._look_at = float("-inf")
+        # Whether the log has the warning that the system has no figures.
         self._is_told = False
-        """The log says already that the system tells nothing."""
 
     def step(self) -> int:
-        """Change the limit if the machine asks for it; return how many changes there were."""
+        """Change the limit if the machine requires it; return how many changes there were."""
         now = self._monitor.monotonic()
         if not self._resizing.is_automatic or now < self._look_at:
             return 0
@@ -54,7 +54,7 @@ class AutoLimit:
         return self._resizing.follow(wanted_bytes) if wanted_bytes != limit_bytes else 0
 
     def _floor_bytes(self, figures: MemoryFigures) -> int:
-        """Return the least limit that the rule and the settings admit: their index cache and reserves need room."""
+        """Return the least limit that the rule and the settings allow: the index cache and the reserves need room."""
         least_bytes = max(int(self._rule.top_bytes(figures) * FLOOR_SHARE), MIN_MEMORY_LIMIT_BYTES)
         while not self._is_admitted(least_bytes):
             least_bytes += least_bytes // 2

@@ -1,7 +1,7 @@
-"""Background work: loading and maintenance, as steps that a thread runs or a caller.
+"""Background work: loading and maintenance, as steps that a thread or a caller runs.
 
-Everything in the background is a step that can be called by hand (`background=False`). A thread outlives what its work
-raises; a failed store tells its callers itself.
+With `background=False` the host calls each step itself. A thread survives exceptions of its work. If the store has
+failed, the host's next call raises the failure.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Wakeups:
-    """Requests to the background threads. Made before all that make such requests; callable under any lock."""
+    """Requests to the background threads. It is made before all parts that make requests. Call it under any lock."""
 
     def __init__(self, *, has_threads: bool) -> None:
-        """has_threads: False: what is due is done by the host's calls of `step`, and by whoever asks."""
+        """has_threads: False if the host calls `step` for all due work, and callers do urgent work themselves."""
         self.has_threads = has_threads
         self.load = Wakeup()
         self.maintenance = Wakeup()
+        # Whether somebody waits for space that a cleanup would free. Maintenance resets it.
         self.wants_cleanup = False
-        """Whether somebody waits for what a cleanup frees. Maintenance takes it back."""
 
     def wake_loader(self) -> None:
-        """Have the loader look for lists that run low."""
+        """Make the loader look for lists that run low."""
         self.load.set()
 
     def wake_maintenance(self) -> None:
-        """Have maintenance look for work that is due."""
+        """Make maintenance look for work that is due."""
         self.maintenance.set()
 
     def ask_for_cleanup(self) -> bool:
-        """Have a cleanup done now by the thread that does it; False: there is none."""
+        """Make the maintenance thread clean up now. Return False if there is no thread."""
         if not self.has_threads:
             return False
         self.wants_cleanup = True
@@ -49,10 +49,10 @@ class Wakeups:
         return True
 
     def leave_checkpoint(self, store: MessageStore) -> bool:
-        """Leave the checkpoint that is due to a thread. Return False where there is none, or it would be too late."""
+        """Leave a due checkpoint to a thread. Return False if there is no thread, or if it would be too late."""
         if not self.has_threads or store.is_checkpoint_urgent:
             return False
-        if not self.maintenance.is_set():  # asked first: while it comes, each message asks again
+        if not self.maintenance.is_set():  # checked first: until the checkpoint, each message asks again
             self.maintenance.set()
         return True
 
@@ -70,8 +70,11 @@ class Background:
         pause: Callable[[], float],
         on_failure: Callable[[], object],
     ) -> None:
-        """load: loads once; whether there was something to load. maintain: does what is due; how many things were
-        done. pause: seconds until something is due. on_failure: is called when a failed store ends the threads."""
+        """load: does one load; returns whether there was something to load.
+        maintain: does the work that is due; returns the number of things done.
+        pause: returns the seconds until something is due.
+        on_failure: called when the threads end because the store failed.
+        """
         self._monitor = monitor
         self._wakeups = wakeups
         self._loads = loads
@@ -92,7 +95,7 @@ class Background:
             self._threads.append(thread)
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the threads and wait for them. timeout: seconds for each; None: until it has ended."""
+        """End the threads and wait for them. timeout: seconds for each; None: no limit."""
         self.forget()
         self._wakeups.load.set()
         self._wakeups.maintenance.set()
@@ -102,24 +105,24 @@ class Background:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the threads that were started run."""
+        """Whether the started threads still run."""
         return all(thread.is_alive() for thread in self._threads)
 
     @property
     def has_current_thread(self) -> bool:
-        """Return whether the calling thread is one of these. A close waits for them."""
+        """Whether the calling thread is one of these. A close waits for them."""
         return threading.current_thread() in self._threads
 
     def failing(self) -> dict[str, FailingDuty]:
-        """Return the loader, if it fails, by name."""
+        """Return the loader under its name if it fails."""
         return {} if self._load_duty.failing is None else {self._load_duty.name: self._load_duty.failing}
 
     def forget(self) -> None:
-        """End the threads without a wait; in the child of a fork they are not there."""
+        """End the threads without a wait. In a forked child they do not exist."""
         self._is_stopping = True
 
     def _until_failed(self, loop: Callable[[], None]) -> None:
-        """Repeat until the store closes or has failed. The host's next call raises what failed it."""
+        """Repeat until the store is closed or has failed. The host's next call raises the failure."""
         try:
             loop()
         except StoreFailed:
@@ -143,7 +146,7 @@ class Background:
                 monitor.run_deferred()
 
     def load_once(self) -> int:
-        """Load once; return whether there was something to load. A failure is kept, as of any duty."""
+        """Load once; return 1 if there was something to load. A failure is recorded, as for any duty."""
         return self._load_duty.do(self._monitor.monotonic(), self._monitor.clock_ms())
 
     def _maintenance_loop(self) -> None:

@@ -1,4 +1,4 @@
-"""CurveWatch: feeds the sampler of the live curve whenever a TargetList has moved far enough."""
+"""CurveWatch: feeds the sampler of the live curve when a TargetList has moved far enough."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """The limits of the live curve, as multiples of the memory limit with which the store was opened."""
 
 TRACK_BYTES: Final = 1024
-"""Charged for a list that is followed, the watermarks that each limit would grant it among it."""
+"""Charge of a list that is followed, including the watermarks that each limit would grant it."""
 
 LISTS_MAX: Final = 256
-"""With more lists each is assumed to have an equal share: sharing by rates costs O(lists * limits) a second."""
+"""With more lists, each is assumed to have an equal share: sharing by rates costs O(lists * limits) a second."""
 
 
 class CurveWatch(ListObserver):
-    """Keeps the live curve of a store. It follows the lists that it has memory for, those that came first."""
+    """Keeps the live curve of a store. It follows as many lists as its memory allows, the earliest ones."""
 
     def __init__(self, target_area: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:
-        """shares_at: returns the shares of a limit; SettingsError where it is too small."""
+        """shares_at: returns the shares of a limit; raises SettingsError if it is too small."""
         self._target_area = target_area
         self._holder = target_area.budget.holder("curve")
         self._sampler = CurveSampler(_shares_around(limit_bytes, shares_at))
         self._tracks: dict[TargetList, Track] = {}
+        # The high watermark that each limit would have granted to each list at the last measurement.
         self._watermarks: dict[TargetList, tuple[int, ...]] = {}
-        """The high watermark that each limit would have granted to each list when they were measured."""
 
     def begin(self, target: TargetList) -> None:
-        """See ListObserver. A list that memory has no room for is not followed."""
+        """Begin to follow a list, unless there is no memory for it."""
         if self._holder.held_bytes + TRACK_BYTES > self._bytes_max:
             return
         self._target_area.make_room(TRACK_BYTES, None)
@@ -56,7 +56,7 @@ class CurveWatch(ListObserver):
         return self._target_area.shares.curve_bytes
 
     def shares_changed(self) -> None:
-        """See ListObserver. Follow fewer lists where the limit has become smaller."""
+        """Follow fewer lists if the limit has become smaller."""
         while self._holder.held_bytes > self._bytes_max:
             self._forget(next(reversed(self._tracks)))
 
@@ -99,16 +99,16 @@ class CurveWatch(ListObserver):
             self._forget(target)
 
     def curve(self) -> Curve:
-        """Return the live curve, up to where each list was observed last. O(limits)."""
+        """Return the live curve, up to the last observation of each list. O(limits)."""
         return self._sampler.curve()
 
     def recent_curve(self) -> Curve:
-        """Return the live curve as far as lists were looked at, which each of them is once a second. O(limits)."""
+        """Return the live curve up to the last look at the lists, which happens once a second. O(limits)."""
         return self._sampler.curve()
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the curve is charged, computed anew. AssertionError where it follows what is not there."""
+        """The charge of the curve, computed again. AssertionError if it follows a list that is gone."""
         assert self._tracks.keys() <= self._target_area.lists.keys(), "a list that is gone is followed"
         return TRACK_BYTES * len(self._tracks)
 
@@ -122,12 +122,12 @@ def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list
         try:
             found.append(shares_at(other_bytes))
         except SettingsError:
-            continue  # index_cache_size takes more than half of it
+            continue  # index_cache_size takes more than half of the limit
     return found
 
 
 def _mean_charge(target: TargetList, otherwise: float) -> float:
-    """Return the mean charge of the lane's messages, or `otherwise` where it has none."""
+    """Return the mean charge of the lane's messages, or `otherwise` if it has none."""
     pending_lane = target.lane.pending_lane
     return (
         OVERHEAD_BYTES + pending_lane.pending_bytes / pending_lane.pending_messages
@@ -137,7 +137,7 @@ def _mean_charge(target: TargetList, otherwise: float) -> float:
 
 
 def _waiting_messages(target: TargetList, charge: float) -> float:
-    """Return how many of the messages that are there the list will still deliver. O(1)."""
+    """Return how many existing messages the list will still deliver. O(1)."""
     lane = target.lane
     if not target.is_shared and target.consumer_group.selector is None:
         return max(lane.free_messages, 0)
@@ -145,8 +145,8 @@ def _waiting_messages(target: TargetList, charge: float) -> float:
     unseen = lane.published - target.frontier
     if not unseen:
         return known
-    # Of what was examined so far, this share was for this list.
+    # The list's share of the messages examined so far.
     examined = max(target.frontier - lane.first_sequence, 0) * charge
-    consumer_groups = max(len(lane.destination.consumer_groups), 1)  # there is none left when the last list ends
+    consumer_groups = max(len(lane.destination.consumer_groups), 1)  # 0 when the last list ends
     share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / consumer_groups
     return known + unseen * min(share, 1.0)

@@ -1,7 +1,7 @@
-"""Duties: the things that background work consists of. Each fails alone, and is tried again ever more rarely.
+"""Duties: the units of background work. Each fails alone, and is tried again at growing intervals.
 
-One that goes on failing (no descriptor left, no readable /proc, a full disk) keeps none of the others from being done,
-is logged once for each cause, and can be seen in the statistics.
+A failing duty (no descriptor left, no readable /proc, a full disk) does not stop the others. It is logged once for each
+cause, and shown in the statistics.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ logger = LateLogger("forebay.dispatch")
 FIRST_PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 10.0
 SAME_CAUSE_SECONDS: Final = 600.0
-"""A cause that was logged is not logged again for so long, also where the duty worked in between."""
+"""A logged cause is not logged again for this long, even if the duty worked meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailingDuty:
-    """A thing that background work tries again and again in vain."""
+    """A duty that background work tries again and again without success."""
 
     since: float
-    """When it failed first, in seconds since 1970."""
+    """When it first failed, in seconds since 1970."""
     tries: int
     """How often it was tried since."""
     problem: str
-    """What the last try met."""
+    """The error of the last try."""
 
 
 class Duty:
-    """One thing that background work does. It belongs to one thread at a time, but for `failing`."""
+    """One unit of background work. Only one thread at a time uses it, but any thread may read `failing`."""
 
     def __init__(self, name: str, work: Callable[[], int]) -> None:
-        """work: does what is due; returns how many things were done. name: as logs and statistics show it."""
+        """work: does what is due; returns the number of things done. name: as logs and statistics show it."""
         self.name = name
+        # None while the duty works.
         self.failing: FailingDuty | None = None
-        """None while it works."""
         self._work = work
         self._retry_at = 0.0
         self._pause_seconds = 0.0
@@ -48,10 +48,10 @@ class Duty:
         self._logged_at = 0.0
 
     def do(self, now: float, time_ms: int, *, is_due: bool = True) -> int:
-        """Do it if it is due, or failed and is to be tried again; return how many things were done.
+        """Do the work if it is due, or if a failed try is to be repeated; return the number of things done.
 
-        now: monotonic seconds. time_ms: since 1970. StoreFailed passes: it ends all that is done in the background.
-        Whatever else it raises is kept, and logged. Requires: no lock.
+        now: monotonic seconds. time_ms: since 1970. StoreFailed is raised, because it ends all background work. Any
+        other exception is recorded and logged. Requires: no lock.
         """
         if self.failing is None:
             if not is_due:
@@ -79,7 +79,7 @@ class Duty:
         return done
 
     def next_at(self, at: float) -> float:
-        """Return when it is to be looked at again. at: when it would be due if it worked, in monotonic seconds."""
+        """Return when to call it again. at: when it would be due if it worked, in monotonic seconds."""
         return at if self.failing is None else self._retry_at
 
     def _fail(self, error: Exception, now: float, time_ms: int) -> None:
@@ -89,7 +89,7 @@ class Duty:
         self.failing = FailingDuty(
             time_ms / 1000 if failing is None else failing.since, 1 if failing is None else failing.tries + 1, problem
         )
-        self._retry_at = now + self._pause_seconds  # what passes at once has its second try at once
+        self._retry_at = now + self._pause_seconds  # a brief problem has its second try at once
         self._pause_seconds = min(max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS), PAUSE_SECONDS_MAX)
         if problem == self._logged and now - self._logged_at < SAME_CAUSE_SECONDS:
             return

@@ -1,7 +1,7 @@
-"""The engine of one open directory: makes the parts, opens and closes them in order.
+"""The engine of one open directory: makes the parts, and opens and closes them in order.
 
-Three locks, always taken in this order: checkpoint lock (DirectoryStore), sync lock (Journal), state lock (Monitor).
-Callbacks of users are called under none of them.
+There are three locks, always taken in this order: checkpoint lock (DirectoryStore), sync lock (Journal), state lock
+(Monitor). Callbacks of users are called under none of them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 logger = LateLogger("forebay.dispatch")
 
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
-"""Per live engine, the hook that disables its copy in a forked child."""
+"""For each living engine, the hook that disables its copy in a forked child."""
 
 
 class Engine:
@@ -129,11 +129,15 @@ class Engine:
     ) -> None:
         """Open the store. Requires: the directory lock is held.
 
-        metadata(store id, cache bytes) makes the metadata store. why_stuck(owners, consumer): the level of the log and
-        what to say of a consumer that waits and gets nothing, called under no lock. in_short(owners, queues): a
-        sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
-        disk. trace: an empty file to record in. guard: watches the memory of the process. memory_figures: what the
-        system tells of its memory, for memory_limit="auto". status: where the status goes; None: it is not written.
+        metadata(store id, cache bytes): makes the metadata store.
+        why_stuck(owners, consumer): returns log level and text for a consumer that waits and gets nothing; called under
+        no lock.
+        in_short(owners, queues): returns a sentence about these queues for the status; called under no lock.
+        archive_disk: where the archive is, if not in disk.
+        trace: an empty file to record in.
+        guard: watches the memory of the process.
+        memory_figures: returns the system's memory figures, for memory_limit="auto".
+        status: where the status is written; None: nowhere.
         on_progress: see DirectoryStore.
         """
         self.monitor = Monitor(clock)
@@ -179,12 +183,12 @@ class Engine:
     # ------------------------------------------------------------------ the parts
 
     def _make_memory(self, settings: Settings, shares: Shares) -> None:
-        """Make the budget, and charge the fixed parts to it, whatever they hold now."""
+        """Make the budget, and charge the fixed parts in full, whatever they hold now."""
         self.budget = Budget(settings.memory_limit_bytes)
         self._index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
         self.budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
+        # Pays for destinations and subscriptions, and for objects that come with their messages.
         self.existing = Tab(self.budget.holder("destinations"))
-        """Pays for destinations and subscriptions, and for what comes into being with their messages."""
         fixed = {
             "metadata_store": shares.metadata_bytes,
             "write_buffers": WRITE_BUFFER_BYTES,
@@ -242,7 +246,7 @@ class Engine:
         return store
 
     def _hand_out_store(self) -> None:
-        """Note those parts of the store, which is open now, that more than one of the rooms above it uses."""
+        """Keep references to those parts of the open store that several layers above it use."""
         whole = self.directory_store
         self.store = whole.messages
         self.journal = whole.journal
@@ -255,7 +259,7 @@ class Engine:
         self.now_ms = whole.steady.now_ms
 
     def _make_overflow(self, settings: Settings, disk: Disk, clock: Clock) -> Overflow:
-        """Make tmp-storage, emptied."""
+        """Make tmp-storage, without old files."""
         return Overflow(
             disk,
             self.budget,
@@ -267,7 +271,7 @@ class Engine:
         )
 
     def _make_recorder(self, trace: File, settings: Settings) -> Recorder:
-        from ..planning.recorder import Recorder  # by few, and it takes time to import
+        from ..planning.recorder import Recorder  # imported late: it takes time, and few stores record
 
         lock, wants_writing = self.monitor.lock, self.wakeups.wake_maintenance
         return Recorder(trace, settings, lock, wants_writing, self.budget.holder("trace"), self.late_calls.make_room)
@@ -302,7 +306,7 @@ class Engine:
         late_calls.target_area = self.target_area
 
     def _make_core(self, settings: Settings) -> None:
-        """Make what stands on a store that is open."""
+        """Make the parts that need an open store."""
         monitor, store, wakeups = self.monitor, self.store, self.wakeups
         journal, index = self.journal, self.index
         policies, reading = self.policies, self.budget.holders["read_buffers"]
@@ -350,7 +354,9 @@ class Engine:
         self.late_calls.warmer = self.warmer
 
     def _make_destinations(self) -> None:
-        """Make what opens and closes queues, and what knows of them besides: transactions, removals, their cost."""
+        """Make the parts that open and close queues, and the parts that depend on them: transactions, removals,
+        charges.
+        """
         monitor, store, journal, whole = self.monitor, self.store, self.journal, self.directory_store
         self.transactions = TransactionRegistry(
             monitor,
@@ -396,7 +402,7 @@ class Engine:
         )
 
     def _make_clients(self, settings: Settings) -> None:
-        """Make what consumers, topics and senders share."""
+        """Make the parts that consumers, topics and senders share."""
         monitor, store, target_area = self.monitor, self.store, self.target_area
         parts = ConsumerParts(
             monitor=monitor,
@@ -477,7 +483,7 @@ class Engine:
         self.late_calls.dead_letters = self.admin.dead_letters
 
     def _gather_parts_of_queues(self) -> QueueParts:
-        """Return what queues reach."""
+        """Return the parts that queues use."""
         return QueueParts(
             monitor=self.monitor,
             producers=self.producers,
@@ -493,7 +499,7 @@ class Engine:
         )
 
     def _gather_parts_of_topics(self) -> TopicParts:
-        """Return what topics reach."""
+        """Return the parts that topics use."""
         return TopicParts(
             monitor=self.monitor,
             producers=self.producers,
@@ -529,7 +535,7 @@ class Engine:
         )
 
     def _gather_owners(self, settings: Settings) -> ExplainedOwners:
-        """Return what explanations look at."""
+        """Return the owners that explanations ask."""
         return ExplainedOwners(
             monitor=self.monitor,
             journal=self.journal,
@@ -618,7 +624,7 @@ class Engine:
         )
 
     def _duties(self, memory_figures: Callable[[], MemoryFigures | None], stuck: StuckConsumers) -> list[Duty]:
-        """Return what is done in the background beside what has a time of its own, in the order of doing."""
+        """Return the duties without a time of their own, in the order of work."""
         return [
             *([Duty("trace", self.recorder.write)] if self.recorder is not None else []),
             Duty("memory guard", self._sample_memory),
@@ -659,13 +665,13 @@ class Engine:
         self.late_calls.reports = self.reports
 
     def _sample_memory(self) -> int:
-        """Compare the process's memory with the ledger. Nothing is done by it. Requires: no lock."""
+        """Compare the process's memory with the ledger. It changes nothing. Requires: no lock."""
         if self.guard is not None:
             self.guard.sample(self.monitor.monotonic(), self.budget.held_bytes)
         return 0
 
     def _sift_topics(self) -> int:
-        """Let topics do some of what there is, and come back soon where there is more. Requires: no lock."""
+        """Let topics do some of their work, and come back soon if there is more. Requires: no lock."""
         if not self.topic_owners.subscriptions.step():
             return 0
         self.wakeups.wake_maintenance()
@@ -674,7 +680,7 @@ class Engine:
     # ------------------------------------------------------------------ opening and closing
 
     def _restore(self) -> None:
-        """Take over what opening found, and begin."""
+        """Take over what the open found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
                 self.target_area.distributions.begin_assigning(queue)
@@ -709,9 +715,11 @@ class Engine:
             yield from destination.all_lanes()
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
+        """Stop the threads, return messages that consumers hold, close the store.
 
-        Of a store whose lock is broken only the journal is right: nothing in RAM is looked at any more.
+        A second call does nothing; after an interruption it continues.
+
+        If the store's lock is broken, only the journal is authoritative: the state in RAM is ignored.
         """
         monitor = self.monitor
         if self._is_ended:
@@ -721,9 +729,9 @@ class Engine:
                 with monitor.lock, monitor.whole:
                     self._end_all()
         except Exception as error:
-            self.background.stop(timeout)  # who closes lets the directory go: nothing may write there any more
+            self.background.stop(timeout)  # the caller gives up the directory, so nothing may write there any more
             with suppress(StoreFailed), monitor.lock:
-                self.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
+                self.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no marker
             raise
         monitor.is_closed = True
         try:
@@ -741,7 +749,7 @@ class Engine:
                 monitor.run_deferred()
 
     def _end_all(self) -> None:
-        """End what others have of this store. Requires: the lock."""
+        """End all objects of this store that others hold. Requires: the lock."""
         monitor = self.monitor
         if not monitor.is_closed:
             monitor.is_closed = True
@@ -761,14 +769,19 @@ class Engine:
         self.space.close()
 
     def _close_tmp_storage(self) -> None:
-        """Delete what can be deleted of it, whatever was broken into; the next open deletes the rest."""
+        """Delete the files of tmp-storage that can be deleted, whatever was interrupted.
+
+        The next open deletes the rest.
+        """
         try:
             self.overflow.close()
         except Exception as error:
             logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
 
     def _tell_broken(self, failure: StoreFailed) -> None:
-        """Wake all that wait outside the lock, because it is broken: each checks again, and raises the failure.
+        """Wake all that wait outside the lock, because the lock is broken.
+
+        Each of them checks again, and raises the failure.
 
         Requires: the lock.
         """
@@ -779,9 +792,9 @@ class Engine:
             consumer.wake_on_failure()
 
     def die_in_child(self) -> None:
-        """Disable the copy of a forked child, which must never write: the parent owns the directory."""
+        """Disable the copy of a forked child. It must never write, because the parent owns the directory."""
         made_anew = getattr(self.monitor.lock, "_at_fork_reinit", None)
-        if made_anew is not None:  # what stands in the place of threading may have none, and others must die too
+        if made_anew is not None:  # a replacement of threading may lack it, and the others must be disabled too
             made_anew()
         self.monitor.is_closed = self._is_ended = True
         self.background.forget()
@@ -797,12 +810,12 @@ class Engine:
     # ------------------------------------------------------------------ work and reports
 
     def load(self) -> bool:
-        """Load for a list that runs low; where there is none, for the head of a queue. Return whether there was one."""
+        """Load for a list that runs low, or else for the head of a queue. Return whether there was one."""
         return self.loader.step() or self.warmer.step()
 
     def step(self) -> int:
-        """Do the background work that is due, in the caller's thread; return how many things were done."""
-        # At the door, for all that it would take: a duty that is refused inside counts as one that fails.
+        """Do the background work that is due, in the caller's thread; return the number of things done."""
+        # Checked here for all locks of the work: a duty that is refused inside would count as failing.
         require_outside(self.monitor.lock, self.store.sync_lock, self.store.checkpoint_lock)
         self.monitor.raise_if_closed()
         done = self.maintenance.step()
@@ -813,7 +826,7 @@ class Engine:
         return done
 
     def _tell_failure(self) -> None:
-        """Write the last status of a store that has failed, which says so."""
+        """Write the last status of a store that has failed, which tells the failure."""
         if self.status is not None:
             with suppress(OSError):
                 if self.monitor.lock.failure is None:

@@ -1,4 +1,4 @@
-"""Whether an open store does all that it should, and what it does not."""
+"""Health: whether an open store works fully, and its problems if not."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .maintenance import Maintenance
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a probe asks for: a store is well where it has no problems."""
+    """The answer for a health probe: a store is well if it has no problems."""
 
     ok: bool
     problems: tuple[str, ...]
-    """A sentence for each, such as for a full disk or background work that fails."""
+    """A sentence for each problem, such as a full disk or failing background work."""
 
 
 def health_of(

@@ -1,8 +1,8 @@
-"""LateCalls: how an owner calls one that is made after it. All circles among the owners of a store are in here.
+"""LateCalls: lets an owner call one that is made after it. All circles among the owners of a store are here.
 
-A constructor names all that its object can reach, so owners are made from below to above, and call downwards. A few
-must call upwards as well: a list that meets an expired message tells the timetable, which was made from the lists. Each
-such call is a method here, which the Engine hands to the constructor below, before the owner above exists.
+A constructor names all that its object can reach, so owners are made from the lowest to the highest, and call
+downwards. A few must call upwards as well: a list that meets an expired message tells the timetable, which is made from
+the lists. Each such call is a method here. The Engine passes it to the lower constructor before the upper owner exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from .reports import Reports
 
 
 class LateCalls(ListEvents):
-    """The Engine puts each owner in as soon as it is made. AttributeError for a call that comes before."""
+    """Passes calls on to owners, which the Engine sets as soon as they are made.
+
+    A call before that raises AttributeError.
+    """
 
     target_area: TargetArea | None = None
     timed: TimedLanes
@@ -36,19 +39,19 @@ class LateCalls(ListEvents):
     reports: Reports
 
     def make_room(self, wanted_bytes: int) -> None:
-        """For all that is charged: take memory from lists and caches. Requires: the lock.
+        """For all charges: take memory from lists and caches. Requires: the lock.
 
-        While the store opens there is no list and no cache yet, and nothing to take.
+        While the store opens there are no lists and caches yet, so it does nothing.
         """
         if self.target_area is not None:
             self.target_area.make_room(wanted_bytes, None)
 
     def expired(self, lane: LaneState, sequence: int) -> None:
-        """For DispatchArea: remove a message that a list passed over because it has expired. Requires: the lock."""
+        """For DispatchArea: remove an expired message that a list skipped. Requires: the lock."""
         self.timed.remove_expired(lane, sequence)
 
     def sampled(self, target: TargetList) -> None:
-        """For DispatchArea: let the curve look at a list that much was taken from. Requires: the lock."""
+        """For DispatchArea: let the curve sample a list from which many bytes were taken. Requires: the lock."""
         assert self.target_area is not None, "a list was taken from"
         self.target_area.watch.sample(target)
 
@@ -61,7 +64,7 @@ class LateCalls(ListEvents):
         self.warmer.forget(lane)
 
     def lane(self, number: int) -> LaneState | None:
-        """For DelayedRedelivery: return the lane of that number, of a queue or subscription, if it is open.
+        """For DelayedRedelivery: return the open lane of that number, of a queue or subscription; else None.
 
         Requires: the lock.
         """
@@ -73,11 +76,11 @@ class LateCalls(ListEvents):
         return (found.non_persistent_lanes if number & NON_PERSISTENT else found.lanes)[number & LANE_MASK]
 
     def close_some(self) -> None:
-        """For DestinationOverhead: close some destinations that nobody uses, for their memory. Requires: the lock."""
+        """For DestinationOverhead: close some unused destinations to free their memory. Requires: the lock."""
         self.destinations.close_some()
 
     def close_topic(self, name: str, undecided: Container[int]) -> bool:
-        """For Destinations: close a topic that nobody uses, and return whether it was. Requires: the lock."""
+        """For Destinations: close an unused topic, and return whether it was closed. Requires: the lock."""
         return self.topics.close_named(name, undecided)
 
     def reject(
@@ -87,9 +90,9 @@ class LateCalls(ListEvents):
         transaction: Transaction | None,
         check: Check,
     ) -> None:
-        """For consumers: make dead letters of what they hold. Raises, and requires: see DeadLetterMover."""
+        """For consumers: make dead letters of messages that they hold. Errors and locks: as DeadLetterMover.reject."""
         self.dead_letters.reject(deliveries, reason, transaction, check)
 
     def status_of_the_whole(self) -> dict[str, Any]:
-        """For StatusReporter: return what it tells beside queues, topics and consumers. Requires: no lock."""
+        """For StatusReporter: return the figures besides queues, topics and consumers. Requires: no lock."""
         return self.reports.of_the_whole()

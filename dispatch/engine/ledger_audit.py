@@ -1,6 +1,6 @@
-"""LedgerAudit: whether the budget's ledger says what the live objects take, found by walking all of them.
+"""LedgerAudit: checks the budget's ledger against the living objects, by walking all of them.
 
-Nothing depends on it but tests, and an open, which charges again for what exists.
+Only tests use it, and an open, which charges existing objects again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class LedgerAudit:
-    """Knows everybody whose charge can be recomputed."""
+    """Knows every owner whose charge can be recomputed."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LedgerAudit:
         recorder: Recorder | None,
         all_consumers: Callable[[], Iterator[Taker]],
     ) -> None:
-        """rows: all queues and topics there are. existing: what destinations and subscriptions are charged to."""
+        """rows: all queues and topics. existing: the account for destinations and subscriptions."""
         self._monitor = monitor
         self._index = index
         self._rows = rows
@@ -78,7 +78,7 @@ class LedgerAudit:
         self._all_consumers = all_consumers
 
     def census(self) -> Census:
-        """Return how much there is that is charged because it exists. Requires: the lock."""
+        """Return counts of everything that is charged because it exists. Requires: the lock."""
         destinations, queues = self._rows, self._destinations.queues
         return Census(
             destinations=len(destinations),
@@ -90,7 +90,7 @@ class LedgerAudit:
         )
 
     def run(self) -> None:
-        """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
+        """Recompute every charge from the living objects. AssertionError if the ledger disagrees. O(everything)."""
         with self._monitor.lock:
             self._browsers.release_given_back()
             self._budget._check()
@@ -121,7 +121,7 @@ class LedgerAudit:
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
 
     def _consumers_charge(self) -> int:
-        """Return what consumers should be charged, from those that there are. O(consumers)."""
+        """Return the charge that the existing consumers should have. O(consumers)."""
         consumers = list(self._all_consumers())
         assigned = sum(consumer.consumer_group is not consumer.consumer_group.shared for consumer in consumers)
         groups = {consumer.consumer_group.shared for consumer in consumers}
@@ -135,7 +135,10 @@ class LedgerAudit:
         )
 
     def _existing_charge(self) -> int:
-        """Return what should be charged because it exists, idle or in use, from what there is. O(that)."""
+        """Return the charge that all existing destinations and subscriptions should have, idle or in use.
+
+        O(their number).
+        """
         topics = self._topics.by_name.values()
         subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
         opened: list[DestinationState] = [*self._destinations.queues.values(), *topics, *subscriptions]

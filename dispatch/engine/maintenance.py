@@ -1,7 +1,7 @@
-"""Maintenance: what an engine does in the background besides loading, each thing when its time has come.
+"""Maintenance: all background work of an engine except loading, each part when it is due.
 
-Syncs, checkpoints, cleanups and releases have a time, and are here. What looks by itself whether there is something to
-do comes as a list of duties.
+Syncs, checkpoints, cleanups and releases have due times, and are here. Parts that check themselves whether they have
+work come as a list of duties.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .duties import Duty, FailingDuty
 from .measurements import Measurements
 
 RELOCATION_PAUSE_SECONDS: Final = 0.05
-"""While something is to be relocated, so often is asked whether the traffic leaves room for it."""
+"""While relocation has work, seconds between two checks whether the traffic leaves room for it."""
 ATTEST_SECONDS: Final = 0.1
 FULL_CLEANUP_SECONDS: Final = 1.0
-"""While sends are refused because the disk or the store is full, cleanup comes at least so often."""
+"""While sends are refused because the disk or the store is full, seconds between two cleanups at most."""
 
 
 class Maintenance:
@@ -55,9 +55,9 @@ class Maintenance:
         settings: Settings,
         others: Iterable[Duty],
     ) -> None:
-        """write_destinations: writes for people what there is. others: more to do at each step.
-
-        quarantine: None: what does not verify stays where it is.
+        """write_destinations: writes the summary file for people.
+        quarantine: None: messages that do not verify stay where they are.
+        others: further duties for each step.
         """
         self._monitor = monitor
         self._store = store
@@ -98,9 +98,9 @@ class Maintenance:
         )
 
     def step(self) -> int:
-        """Do what is due: syncs first, which messages that were confirmed wait for. Requires: no lock.
+        """Do the work that is due. Syncs come first, because confirmed messages wait for them. Requires: no lock.
 
-        One that fails keeps no other from being done: see Duty. StoreFailed ends all of it.
+        A failing duty does not stop the others: see Duty. StoreFailed ends all of them.
         """
         now, time_ms = self._monitor.monotonic(), self._monitor.clock_ms()
         store = self._store
@@ -125,7 +125,7 @@ class Maintenance:
         return done
 
     def failing(self) -> dict[str, FailingDuty]:
-        """Return the duties that fail, by name."""
+        """Return the failing duties by name."""
         return {duty.name: duty.failing for duty in self._all if duty.failing is not None}
 
     # ------------------------------------------------------------------ the duties; none requires the lock
@@ -150,7 +150,7 @@ class Maintenance:
         done = int(self._store.checkpoint())
         self._write_destinations()
         with self._monitor.lock, self._monitor.whole:
-            return done + self._timed.release_due()  # what found no room in the index before
+            return done + self._timed.release_due()  # those that found no room in the index before
 
     def _relocate(self) -> int:
         return self._relocation.run_due(self._monitor.monotonic(), self._store.checkpoint)

@@ -1,6 +1,5 @@
-"""Measurements: once a second, how fast consumers take, what memory that gives their lists, and who stands still.
-
-Nothing of it survives a crash, or has to.
+"""Measurements: once a second, measures how fast consumers take, sets the memory of their lists, and finds stuck
+consumers.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ MEASURE_SECONDS: Final = 1.0
 
 
 class Measurements:
-    """The looks that an engine takes at its lists and consumers once a second.
+    """Measures the lists and consumers of an engine once a second.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class Measurements:
         consumers: Callable[[], Iterable[Taker]],
         now: float,
     ) -> None:
-        """consumers: all consumers of the store. now: monotonic seconds."""
+        """consumers: yields all consumers of the store. now: monotonic seconds."""
         self._target_area = target_area
         self._warmer = warmer
         self._stuck = stuck
@@ -40,11 +39,11 @@ class Measurements:
 
     @property
     def due_at(self) -> float:
-        """When the next one is due, in monotonic seconds. The lock may be free."""
+        """When the next measurement is due, in monotonic seconds. Needs no lock."""
         return self._measured_at + MEASURE_SECONDS
 
     def take(self, now: float) -> int:
-        """Measure, if it is time; return how many consumers are slow since then. O(lists + consumers)."""
+        """Measure if it is time; return how many consumers became slow. O(lists + consumers)."""
         if now < self.due_at:
             return 0
         seconds, self._measured_at = now - self._measured_at, now

@@ -1,7 +1,7 @@
-"""Reports: what metrics, `health` and the status tell of a store, gathered from those who know.
+"""Reports: everything that metrics, `health` and the status show of a store, gathered from its owners.
 
-They change nothing but the live curve, which is brought up to now, and read no disk. Nobody waits for one longer than
-for some hundred destinations, subscriptions or lists: each part is of its own moment.
+A report changes nothing but the live curve, which it updates, and reads no disk. It never holds the lock for longer
+than some hundred destinations, subscriptions or lists take, so its parts are of different moments.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .status import data_log_rows
 
 
 class Reports:
-    """All that can be told of one open store as a whole. No method requires the lock unless it says so."""
+    """All reports on one open store as a whole. No method requires the lock unless it says so."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Reports:
         background: Background,
         process_statistics: Callable[[], ProcessStatistics | None],
     ) -> None:
-        """process_statistics: returns what the process was seen to have last; None: it was not looked at."""
+        """process_statistics: returns the last figures about the process; None if there were none yet."""
         self._monitor = monitor
         self._store = store
         self._disk_use = disk_use
@@ -83,9 +83,9 @@ class Reports:
         self._process_statistics = process_statistics
 
     def statistics(self) -> Statistics:
-        """Return a snapshot: of each destination, and of the rest. O(destinations + data logs), no disk.
+        """Return a snapshot of each destination and of the store. O(destinations + data logs), no disk.
 
-        Nobody waits for it longer than for some hundred destinations or subscriptions.
+        It never holds the lock for longer than some hundred destinations or subscriptions take.
         """
         with self._monitor.lock:
             numbers, topic_numbers = self._destinations.numbers(), self._topics.numbers()
@@ -104,7 +104,7 @@ class Reports:
                 topics[topic.name] = statistics_of_topic(self._monitor, topic)
         self._observe_lists()
         with self._monitor.lock:
-            self._target_area.destination_memory.settle()  # what hosts have dropped is charged no more
+            self._target_area.destination_memory.settle()  # release charges of objects that hosts have dropped
             return Statistics(
                 dataclasses.replace(self._budget.statistics(), curve=self._target_area.watch.curve()),
                 self._disk_use.statistics(),
@@ -119,7 +119,7 @@ class Reports:
             )
 
     def _observe_lists(self) -> None:
-        """Bring the live curve up to now, some lists at a time. Requires: no lock."""
+        """Update the live curve, some lists at a time. Requires: no lock."""
         with self._monitor.lock:
             lists = list(self._target_area.lists)
         for part in in_sections(lists):
@@ -129,11 +129,11 @@ class Reports:
                         self._target_area.watch.sample(target)
 
     def _failing(self) -> dict[str, FailingDuty]:
-        """Return what background work tries in vain, by name."""
+        """Return the failing background work by name."""
         return self._maintenance.failing() | self._background.failing()
 
     def _durations(self) -> dict[str, DurationStatistics]:
-        """Return how long what waits for disks and for messages took. Requires: the lock."""
+        """Return the durations of waits for disks and for messages. Requires: the lock."""
         return {
             "sync": self._sync_durations.statistics(),
             "checkpoint": self._checkpoint_durations.statistics(),
@@ -142,13 +142,16 @@ class Reports:
         }
 
     def health(self) -> Health:
-        """Return whether the store does all that it should. O(1), no disk."""
+        """Return whether the store works fully. O(1), no disk."""
         return health_of(
             self._monitor, self._store, self._target_area.dispatch_area, self._maintenance, self._background
         )
 
     def of_the_whole(self) -> dict[str, Any]:
-        """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
+        """Return the figures of a status about the store as a whole.
+
+        O(lanes + data logs), no disk. Requires: no lock.
+        """
         self._observe_lists()
         with self._monitor.lock:
             memory, store = self._budget.statistics(), self._disk_use.statistics()

@@ -1,9 +1,9 @@
-"""Resizing: another memory limit while everything goes on.
+"""Resizing: changes the memory limit while the store works.
 
-The new limit is the target of the ledger at once, so nothing is charged above it any more; the limit itself falls with
-what is held. What can be given back is given back in the fixed order. The rest ends by itself: what is handed out when
-it is settled, loads and checkpoints when they are done. Housekeeping goes on until all of it has come. A crash knows
-nothing of it: each open has the limit of its settings.
+The new limit is at once the target of the ledger, so nothing is charged above it any more. The limit itself falls with
+the held bytes. Memory that can be given back is given back in the fixed order. The rest comes free by itself:
+deliveries when they are settled, loads and checkpoints when they are done. Housekeeping continues until all of it has
+come free. After a crash, the next open has the limit of its settings.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from ..core.monitor import Monitor
 from ..producer.producers import Producers
 
 CHECKPOINTS_MAX: Final = 3
-"""So many are made for the index to become smaller; under load each finds new dirty blocks."""
+"""Maximum number of checkpoints to make the index smaller. Under load each of them finds new dirty blocks."""
 PAUSES_MAX: Final = 25
 PAUSE_SECONDS: Final = 0.01
-"""Loads that are under way end within milliseconds: worth waiting for."""
+"""Pause between looks at running loads. They end within milliseconds, so waiting is worth it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeReport:
-    """What came of `Forebay.resize` by the time it returned."""
+    """The result of `Forebay.resize` at its return."""
 
     limit_bytes: int
-    """As in statistics().memory: what was asked for, once it is settled; until then more, and falling."""
+    """The current limit, as in statistics().memory. Until the resize has settled, it is above the requested one and
+    falls.
+    """
     held_bytes: int
     is_settled: bool
-    """The limit is what was asked for. If not, it becomes that as soon as what is awaited has come free."""
+    """Whether the limit is the requested one. If not, it will be as soon as the awaited bytes have come free."""
     awaited: dict[str, int]
-    """Who holds what can't be taken from it, and how many bytes; names as in statistics().memory.holders."""
+    """Bytes that can't be taken from their holders yet, by the names of statistics().memory.holders."""
     seconds: float
 
 
 class Resizing:
-    """Changes the memory limit while everything goes on. One for each engine.
+    """Changes the memory limit of one engine while it works.
 
-    Thread-safe: of two calls at once, the later limit stays.
+    Thread-safe: of two concurrent calls, the later limit stays.
     """
 
     def __init__(
@@ -76,24 +78,27 @@ class Resizing:
         self._target_area = target_area
         self._producers = producers
         self._windows = windows
+        # The current settings, with the memory limit of the last resize.
         self.settings = settings
-        """As they are now: with the memory limit of the last resize."""
         self._shares = shares
+        # Whether memory that came free is still to be given back to the system.
         self._is_lowered = False
-        """Memory that came free is still to be given back to the system."""
         self.is_under_way = False
+        # Whether the limit follows the machine, because nobody has set a number since.
         self.is_automatic = settings.memory_limit == AUTO
-        """The limit follows the machine: nobody has set a number since."""
 
     def resize(self, memory_limit: Any) -> ResizeReport:
-        """See Forebay.resize; Settings checks the limit. Requires: no lock."""
+        """Set another memory limit, as Forebay.resize describes. Settings checks the limit. Requires: no lock."""
         is_automatic = memory_limit == AUTO
         report = self._resize(self.settings.memory_limit_bytes if is_automatic else memory_limit)
         self.is_automatic = is_automatic
         return report
 
     def follow(self, limit_bytes: int) -> int:
-        """Set the limit that the machine asks for, unless it is closed; return 1 if it was set. Requires: no lock."""
+        """Set the limit that the machine requires, unless the store is closed; return 1 if it was set.
+
+        Requires: no lock.
+        """
         if self._monitor.is_closed:
             return 0
         self._resize(limit_bytes)
@@ -128,11 +133,11 @@ class Resizing:
         )
 
     def step(self) -> int:
-        """Look again where a change is under way; return 1 once all has come free. Requires: no lock."""
+        """Continue a resize that is under way; return 1 once all has come free. Requires: no lock."""
         return int(self.go_on()) if self.is_under_way else 0
 
     def go_on(self) -> bool:
-        """Look again whether all has come free; whether it has. Requires: no lock."""
+        """Continue a resize; return whether all has come free. Requires: no lock."""
         self._fit_index()
         with self._monitor.lock, self._monitor.whole:
             is_settled = self._is_complete()
@@ -142,7 +147,7 @@ class Resizing:
         return is_settled
 
     def _complete(self) -> None:
-        """Go on as far as a second allows: checkpoints, and the end of loads that are under way."""
+        """Continue for up to a second: make checkpoints, and wait for running loads."""
         checkpoints = pauses = 0
         while not self.go_on():
             with self._monitor.lock, self._monitor.whole:
@@ -159,7 +164,7 @@ class Resizing:
                 return
 
     def _fit_index(self) -> None:
-        """Index and metadata store as large as they should be, if they can be. Requires: no lock."""
+        """Adjust the sizes of index and metadata store as far as possible. Requires: no lock."""
         require_outside(self._monitor.lock, self._store.sync_lock)
         with self._store.checkpoint_lock:
             with self._monitor.lock, self._monitor.whole:
@@ -170,7 +175,7 @@ class Resizing:
                 self._target_area.make_room(0, None)
                 index = budget.holders["index"]
                 if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
-                    # Until all fits, acks may want as much as before.
+                    # Until all blocks fit, acks may need as much as before.
                     if self._index.resize(shares.index_cache_bytes):
                         index.guarantee(shares.index_guaranteed_bytes)
                 elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
@@ -186,19 +191,19 @@ class Resizing:
                 budget.follow()
 
     def _take(self, wanted_bytes: int) -> bool:
-        """Return whether so many bytes are free, or were given back for it. Requires: the lock."""
+        """Return whether that many bytes are free, or were given back for it. Requires: the lock."""
         self._target_area.make_room(wanted_bytes, None)
         return self._budget.free_bytes >= wanted_bytes
 
     def _is_complete(self) -> bool:
-        """Requires: the lock."""
+        """Return whether all has come free. Requires: the lock."""
         budget = self._budget
         budget.follow()
         self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._misfits().values())
         return not self.is_under_way
 
     def _misfits(self) -> dict[str, int]:
-        """Return how much larger index and metadata store still are than they should be; negative: smaller."""
+        """Return by how much index and metadata store are still larger than they should be; negative: smaller."""
         shares, holders = self._shares, self._budget.holders
         return {
             "index": holders["index"].guaranteed_bytes - shares.index_guaranteed_bytes,
@@ -206,7 +211,7 @@ class Resizing:
         }
 
     def _awaited(self) -> dict[str, int]:
-        """Requires: the lock."""
+        """Return the bytes that are still awaited, by holder. Requires: the lock."""
         budget, misfits = self._budget, self._misfits()
         holders = budget.holders
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
@@ -214,7 +219,7 @@ class Resizing:
             names |= budget.holders.keys() - misfits.keys() - {"write_buffers", "archive"}  # the same under any limit
             share_bytes = self._shares.destinations_bytes
             bounds = {"destinations": share_bytes, "consumers": share_bytes, "curve": self._shares.curve_bytes}
-            # As many as the limit has room for: they are charged for good.
+            # Holders within their bounds are not awaited: their charge is for good.
             names -= {name for name, bound_bytes in bounds.items() if holders[name].held_bytes <= bound_bytes}
         held = {name: budget.held_by(name) for name in holders if name in names}
         return {name: held_bytes for name, held_bytes in held.items() if held_bytes}

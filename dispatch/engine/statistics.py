@@ -1,4 +1,4 @@
-"""Reports as frozen plain numbers: what every metric, log line and picture is made from."""
+"""Statistics as frozen plain numbers, from which metrics, log lines and pictures are made."""
 
 from __future__ import annotations
 
@@ -18,63 +18,66 @@ from .duties import FailingDuty
 
 
 class DestinationStatistics(NamedTuple):
-    """Messages, counted since the directory was opened, but for depth and bytes, which are of now."""
+    """Counts of messages since the directory was opened. Depth and bytes are the current values."""
 
     depth: int
     bytes: int
     consumers: int
     slow_consumers: int
-    """Of them, those that have neither taken nor settled anything for a while; see DestinationPolicy."""
+    """Consumers that have neither taken nor settled anything for a while; see DestinationPolicy."""
     enqueued: int
     delivered: int
     acknowledged: int
     enqueued_bytes: int
-    """Bodies and headers of what came, and"""
+    """Bytes of bodies and headers of all messages that came."""
     dequeued_bytes: int
-    """of what left, whatever way: acknowledged, expired, dead-lettered, dropped, moved or purged."""
+    """Bytes of bodies and headers of all messages that left: acknowledged, expired, dead-lettered, dropped, moved or
+    purged.
+    """
     redelivered: int
-    """Came back from a consumer, to be delivered again."""
+    """Messages that came back from a consumer, to be delivered again."""
     dead_lettered: int
-    """Left it after their last attempt, or rejected, for its dead-letter queue or for nowhere."""
+    """Messages that left after their last attempt, or rejected, with or without a dead-letter queue."""
     misses: int
-    """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
+    """Deliveries for which a take had to read the journal itself, because the eager loader was behind."""
     unreadable: int
-    """Messages passed over because their bytes do not verify; they stay in the journal."""
+    """Messages that were skipped because their bytes do not verify. They stay in the journal."""
     expired: int
-    """Messages that left because they were too old."""
+    """Messages that left because they expired."""
     dropped: int
-    """Messages that were given up for want of room, because the policy says so."""
+    """Messages that the policy dropped for lack of room."""
     blocked_sends: int
     blocked_seconds: float
     is_paused: bool
     ready: int
-    """Of depth, messages that are neither in flight nor put off by a nack. Those that are due later are among them."""
+    """Messages of depth that are neither in flight nor put off by a nack. Messages that are due later are included."""
     in_flight: int
-    """Of depth, messages that consumers hold, or that transactions have acknowledged and not decided about."""
+    """Messages of depth that consumers hold, or that undecided transactions have acknowledged."""
     oldest_seconds: float | None
-    """How long ago the oldest pending message was sent, as of the last status; None: nothing is pending, or it is not
-    known, because `status_interval_seconds` is None, the queue is not among the hundred busiest, or it is a topic's."""
+    """How long ago the oldest pending message was sent, as of the last status. None if nothing is pending, or if it is
+    not known: `status_interval_seconds` is None, the queue is not among the hundred busiest, or it is a topic's.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatistics:
     enqueued: int
-    """Messages sent since the directory was opened, those that nobody subscribed to included."""
+    """Messages sent since the directory was opened, including those without a subscription."""
     enqueued_bytes: int
-    """Their bodies and headers."""
+    """Bytes of their bodies and headers."""
     consumers: int
-    """Of durable subscriptions and of others."""
+    """Consumers of durable subscriptions and of others."""
     dropped: int
-    """Messages that were given up for want of room, because the policy says so."""
+    """Messages that the policy dropped for lack of room."""
     evicted: int
-    """Messages that slow subscribers lost, each counted once for each of them."""
+    """Messages that slow subscribers lost, counted once for each subscriber."""
     retained_messages: int
-    """Messages that the policy retains (`retain_seconds`, `retain_bytes`), whoever needs them besides."""
+    """Messages that the policy retains (`retain_seconds`, `retain_bytes`), needed by subscriptions or not."""
     retained_bytes: int
     blocked_sends: int
     blocked_seconds: float
     subscriptions: dict[str, DestinationStatistics]
-    """Of each durable subscription, by name."""
+    """Figures of each durable subscription, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +85,29 @@ class Statistics:
     memory: MemoryStatistics
     store: StoreStatistics
     tmp_storage: TmpStorageStatistics
-    """The overflow of non-persistent messages."""
+    """Figures of the overflow of non-persistent messages."""
     destinations: dict[str, DestinationStatistics]
-    """Of queues, by name."""
+    """Figures of queues, by name."""
     topics: dict[str, TopicStatistics]
     caches: dict[str, CacheStatistics]
-    """"pending_cache" and "head_queue_cache"."""
+    """Figures of "pending_cache" and "head_queue_cache"."""
     process: ProcessStatistics | None
     """None before the first look at the process, about a second after the open."""
     failing: dict[str, FailingDuty]
-    """What background work tries in vain, by name: "sync", "checkpoint", "cleanup", "loader" and others. Empty: all is
-    well."""
+    """Failing background work by name: "sync", "checkpoint", "cleanup", "loader" and others. Empty if all works."""
     forgotten_ids: int
-    """Message ids that memory had no room for before their duplicate_window was full, since the open."""
+    """Message ids that were forgotten for lack of memory before their duplicate_window was full, since the open."""
     durations: dict[str, DurationStatistics]
-    """"sync" of the journal, "checkpoint", "load" of the eager loader or of a take, and "take": of takes that found
-    nothing in RAM and returned messages. What finds its messages in RAM is not measured."""
+    """Durations of each "sync" of the journal, "checkpoint", "load" of the eager loader or of a take, and "take" that
+    found nothing in RAM and returned messages. Takes from RAM are not measured.
+    """
 
 
 def destination_statistics(queue: DestinationState, oldest_seconds: float | None = None) -> DestinationStatistics:
-    """Requires: the lock. O(consumers), and one walk over the lanes: a thousand queues are scraped once a second."""
+    """Return the figures of a queue.
+
+    O(consumers), with one walk over the lanes: a thousand queues are scraped once a second. Requires: the lock.
+    """
     lanes: list[LaneState] = [*filter(None, queue.lanes), *filter(None, queue.non_persistent_lanes)]
     volume = queue.volume(lanes)
     in_flight = put_off = 0
@@ -119,7 +125,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         consumers += 1
         slow_consumers += consumer.activity.is_slow
         delivered += consumer.delivered
-    # By place, in the order of the fields: names would cost as much as all of the above.
+    # By position, in the order of the fields: keyword arguments would cost as much as everything above.
     return DestinationStatistics(
         volume.depth,
         volume.depth_bytes,
@@ -146,10 +152,10 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
 
 
 def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: int | None = None) -> TopicStatistics:
-    """Return what a topic counts, and each of its subscriptions. O(subscriptions). Requires: no lock.
+    """Return the figures of a topic and of its subscriptions. O(subscriptions). Requires: no lock.
 
-    subscriptions_max: so many durable ones at most, the first by name; None: all. Nobody waits for it longer than for a
-    hundred of them: each part is of its own moment.
+    subscriptions_max: most durable subscriptions, the first by name; None: all. The lock is never held for longer than
+    a hundred of them take, so the parts are of different moments.
     """
     with monitor.lock:
         names = topic.durable

@@ -1,8 +1,7 @@
-"""The status of a running store, written once in a while for processes beside it: `forebay queues` and `health`.
+"""The status of a running store, written periodically for other processes: `forebay queues` and `health` read it.
 
-It names the busiest queues and topics and counts the rest, and looks at no more than two hundred of each at a time,
-whatever there are: so it costs the same beside 100 queues and beside 100,000. A crash leaves the last one, which tells
-its time.
+It names the busiest queues and topics and counts the rest. It looks at most at two hundred of each at a time, so it
+costs the same beside 100 queues and beside 100,000. A crash leaves the last status, which has its time.
 """
 
 from __future__ import annotations
@@ -27,42 +26,42 @@ from .statistics import DestinationStatistics, TopicStatistics, destination_stat
 
 FORMAT: Final = 1
 QUEUES_MAX: Final = 100
-"""Queues that are named; of the others there is a count."""
+"""Maximum number of queues that are named. The others are counted."""
 TOPICS_MAX: Final = 100
-"""The same of topics."""
+"""Maximum number of topics that are named. The others are counted."""
 SUBSCRIPTIONS_MAX: Final = 100
-"""Durable subscriptions that are named, of those topics."""
+"""Maximum number of durable subscriptions of those topics that are named."""
 PAUSED_MAX: Final = 20
-"""Paused queues that are named as such, whatever is in them; besides there is their count."""
+"""Maximum number of paused queues that are named as paused, whatever their content. All paused queues are counted."""
 SAMPLE_MAX: Final = 100
-"""Others that are looked at each time, in turns: the busiest of them are named."""
+"""Other queues that are examined each time, in turns. The busiest of them are named."""
 CONSUMERS_MAX: Final = 20
-"""Consumers that are named, slow ones first, then those with most to do; of the others there is a count."""
+"""Maximum number of consumers that are named: slow ones first, then the busiest. The others are counted."""
 CROWD: Final = 1_000
-"""A queue with more consumers than this has none of them named: to ask one means to look at all."""
+"""Consumers of a queue with more than this are not named, because asking one means looking at all."""
 SQUARES_MAX: Final = 200
-"""Rows about data logs: where there are more, a row is about several neighbours."""
+"""Maximum number of rows about data logs. With more data logs, one row covers several neighbours."""
 SENTENCE_MAX: Final = 600
 SELECTOR_MAX: Final = 100
-"""Characters; the rest is cut off."""
+"""Maximum number of characters of a selector; the rest is cut off."""
 SHARE_MAX: Final = 0.01
-"""The share of the time that writing statuses may take. If one takes longer, the next one comes later."""
+"""Share of the time that writing statuses may take. If one takes longer, the next one comes later."""
 _TOPIC_FIGURES: Final = tuple(field.name for field in fields(TopicStatistics) if field.name != "subscriptions")
 _CONSUMER_FIGURES: Final = tuple(field.name for field in fields(ConsumerStatistics))
-"""Plain numbers all, so that they need none of the copying of dataclasses.asdict."""
+"""All are plain numbers, so they need no deep copy by dataclasses.asdict."""
 _EARLY_SECONDS: Final = 0.5
-"""The housekeeper wakes about once a second: so much before its time a status is due."""
+"""The housekeeper wakes about once a second, so a status is due this much before its time."""
 
 
 class StatusOutput(Protocol):
-    """Where a status goes; see StatusFile."""
+    """The destination of a status; see StatusFile."""
 
     def write(self, content: bytes) -> None: ...
     def remove(self) -> None: ...
 
 
 class _Seen:
-    """What a queue had when it was looked at last, and the rates since the time before."""
+    """The figures of a queue at the last look, and its rates since the look before."""
 
     __slots__ = ("at", "figures", "in_rate", "out_rate")
 
@@ -83,13 +82,13 @@ _Destination = TypeVar("_Destination")
 
 
 class _Turns(Generic[_Destination]):
-    """Chooses what to look at: what is named already, and some of the others in turns."""
+    """Chooses which destinations to examine: those that are named already, and some of the others in turns."""
 
     def __init__(self) -> None:
         self._turn = 0
 
     def choose(self, everything: Sequence[_Destination], named: Collection[_Destination]) -> list[_Destination]:
-        """Return those to look at now. O(named + SAMPLE_MAX), and everything where that is no more."""
+        """Return the destinations to examine now. O(named + SAMPLE_MAX); all of them if there are no more."""
         if len(everything) <= QUEUES_MAX + SAMPLE_MAX:
             return list(everything)
         if self._turn >= len(everything):
@@ -112,7 +111,7 @@ class StatusReporter:
         whole: Callable[[], dict[str, Any]],
         sentence: Callable[[Sequence[QueueState]], str],
     ) -> None:
-        """whole: returns what is told of the store as a whole, as JSON has it; called under no lock.
+        """whole: returns the JSON figures of the store as a whole; called under no lock.
 
         sentence: explains what the busiest queues wait for; called under no lock, with the busiest one first.
         """
@@ -134,11 +133,11 @@ class StatusReporter:
         self._last: dict[str, Any] = {}
 
     def step(self) -> int:
-        """Write a status if one is due; return how many were. Requires: no lock."""
+        """Write a status if one is due; return how many were written. Requires: no lock."""
         now = self._monitor.monotonic()
         if now < self._due_at - _EARLY_SECONDS:
             return 0
-        self._due_at = now + self._pause_seconds  # first: one that fails is tried again by its duty
+        self._due_at = now + self._pause_seconds  # set first: after a failure the duty decides when to try again
         self.write()
         spent = self._monitor.monotonic() - now
         self._pause_seconds = max(self._interval_seconds, spent / SHARE_MAX)
@@ -174,21 +173,21 @@ class StatusReporter:
         self._put()
 
     def write_failed(self, health: dict[str, Any]) -> None:
-        """Write once more what was told last, but for its health: nothing else is to be known of a broken store."""
+        """Write the last status again with another health: nothing else is known of a broken store."""
         self._last |= {"format": FORMAT, "time": self._monitor.clock_ms() / 1000, "health": health}
         self._put()
 
     def _put(self) -> None:
-        import json  # with the first status, not with the package
+        import json  # imported with the first status, to keep `import forebay` fast
 
         self._output.write(json.dumps(self._last, allow_nan=False).encode())
 
     def end(self) -> None:
-        """Take the status away: the store is closed."""
+        """Remove the status, because the store is closed."""
         self._output.remove()
 
     def _chosen(self) -> list[QueueState]:
-        """Return queues to look at: those that are open, and where these are few, some that are not."""
+        """Return the queues to examine: open ones, and if these are few, some that are closed."""
         with self._monitor.lock:
             queues = list(self._destinations.queues.values())
             lacking = min(QUEUES_MAX, self._destinations.count) - len(queues)
@@ -197,13 +196,13 @@ class StatusReporter:
         return [*self._queue_turns.choose(queues, seen), *closed]
 
     def _paused(self) -> dict[str, Any]:
-        """Return how many queues are paused, and the first of them: nobody should have to look for one."""
+        """Return the number of paused queues, and the names of the first ones."""
         with self._monitor.lock:
             paused = self._destinations.paused
             return {"count": len(paused), "names": [queue.name for queue in islice(paused.values(), PAUSED_MAX)]}
 
     def _of_topics(self) -> dict[str, Any]:
-        """Return what is told of topics, those with most messages so far, and of durable subscriptions to them."""
+        """Return the figures of the topics with most messages so far, and of their durable subscriptions."""
         with self._monitor.lock:
             topics = list(self._topics.by_name.values())
             lacking, count = TOPICS_MAX - len(topics), self._topics.count
@@ -229,7 +228,7 @@ class StatusReporter:
         }
 
     def _consumers(self, queues: Iterable[QueueState]) -> list[dict[str, Any]]:
-        """Return a row for each consumer of these queues that is worth one."""
+        """Return a row for each noteworthy consumer of these queues."""
         found: list[tuple[tuple[bool, float, int], int, Taker]] = []
         for queue in queues:
             with self._monitor.lock:
@@ -243,7 +242,7 @@ class StatusReporter:
 
 
 def data_log_rows(data_logs: Sequence[tuple[int, int, int]]) -> Iterator[dict[str, int]]:
-    """Yield what a status tells of data logs, given id, bytes and live bytes of each: at most SQUARES_MAX rows."""
+    """Yield at most SQUARES_MAX rows about data logs, given id, bytes and live bytes of each."""
     together = -(-len(data_logs) // SQUARES_MAX) or 1
     for begin in range(0, len(data_logs), together):
         part = data_logs[begin : begin + together]
@@ -256,7 +255,7 @@ def _urgency(consumer: Taker) -> tuple[bool, float, int]:
 
 
 def _consumer_row(number: int, consumer: Taker) -> dict[str, Any]:
-    """number: which one of its queue."""
+    """Return the row of a consumer. number: its place among those of its queue."""
     assert isinstance(consumer, Consumer), "every taker of a queue is one"
     figures = consumer.statistics()
     selector = consumer.consumer_group.selector
