@@ -1,1 +1,1 @@
-"""What is done with whole queues: browse, find, move, purge, delete, pause, expire, dead-letter."""
+"""Operations on whole queues: browse, find, move, purge, delete, pause, expire, dead-letter."""

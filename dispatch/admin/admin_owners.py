@@ -1,7 +1,4 @@
-"""AdminOwners: makes the owners of what is done with whole queues and topics, from below to above.
-
-Nothing here is stored.
-"""
+"""AdminOwners: makes the owners that work on whole queues and topics, from the lowest to the highest."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from .temporaries import Temporaries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOwners:
-    """The owners of an open store that work on whole destinations. A part that asks one of them gets that one."""
+    """The owners of an open store that work on whole destinations."""
 
     browsers: Browsers
     mover: Mover
@@ -54,7 +51,7 @@ def make_admin_owners(
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
-    """Make all of them. store: each gets its parts of it. slice_messages_max: so many are moved in one slice."""
+    """Make all of them. store: gives each its parts. slice_messages_max: most messages that are moved in one slice."""
     monitor, confirmer, destinations = core.monitor, core.confirmer, core.destinations
     journal, removals = store.journal, core.removals
     browsers = Browsers(

@@ -1,17 +1,14 @@
-"""Browser: a walk over what is pending in a queue, at any depth, that leaves everything where it is.
+"""Browser: walks over the pending messages of a queue, at any depth, and leaves them where they are.
 
-It goes priority by priority, the highest first, and up to what was there when
-it began; persistent and other messages of one priority come by arrival. Each
-load is a part of one block, chosen under the state lock and read outside it;
-what RAM has already is not read again. What is pending throughout a walk is
-met exactly once, because a message keeps its sequence; what comes or goes
-meanwhile may be met or not. With a selector a walk passes over blocks as a
-consumer's scan does, by their fingerprints, and makes those that are missing.
+A walk goes from the highest priority to the lowest, up to the messages that existed when it began. Persistent and
+non-persistent messages of one priority come in order of arrival. Each load is a part of one block, chosen under the
+state lock and read outside of it. Messages in RAM are not read again. A message that is pending throughout a walk is
+met exactly once, because it keeps its sequence. Messages that come or go meanwhile may be met or not. With a selector a
+walk skips blocks by their fingerprints, as a consumer's scan does, and makes missing fingerprints.
 
-One load at a time is in RAM, charged to the holder "browsers" from before it
-is read until the next one. Where memory is short the loads are smaller, down
-to one message, which goes into the caller's own memory as the body of a lazy
-delivery does.
+One load at a time is in RAM. It is charged to the holder "browsers" from before its read until the next load. When
+memory is short the loads are smaller, down to one message, which goes into the caller's own memory as the body of a
+lazy delivery does.
 """
 
 from __future__ import annotations
@@ -47,13 +44,13 @@ from ..selectors.selector import Selector
 logger = LateLogger("forebay.dispatch")
 
 SEQUENCE_DIGITS_MAX: Final = 18
-"""No sequence has more digits."""
+"""Maximum number of digits of a sequence."""
 
 _sequence = itemgetter(0)
 
 
 class _Load(NamedTuple):
-    """Messages of one block. held: those that are in RAM, all of them once it is read."""
+    """Messages of one block. held: those that are in RAM; after the read, all of them."""
 
     last: int
     held: list[StoredMessage]
@@ -61,11 +58,11 @@ class _Load(NamedTuple):
     charge: int
     buffer_bytes: int
     survey: BlockSurvey | None
-    """Takes down what the headers are; None: that is known, or of no use."""
+    """Takes down the headers of the messages. None if their fingerprint exists or is not needed."""
 
 
 class _Missed:
-    """What a walk could not read."""
+    """The messages that a walk could not read."""
 
     __slots__ = ("messages",)
 
@@ -74,7 +71,7 @@ class _Missed:
 
 
 class Browsers:
-    """All walks of a store, and the memory that they share."""
+    """All walks of a store, and their shared memory."""
 
     def __init__(
         self,
@@ -85,24 +82,27 @@ class Browsers:
         reading: Holder,
         current: Callable[[QueueState], QueueState],
     ) -> None:
-        """is_expired: whether a message of these properties has expired. holder: pays for loads. reading: for read
-        buffers. current: what stands for a queue that was closed since somebody asked for it."""
+        """is_expired: whether a message with these properties has expired.
+        holder: pays for loads.
+        reading: pays for read buffers.
+        current: returns the open state of a queue that was closed after the caller got it.
+        """
         self._monitor = monitor
         self._target_area = target_area
         self._is_expired = is_expired
         self._holder = holder
         self._reading = reading
         self._current = current
+        # Charges of loads that have ended, until a caller with the lock releases them.
         self._given_back: deque[int] = deque()
-        """Charges of loads that nobody holds any more, until somebody has the lock."""
 
     def browse(self, queue: QueueState, selector: Selector | None) -> Generator[Message, None, None]:
-        """Yield what is pending, in order, as messages with their ids. Requires: no lock."""
+        """Yield the pending messages in order, with their ids. Requires: no lock."""
         for window in self.windows(queue, selector):
             yield from window
 
     def windows(self, queue: QueueState, selector: Selector | None) -> Generator[list[Message], None, None]:
-        """Browse a load at a time: an empty list where nothing of a load matches. Requires: no lock."""
+        """Browse one load at a time. If no message of a load matches, yield an empty list. Requires: no lock."""
         is_expired = self._is_expired
         for lane, messages in self.walk(queue, selector):
             found = (as_message(lane, message) for message in messages if not is_expired(message[1]))
@@ -111,7 +111,10 @@ class Browsers:
     def walk(
         self, queue: QueueState, selector: Selector | None, missed: _Missed | None = None
     ) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
-        """Load after load, what matches, in order. Raises Closed when the store is closed. Requires: no lock."""
+        """Yield the matching messages in order, load after load.
+
+        Raises Closed when the store is closed. Requires: no lock.
+        """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             queue = self._current(queue)
@@ -126,7 +129,7 @@ class Browsers:
     def _stretches(
         self, persistent: LaneState | None, non_persistent: NonPersistentLaneState | None, ends: dict[LaneState, int]
     ) -> Iterator[tuple[LaneState, int, int]]:
-        """Yield (lane, begin, end) of one priority's sequences, in the order of arrival. ends: of the lanes."""
+        """Yield (lane, begin, end) of one priority's sequences, in order of arrival. ends: of the lanes."""
         begins: dict[LaneState, int] = {lane: 0 for lane in (persistent, non_persistent) if lane is not None}
         while True:
             with self._monitor.lock, self._monitor.whole:
@@ -155,10 +158,10 @@ class Browsers:
         missed: _Missed | None = None,
         matcher: SelectorMatcher | None = None,
     ) -> Iterator[list[StoredMessage]]:
-        """Load after load, what is pending of the sequences from begin to before end. Requires: no lock.
+        """Yield the pending messages from sequence begin up to end, without end, load after load. Requires: no lock.
 
-        Each list is emptied as soon as the next one is asked for. missed: counts what can't be read. matcher: says what
-        is wanted; None: everything.
+        Each list is emptied when the next one is requested. missed: counts unreadable messages. matcher: selects
+        messages; None: all.
         """
         selector = None if matcher is None else matcher.selector
         while True:
@@ -184,9 +187,9 @@ class Browsers:
     def find(self, queue: QueueState, message_id: object) -> Message | None:
         """Return the pending message with this id, or None. Requires: no lock.
 
-        An id that the store generated carries lane and sequence: what is pending there is looked at first. Every other
-        id is a part of its message and nowhere else, so all messages are looked at: a message that was moved may have
-        an id that names another place. MessagesUnreadable: it is none of those that can be read.
+        A generated id contains lane and sequence, so the message there is tried first. Any other id is only in its
+        message, so all messages are examined. The same happens for a generated id, because a message that was moved may
+        have an id of another place. Raises MessagesUnreadable if no readable message has the id and some can't be read.
         """
         if not isinstance(message_id, str):
             raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
@@ -204,7 +207,7 @@ class Browsers:
         return self._scan(queue, message_id)
 
     def _scan(self, queue: QueueState, message_id: str) -> Message | None:
-        """Look at all messages, in order."""
+        """Look for the id in all messages, in order."""
         try:
             needle = message_id.encode()
         except UnicodeEncodeError:
@@ -224,7 +227,7 @@ class Browsers:
     # ------------------------------------------------------------------ one load
 
     def _begin(self, lane: LaneState, begin: int, end: int, selector: Selector | None) -> _Load | None:
-        """Choose the next one and reserve its memory. None: nothing is left. Requires: the lock."""
+        """Choose the next load and reserve its memory. None if nothing is left. Requires: the lock."""
         self._monitor.raise_if_closed()
         self.release_given_back()
         candidate: Candidate | None = None
@@ -243,7 +246,7 @@ class Browsers:
             missing = _without(runs, held)
             regions = lane.backing_store.plan(lane.pending_lane, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
-            # What is in RAM elsewhere counts too: whoever has it may let it go before the caller does.
+            # Messages that are in RAM elsewhere count too: their holder may release them before the caller does.
             charge = content_bytes + OVERHEAD_BYTES * count
             if self._reserve(charge, buffer_bytes):
                 return _Load(runs[-1][1], held, regions, charge, buffer_bytes, survey)
@@ -262,7 +265,7 @@ class Browsers:
         return True
 
     def _held(self, lane: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
-        """Return those of them that are in RAM with their bodies, in order."""
+        """Return the messages of these runs that are in RAM with their bodies, in order."""
         number = lane.pending_lane.number
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
@@ -295,7 +298,7 @@ class Browsers:
         return [found[sequence] for sequence in sorted(found) if lane.pending_lane.is_pending(sequence)]
 
     def _read(self, lane: LaneState, load: _Load) -> int:
-        """Bring what is missing into its place. What can't be read is logged and passed over; return how many.
+        """Read the missing messages of a load. Unreadable ones are logged and skipped; return how many.
 
         Requires: no lock.
         """
@@ -315,7 +318,7 @@ class Browsers:
         return len(unreadable)
 
     def _judge(self, matcher: SelectorMatcher, lane: LaneState, load: _Load) -> None:
-        """Leave of a load what is wanted, and keep what was learned of its block. Requires: no lock."""
+        """Keep only the matching messages of a load, and store what was learned of its block. Requires: no lock."""
         matcher.decode(load.held, load.survey)
         load.held[:] = [message for message in load.held if _is_wanted(matcher, lane, message, load.survey)]
         if load.survey is not None:
@@ -325,7 +328,7 @@ class Browsers:
     # ------------------------------------------------------------------ memory
 
     def _let_go(self, charge: int) -> None:
-        """Give the charge back later: the collector may end an abandoned walk while this thread holds the lock."""
+        """Give the charge back later: garbage collection may end an abandoned walk while this thread holds the lock."""
         self._given_back.append(charge)
         lock = self._monitor.lock
         if lock.try_acquire():
@@ -335,7 +338,7 @@ class Browsers:
                 lock.release()
 
     def release_given_back(self) -> None:
-        """Release what walks have given back. Requires: the lock."""
+        """Release the charges of ended loads. Requires: the lock."""
         while self._given_back:
             self._holder.release(self._given_back.popleft())
 
@@ -360,7 +363,7 @@ def _is_wanted(matcher: SelectorMatcher, lane: LaneState, message: StoredMessage
 def as_message(lane: LaneState, message: StoredMessage) -> Message | None:
     """Return the message as it was sent, with the id that send returned.
 
-    None: its headers make no sense, which is logged.
+    None if its headers can't be decoded, which is logged.
     """
     sequence, properties, body, _ = message
     assert body is not None
@@ -382,7 +385,7 @@ def as_message(lane: LaneState, message: StoredMessage) -> Message | None:
 
 
 def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
-    """(runs, their content bytes, how many messages): pending ones of one block, as many as room has, at least one."""
+    """Return (runs, content bytes, messages): pending ones of one block, as many as fit, at least one."""
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0
     while begin < end:
@@ -407,7 +410,7 @@ def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tupl
 
 
 def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tuple[int, int]]:
-    """Return the parts of the runs that are not held."""
+    """Return the parts of the runs that are not in RAM."""
     missing = SequenceSet()
     for first, last in runs:
         missing.add(first, last)
@@ -417,7 +420,7 @@ def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tup
 
 
 def _place(queue: QueueState, message_id: str) -> tuple[LaneState, int] | None:
-    """Find the message to which the store gave this id; None: the store generates none like it."""
+    """Return the place in a generated id. None if the store generates no such id."""
     for lane in queue.all_lanes():
         digits = message_id.removeprefix(lane.id_prefix)
         if digits != message_id and digits.isascii() and digits.isdigit() and len(digits) <= SEQUENCE_DIGITS_MAX:

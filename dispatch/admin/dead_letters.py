@@ -1,10 +1,9 @@
-"""Dead letters: messages that had their last attempt leave their destination for its dead-letter queue.
+"""Dead letters: after its last attempt a message moves from its destination to the dead-letter queue.
 
-Each leaves one and is in the other with the same record, as a moved message
-is, so whatever crash comes between, exactly one of the two has it. It keeps
-id, headers, body, priority and timestamp, and is given headers that say where
-it comes from and why. This is done in the background; until then nobody is
-handed it. Where the disk takes no more, it waits and is tried again.
+One record removes the message from one queue and adds it to the other, as for a moved message. So whenever a crash
+comes, exactly one of the two has it. The message keeps id, headers, body, priority and timestamp, and gets headers that
+tell where it comes from and why. The move happens in the background; until then nobody receives the message. If the
+disk takes no more, the message waits and the move is tried again.
 """
 
 from __future__ import annotations
@@ -47,20 +46,20 @@ logger = LateLogger("forebay.dispatch")
 
 BATCH_MESSAGES: Final = 256
 READ_BYTES: Final = 1 << 20
-"""How many bytes of rejected messages that are not in RAM are read at one time; one message may exceed it."""
+"""Bytes of rejected messages that are read at a time if they are not in RAM. One message may exceed it."""
 STEPS: Final = 16
-"""At one go, so that what else the housekeeper does is not late."""
+"""Maximum number of steps in a row, so that other duties of the housekeeper are not late."""
 Check = Callable[[Sequence[Delivery]], None]
-"""Raises where one of them may not be settled. Requires: the lock."""
+"""Raises if one of the deliveries may not be settled. Requires: the lock."""
 RETRY_SECONDS: Final = 1.0
 TIDY_RUNS: Final = 32
-"""Each may read a block of the index, under the lock."""
+"""Maximum number of runs for one tidy-up. Each may read a block of the index, under the lock."""
 
 
 class DeadLetterMover:
-    """Messages whose last attempt failed move to their dead-letter queue.
+    """Moves messages whose last attempt failed to their dead-letter queue.
 
-    The state lock guards it. `step` takes it by itself.
+    The state lock guards it. `step` takes the lock itself.
     """
 
     def __init__(
@@ -99,19 +98,20 @@ class DeadLetterMover:
         self._policies = policies
         self._wake_maintenance = wake_maintenance
         self._waiting = redelivery.lanes_with_dead_letters
+        # After a kill: lanes with returned messages -> the sequence up to which their counts were tidied.
         self._untidy: dict[LaneState, int] = {}
-        """After a kill, lanes of which something came back, and up to where was looked what is left of that."""
         self._retry_at = 0.0
+        # Smaller if there is little space: a small batch still fits.
         self._batch_messages = BATCH_MESSAGES
-        """Fewer where there is little space: what is left takes a small batch."""
 
     # ------------------------------------------------------------------ after an open
 
     def recover(self, was_killed: bool) -> None:
-        """Take up what the process before this one left. Requires: the lock.
+        """Take over what the last process left. Requires: the lock.
 
-        was_killed: what it had handed out for the first time is in no record, so all that is pending may have been.
-        Who is handed it now is written down at once. O(lanes + runs of returned messages), no block is read.
+        was_killed: first deliveries of a killed process are in no record, so any pending message may have been
+        delivered. Deliveries are therefore recorded at once now. O(lanes + runs of returned messages), no block is
+        read.
         """
         counts = self._delivery_count_table
         for pending_lane in self._recorded_lanes() if was_killed else ():
@@ -138,9 +138,9 @@ class DeadLetterMover:
             yield from filter(None, subscriber.lanes)
 
     def _lanes(self) -> Iterator[LaneState]:
-        """Yield the lanes of which something came back.
+        """Yield the lanes with returned messages.
 
-        Of a subscription that is offline, and never failed, nothing is made.
+        For an offline subscription without a failed delivery no lane is made.
         """
         counts = self._delivery_count_table
         for queue in self._destinations.queues.values():
@@ -157,7 +157,7 @@ class DeadLetterMover:
     # ------------------------------------------------------------------ one step
 
     def step(self) -> bool:
-        """Let up to 256 of one lane leave; False: there are none, or they must wait. Requires: no lock."""
+        """Move up to 256 messages of one lane. Return False if there are none, or they must wait. Requires: no lock."""
         if self._untidy:
             with self._monitor.lock, self._monitor.whole:
                 self._tidy()
@@ -172,7 +172,7 @@ class DeadLetterMover:
             if not lane.destination.is_open or not lane.dead_letters:
                 lane.dead_letters.clear()
                 return True
-            self._waiting[lane] = None  # the others first, next time
+            self._waiting[lane] = None  # next time other lanes come first
             first = lane.dead_letters.first
             last = min(next(iter(lane.dead_letters))[1], first + self._batch_messages - 1)
             rule = self._policies.redelivery(lane.destination.name)
@@ -197,7 +197,7 @@ class DeadLetterMover:
         return True
 
     def steps(self) -> int:
-        """Do a few steps; return how many were done."""
+        """Do a few steps; return how many."""
         done = 0
         while done < STEPS and self.step():
             done += 1
@@ -206,7 +206,10 @@ class DeadLetterMover:
         return done
 
     def _tidy(self) -> None:
-        """Forget the counts of what was acknowledged before the kill, a few runs at a time. Requires: the lock."""
+        """Forget counts of messages that were acknowledged before the kill, a few runs at a time.
+
+        Requires: the lock.
+        """
         if not self._untidy:
             return
         lane, begin = next(iter(self._untidy.items()))
@@ -218,14 +221,14 @@ class DeadLetterMover:
         self._untidy[lane] = runs[-1].last + 1
 
     def _leave(self, lane: LaneState, first: int, last: int) -> None:
-        """Count the messages as gone, but for those that can't be read. Requires: the lock."""
+        """Count the messages as gone, except unreadable ones. Requires: the lock."""
         lane.dead_letters.remove(first, last)
         for sequence in self._removals.free_sequences(lane, first, last):
             lane.unreadable += 1
             lane.give_up(sequence)
 
     def _discard(self, lane: LaneState, first: int, last: int) -> None:
-        """Remove dead letters for which there is no dead-letter queue. Requires: no lock."""
+        """Remove dead letters that have no dead-letter queue. Requires: no lock."""
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -245,9 +248,9 @@ class DeadLetterMover:
     # ------------------------------------------------------------------ moving
 
     def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
-        """Let those of up to a block's messages of a lane that are free go to a dead-letter queue; how many went.
+        """Move those of up to a block's messages of a lane that are free to a dead-letter queue; return how many moved.
 
-        StoreFull: none, or of non-persistent ones some. Requires: no lock.
+        Raises StoreFull: none moved, or some of the non-persistent ones. Requires: no lock.
         """
         moved = 0
         store = self._store
@@ -279,10 +282,10 @@ class DeadLetterMover:
         transaction: Transaction | None,
         check: Check,
     ) -> None:
-        """Let what a consumer holds go to its dead-letter queue now, or be gone where there is none.
+        """Move messages that a consumer holds to their dead-letter queue now. Without such a queue, remove them.
 
-        check: raises where one of them is settled, which is asked under the lock. StoreFull, or StoreFailed where one
-        can't be read: those of the batches before are dead letters, the rest is still held. Requires: no lock.
+        check: called under the lock; raises if one of the deliveries is settled. Raises StoreFull, or StoreFailed if a
+        message can't be read: then earlier batches are dead letters, and the rest is still held. Requires: no lock.
         """
         if transaction is not None:
             for delivery in deliveries:
@@ -309,12 +312,12 @@ class DeadLetterMover:
         rejected: list[tuple[Delivery, StoredMessage]],
         reason: str,
     ) -> None:
-        """Requires: the lock; they are in flight, in order."""
+        """Move one batch. Requires: the lock; the deliveries are in flight, in order."""
         to = self._rejected_to(lane)
         stamped = [self._stamped(lane, message, reason, held.attempts) for held, message in rejected]
         held = [delivery for delivery, _ in rejected]
         for delivery in held:
-            del lane.in_flight[delivery.sequence]  # what moves is in nobody's hands
+            del lane.in_flight[delivery.sequence]  # moved messages are in flight no longer
         try:
             if to is not None:
                 self._move(lane, to, stamped)
@@ -335,7 +338,10 @@ class DeadLetterMover:
             lane.destination.dead_lettered += len(gone_ones)
 
     def _rejected_to(self, lane: LaneState) -> str | None:
-        """Return where rejected messages of a lane go. None: nowhere, also from a dead-letter queue."""
+        """Return the dead-letter queue for rejected messages of a lane.
+
+        None if there is none, or the lane belongs to one.
+        """
         name = lane.destination.name
         if self._policies.is_dead_letter_queue(name):
             return None
@@ -363,7 +369,7 @@ class DeadLetterMover:
             transaction.hold_rejected(delivery, target, non_persistent_target, stamped)
 
     def _move(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
-        """Move dead letters, also where sends are refused. Requires: the lock."""
+        """Move dead letters, even if sends are refused. Requires: the lock."""
         with self._journal.accepting_replacements():
             queue = self._destinations.queue_locked(to)
             if lane.destination.has_groups:
@@ -375,7 +381,7 @@ class DeadLetterMover:
                 self._move_non_persistent(lane, queue, messages)
 
     def _move_non_persistent(self, lane: LaneState, queue: QueueState, messages: list[StoredMessage]) -> None:
-        """Move non-persistent messages one by one: no crash leaves any of them."""
+        """Move non-persistent messages one by one: they do not survive a crash anyway."""
         target = self._destinations.non_persistent_lane(queue, lane.pending_lane.priority)
         gone = SequenceSet()
         try:
@@ -391,7 +397,7 @@ class DeadLetterMover:
         return known.get(sequence) if known is not None else 0
 
     def _stamped(self, lane: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
-        """Return the message with its id, and with headers that say why it is a dead letter."""
+        """Return the message with its id, and with headers that tell why it is a dead letter."""
         sequence, properties, body, timestamp = message
         added: dict[str, HeaderValue] = {
             FROM: lane.destination.name,
@@ -408,11 +414,11 @@ class DeadLetterMover:
             headers = dead_letter_headers(headers, added)
             return sequence, encode_properties(headers, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
-            return message  # what makes no sense, or has no room for more, stays as it is
+            return message  # headers that can't be decoded or extended stay as they are
 
 
 def _read_batch(deliveries: Sequence[Delivery]) -> dict[Delivery, StoredMessage]:
-    """Return the next ones of one lane with their contents: so many that what is read for them is bounded.
+    """Return the next deliveries of one lane with their contents. The number of read bytes is bounded.
 
     Requires: no lock.
     """

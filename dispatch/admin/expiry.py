@@ -1,7 +1,7 @@
-"""Expiry: messages whose time is over leave their queue with the next sweep, whether a consumer comes or not.
+"""Expiry: each sweep removes expired messages from their queue, with or without consumers.
 
-A sweep finds expired messages in the index and reads none; one ack record
-takes a run. What a policy wants to keep goes to the dead-letter queue.
+A sweep finds expired messages by the index and reads none. One ack record covers a run. If the policy keeps expired
+messages, they go to the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from .dead_letters import DeadLetterMover
 logger = LateLogger("forebay.dispatch")
 
 SWEEP_BLOCKS: Final = 64
-"""Blocks of a lane that are swept before the state lock is let go."""
+"""Blocks of a lane that are swept before the state lock is released."""
 
 
 class ExpirySweeper:
-    """Removes expired messages when their lane's sweep is due."""
+    """Removes expired messages when the sweep of their lane is due."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ExpirySweeper:
         self._policies = policies
 
     def sweep_due(self) -> int:
-        """Remove what has expired in the lanes whose time has come; return how many messages. Requires: no lock."""
+        """Remove the expired messages of the lanes whose sweep is due; return how many. Requires: no lock."""
         return sum([self._sweep(lane) for lane in self._timed.due_for_sweep()])
 
     def _sweep(self, lane: LaneState) -> int:
@@ -90,13 +90,16 @@ class ExpirySweeper:
         return removed
 
     def _dead_letter_queue(self, lane: LaneState) -> str | None:
-        """Return where expired messages go; None: they are removed, as in topics and without persistence."""
+        """Return the queue for expired messages. None if they are removed, as in topics and non-persistent lanes."""
         if lane.destination.kind == TOPIC or not lane.is_persistent:
             return None
         return self._policies.queue_for_expired(lane.destination.name)
 
     def _bury(self, lane: LaneState, to: str, runs: Sequence[tuple[int, int]]) -> int:
-        """Let these go to a dead-letter queue; how many went. What can't goes at a later sweep. Requires: no lock."""
+        """Move these messages to a dead-letter queue; return how many moved.
+
+        The others wait for a later sweep. Requires: no lock.
+        """
         buried = 0
         try:
             for first, last in runs:
@@ -111,8 +114,8 @@ class ExpirySweeper:
         return buried
 
     def _remove(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> int:
-        """Acknowledge those that are not in flight, and let lists and caches forget them. Requires: the lock."""
-        readers = lane.every_reader()  # what expires is counted for each
+        """Acknowledge those that are not in flight, and make lists and caches forget them. Requires: the lock."""
+        readers = lane.every_reader()  # an expired message counts for each reader
         gone = SequenceSet()
         depths = [_depth(reader) for reader in readers]
         try:
@@ -126,7 +129,7 @@ class ExpirySweeper:
         return gone.count
 
     def free(self, readers: Sequence[LaneState], runs: Sequence[tuple[int, int]]) -> SequenceSet:
-        """Return what of the runs is published, not in flight, and no transaction's to decide about."""
+        """Return the messages of the runs that are published, not in flight, and not acknowledged in a transaction."""
         free = SequenceSet()
         for first, last in runs:
             last = min(last, readers[0].published - 1)
@@ -147,7 +150,7 @@ def _depth(lane: LaneState) -> int:
 
 
 def _joined(lane: LaneState, runs: SequenceSet) -> Iterator[tuple[int, int]]:
-    """Join runs between which nothing pending lies: each joined run is one record."""
+    """Join runs without a pending message between them: each joined run is one record."""
     joined: tuple[int, int] | None = None
     for first, last in runs:
         if joined is None:

@@ -1,9 +1,8 @@
-"""IdleDestinations: close queues and topics that are empty and that nobody has used for a while.
+"""IdleDestinations: closes queues and topics that are empty and have not been used for a while.
 
-A closed one is a row: its name, numbers and counters. What a queue had to do
-is compared with what it had at the look before, so no send and no take pays for
-it. Whoever holds a Queue of one that was closed notices nothing: the next use
-opens it again. Nothing is written, so a crash changes nothing.
+A closed destination is a row: its name, numbers and counters. Each look compares the activity counters of a destination
+with those of the last look, so sends and takes pay nothing for it. The holder of a Queue that was closed notices
+nothing: the next use opens it again. Nothing is written, so a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from ..transactions.transaction import TransactionRegistry
 A = TypeVar("A", bound=DestinationState)
 
 LOOK_SECONDS: Final = 5.0
-"""Between two looks: what had nothing to do from one to the next is closed."""
+"""Seconds between two looks. A destination without activity from one look to the next is closed."""
 
 
 class IdleDestinations:
-    """`step` looks at all queues and topics that are open, when it is time. Only one thread calls it."""
+    """`step` looks at all open queues and topics when it is time. Only one thread calls it."""
 
     def __init__(
         self, monitor: Monitor, destinations: Destinations, topics: Topics, transactions: TransactionRegistry
@@ -36,7 +35,10 @@ class IdleDestinations:
         self._look_at = monitor.monotonic() + LOOK_SECONDS
 
     def step(self) -> int:
-        """Close what is due; return how many were closed. O(open queues and topics) at each look. Requires: no lock."""
+        """Close the idle destinations; return how many were closed.
+
+        O(open queues and topics) for each look. Requires: no lock.
+        """
         now = self._monitor.monotonic()
         if now < self._look_at:
             return 0
@@ -46,7 +48,7 @@ class IdleDestinations:
         return self._look(queues, self._destinations.close_idle) + self._look(topics, self._topics.close_idle)
 
     def _look(self, opened: Sequence[A], close_idle: Callable[[A, Container[int]], bool]) -> int:
-        """Close those that had nothing to do since the look before; return how many."""
+        """Close destinations without activity since the last look; return how many."""
         closed = 0
         for part in in_sections(opened):
             with self._monitor.lock, self._monitor.whole:

@@ -1,9 +1,8 @@
-"""InactiveDestinations: delete queues and topics that are empty and that nobody has used for long.
+"""InactiveDestinations: deletes queues and topics that are empty and have not been used for long.
 
-What a destination had to do is compared with what it had at the look before,
-so no send and no take pays for it. A deletion is one record, as any other: a
-crash leaves the destination with nothing in it, or gone. Whoever holds a Queue
-or Topic of one that went notices nothing: a later send makes it anew.
+Each look compares the activity counters of a destination with those of the last look, so sends and takes pay nothing
+for it. A deletion is one record: a crash leaves the empty destination, or none. The holder of a deleted Queue or Topic
+notices nothing: a later send makes it again.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from .queue_admin import QueueAdmin
 A = TypeVar("A", bound=DestinationState)
 
 LOOKS: Final = 10
-"""In the shortest time after which a destination goes: it goes at most so much of that later."""
+"""Looks within the shortest `inactive_seconds`. So a destination is deleted late by at most this part of that time."""
 LOOK_SECONDS_MIN: Final = 0.5
 
 
 class _Seen:
-    """What a destination had to do until a look, and since when it has had nothing to do."""
+    """The activity counters of a destination at a look, and since when they have not changed."""
 
     __slots__ = ("work", "since")
 
@@ -40,7 +39,7 @@ class _Seen:
 
 
 class InactiveDestinations:
-    """`step` looks at all destinations that may go, when it is time. Only one thread calls it."""
+    """`step` looks at all destinations that may be deleted, when it is time. Only one thread calls it."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class InactiveDestinations:
         transactions: TransactionRegistry,
         shortest_seconds: float | None,
     ) -> None:
-        """shortest_seconds: the least `inactive_seconds` of any policy; None: no destination ever goes."""
+        """shortest_seconds: the least `inactive_seconds` of any policy; None: nothing is ever deleted."""
         self._monitor = monitor
         self._journal = journal
         self._confirmer = confirmer
@@ -65,11 +64,11 @@ class InactiveDestinations:
         self._shortest_seconds = shortest_seconds
         self._look_at = 0.0
         self._deleted = 0
+        # By the number of the destination.
         self._seen: dict[int, _Seen] = {}
-        """By the number of the destination."""
 
     def step(self) -> int:
-        """Delete what is due; return how many destinations went. O(destinations) at each look. Requires: no lock."""
+        """Delete the inactive destinations; return how many. O(destinations) for each look. Requires: no lock."""
         now = self._monitor.monotonic()
         if self._shortest_seconds is None or now < self._look_at:
             return 0
@@ -95,8 +94,9 @@ class InactiveDestinations:
         return deleted
 
     def _due(self, destinations: Sequence[A], before: dict[int, _Seen], now: float) -> list[A]:
-        """Return those that have had nothing to do for long enough, and note what the others had. Requires: the
-        lock.
+        """Return the destinations that were inactive for long enough, and note the counters of the others.
+
+        Requires: the lock.
         """
         due: list[A] = []
         undecided = self._transactions.destination_numbers()
@@ -104,7 +104,7 @@ class InactiveDestinations:
             if destination.inactive_seconds is None or not destination.is_unused:
                 continue
             if destination.number in undecided:
-                continue  # it begins to have nothing to do when the transaction ends
+                continue  # its inactive time begins when the transaction ends
             seen, work = before.get(destination.number), _work(destination)
             if seen is None or seen.work != work:
                 seen = _Seen(work, now)
@@ -114,7 +114,7 @@ class InactiveDestinations:
         return due
 
     def _delete(self, find: Callable[[], A | None], delete: Callable[[A], None]) -> None:
-        """Delete one, unless it came into use since it was found unused. Requires: no lock."""
+        """Delete a destination, unless it was used since it was found inactive. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             destination = find()
@@ -133,12 +133,12 @@ class InactiveDestinations:
 
 
 def _work(destination: DestinationState) -> tuple[int, int]:
-    """Return what changes with every use. Requires: the lock."""
+    """Return the counters that change with every use. Requires: the lock."""
     return destination.enqueued, destination.delivered
 
 
 def _opened(find: Callable[[int], A], number: int) -> A | None:
-    """Return the destination of that number, open; None: it is gone."""
+    """Return the open destination of that number. None if it is gone."""
     try:
         return find(number)
     except KeyError:

@@ -1,9 +1,8 @@
-"""Mover: messages go from one queue to another, each in exactly one of them whatever crash comes between.
+"""Mover: moves messages from one queue to another. After any crash each message is in exactly one of them.
 
-A walk brings them in order, a block's part at a time, and each batch moves
-with one commit record of the journal: what it wrote to the new queue counts,
-and what it took from the old one is gone, from the same record on. What is in
-flight, or is a transaction's to decide about, stays.
+A walk yields the messages in order, a part of a block at a time. Each batch moves with one commit record of the
+journal: from that record on its copies in the new queue count, and its messages in the old queue are gone. Messages
+that are in flight, or acknowledged in a transaction, stay.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from ..selectors.selector import Selector
 from .browse import Browsers
 
 BATCH_BLOCKS: Final = 3
-"""Blocks of the index that a batch makes dirty at most: one where it came from, two where it goes."""
+"""Maximum number of blocks of the index that a batch makes dirty: one of the old queue, two of the new one."""
 
 
 class Mover:
@@ -77,7 +76,7 @@ class Mover:
         self._slice_messages_max = slice_messages_max
 
     def move(self, source: QueueState, to: QueueState, selector: Selector | None, limit: int | None) -> int:
-        """See Queue.move. Requires: no lock."""
+        """Move pending messages to another queue, as Queue.move describes; return how many. Requires: no lock."""
         with self._destinations.held_open(to) as to:
             return self._move(source, to, selector, limit)
 
@@ -101,7 +100,7 @@ class Mover:
         return moved
 
     def _move_admitted(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> tuple[int, int]:
-        """Move as much of a batch as the new queue has room for; return (considered, moved)."""
+        """Move as many messages of a batch as the new queue has room for; return (considered, moved)."""
         if to.admission is None:
             return len(batch), self._move_batch(lane, to, batch)
         sizes = [_content_bytes(message) for message in batch]
@@ -117,7 +116,7 @@ class Mover:
                 to.admission.give_back(reservation)
 
     def _move_batch(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
-        """Move what of a batch is still free; returns how many."""
+        """Move the messages of a batch that are still free; return how many."""
         if not lane.is_persistent:
             return self._move_non_persistent(lane, to, batch)
         store = self._store
@@ -137,18 +136,18 @@ class Mover:
         return len(free)
 
     def _with_times(self, lane: LaneState, message: StoredMessage) -> StoredMessage:
-        """Give the message its times as they are now: a delay that a transaction began ends when it would have."""
+        """Return the message with its current times: a delay that began with a commit keeps its end."""
         sequence, properties, body, timestamp = message
         if not has_times(properties):
             return message
         return sequence, with_times(properties, self._times_left(lane, sequence)), body, timestamp
 
     def _times_left(self, lane: LaneState, sequence: int) -> Times:
-        """Return the times with which a message arrives where it goes."""
+        """Return the times of a message for its arrival in the other queue."""
         return lane.pending_lane.times_of(sequence).left(self._now_ms())
 
     def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
-        """Move message by message: no crash leaves any of them."""
+        """Move message by message: non-persistent messages do not survive a crash anyway."""
         priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority] or self._destinations.create_non_persistent_lane(to, priority)
         gone = SequenceSet()
@@ -185,13 +184,13 @@ class Mover:
                 branch.acknowledge(lane.pending_lane.number, first, last)
             transactions.commit(branch, {position: lengths for position, lengths, _ in written})
         except ForebayError:
-            with suppress(ForebayError):  # a crash would leave no more of it
+            with suppress(ForebayError):  # a crash would leave the same
                 transactions.rollback(branch)
             self._branches.forget(branch.number)
             raise
         self._store.count_adds(branch.messages)
         for first, last in gone if not is_recorded else ():
-            # Of a subscription that nothing on disk knows.
+            # For subscriptions that are not on disk.
             lane.backing_store.acknowledge(lane.pending_lane, first, last)
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
@@ -206,7 +205,7 @@ class Mover:
     def _write(
         self, branch: Branch, target: PersistentLaneState, messages: list[StoredMessage]
     ) -> list[tuple[int, list[int], list[StoredMessage]]]:
-        """Write them as slices that count with the commit: position, lengths and messages of each."""
+        """Write the messages as slices that count with the commit; return position, lengths and messages of each."""
         written: list[tuple[int, list[int], list[StoredMessage]]] = []
         for part in _slices(messages, target.destination_lane.slice_room, self._slice_messages_max):
             contents = [(properties, body or b"") for _, properties, body, _ in part]
@@ -231,7 +230,7 @@ def _runs_of(messages: list[StoredMessage]) -> SequenceSet:
 
 
 def _slices(messages: list[StoredMessage], room: int, most: int) -> Iterator[list[StoredMessage]]:
-    """Parts that have one timestamp each, and cross no block. room: in the block that they begin in."""
+    """Divide messages into parts with one timestamp each that cross no block. room: left in the first block."""
     part: list[StoredMessage] = []
     size = 0
     for message in messages:

@@ -1,8 +1,7 @@
-"""How old the oldest pending message of a queue is, for those queues of which somebody wants to know.
+"""OldestMessages: the age of the oldest pending message, for queues that are asked about.
 
-The index says which message is the oldest of each lane, and not when it was
-sent. That is in RAM with the message, or in its record. It is looked up once
-for each message that becomes the oldest.
+The index knows which message of each lane is the oldest, but not when it was sent. That time is in RAM with the
+message, or in its record. It is looked up once for each message that becomes the oldest.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from ..core.model import LaneState
 from ..core.monitor import Monitor
 
 READS_MAX: Final = 20
-"""Records that one refresh reads; what is left has its turn in the next one."""
+"""Records that one refresh reads. The next refresh continues."""
 
 _Head = tuple[int, int]
 """The oldest pending sequence of a lane, and when it was sent in ms since 1970; 0: not known."""
 
 
 class OldestMessages:
-    """Knows the oldest messages of the queues that it was refreshed with last."""
+    """Knows the oldest messages of the queues of the last refresh."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._heads: dict[LaneState, _Head] = {}
+        # The queues whose lanes are in `_heads`. The store may have many others.
         self._queues: frozenset[QueueState] = frozenset()
-        """The queues of which `_heads` has a lane. There may be many others."""
 
     def refresh(self, queues: Sequence[QueueState]) -> None:
-        """Look at these queues, and forget all others. Requires: no lock. O(lanes), and at most READS_MAX reads."""
+        """Look at these queues, and forget all others. O(lanes), and at most READS_MAX reads. Requires: no lock."""
         known: dict[LaneState, _Head] = {}
         reads = READS_MAX
         for queue in queues:
@@ -56,7 +55,7 @@ class OldestMessages:
         self._heads, self._queues = known, frozenset(queues)
 
     def age_seconds(self, queue: QueueState) -> float | None:
-        """Return how long ago the oldest pending message was sent; None: nothing is pending, or it is not known."""
+        """Return how long ago the oldest pending message was sent. None if nothing is pending, or it is not known."""
         if queue not in self._queues:
             return None
         heads = self._heads
@@ -65,11 +64,11 @@ class OldestMessages:
         return max(self._monitor.clock_ms() - oldest_ms, 0) / 1000 if oldest_ms is not None else None
 
     def _head(self, lane: LaneState) -> _Head | None:
-        """Return the oldest pending message of a lane; None: nothing is pending. Requires: the lock."""
+        """Return the oldest pending message of a lane. None if nothing is pending. Requires: the lock."""
         if not lane.pending_lane.pending_messages:
             return None
         before = self._heads.get(lane, (0, 0))
-        run = lane.pending_lane.pending_run(before[0], 1)  # what was gone is gone for ever
+        run = lane.pending_lane.pending_run(before[0], 1)  # messages before the last head never come back
         if run is None:
             return None
         if run[0] == before[0] and before[1]:
@@ -95,4 +94,4 @@ def _sent_ms(region: Region) -> int:
     try:
         return sent_at(region.file, region.salt, extent.offset, messages)
     except (OSError, RecordDamaged):
-        return 0  # deleted meanwhile, or damaged: who takes it will find out
+        return 0  # deleted meanwhile, or damaged: its consumer will find out

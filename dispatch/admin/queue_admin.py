@@ -1,8 +1,7 @@
-"""What is done with a whole queue: purge, delete, pause and resume.
+"""QueueAdmin: purges, deletes, pauses and resumes whole queues.
 
-A purge writes one ack record for each run, 48 bytes however long it is; with
-nothing in flight that is one record a lane. A deletion is one record. A crash
-leaves each record whole or not at all. A pause ends with the process.
+A purge writes one ack record for each run, 48 bytes whatever its length. If nothing is in flight, that is one record
+for each lane. A deletion is one record. A crash leaves each record whole or not at all. A pause ends with the process.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class QueueAdmin:
     # ------------------------------------------------------------------ purge
 
     def purge(self, queue: QueueState) -> int:
-        """Remove what was pending when the call began, but for what is in flight; return how many messages.
+        """Remove the messages that were pending when the call began, except those in flight; return how many.
 
-        RAM: nothing that grows with their number. The state lock is held for one lane after the other, about 80 ms
-        for a million messages. Requires: no lock.
+        RAM does not grow with their number. The state lock is held for one lane at a time, about 80 ms for a million
+        messages. Requires: no lock.
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -67,7 +66,7 @@ class QueueAdmin:
         return removed
 
     def _purge_part(self, lane: LaneState, begin: int, end: int) -> tuple[int, int]:
-        """Remove what is free; return (where it ended, how many messages): before `end` if the index is crowded."""
+        """Remove the free messages; return (where it ended, how many). It ends before `end` if the index is crowded."""
         stopped = end
 
         def runs() -> Iterator[tuple[int, int]]:
@@ -86,7 +85,7 @@ class QueueAdmin:
     # ------------------------------------------------------------------ delete
 
     def delete(self, queue: QueueState) -> None:
-        """Delete a queue with everything that is in it, is on its way, or waits for it. Requires: no lock.
+        """Delete a queue with its messages, its sends under way and its waiting calls. Requires: no lock.
 
         The state lock is held for about 80 ms for each million messages.
         """
@@ -100,7 +99,7 @@ class QueueAdmin:
             self._monitor.run_deferred()
 
     def delete_locked(self, queue: QueueState) -> None:
-        """Delete a queue, which is not synced yet. Twice is once. Requires: the lock."""
+        """Delete a queue without a sync. A second call does nothing. Requires: the lock."""
         if not queue.is_open:
             return
         if self._transactions.concern((queue.number,)):
@@ -117,10 +116,10 @@ class QueueAdmin:
     # ------------------------------------------------------------------ pause
 
     def pause(self, queue: QueueState) -> None:
-        """Hand out nothing of the queue once this returns. Requires: no lock.
+        """Stop deliveries from the queue; none happens once this returns. Requires: no lock.
 
-        Its consumers have no credit meanwhile, as if they held what their prefetch admits; so a queue that is not
-        paused pays nothing for the question.
+        Its consumers have no credit meanwhile, as if their prefetch was used up. So a queue that is not paused pays
+        nothing for this feature.
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -131,7 +130,7 @@ class QueueAdmin:
                 consumer.reconfigure()
 
     def resume(self, queue: QueueState) -> None:
-        """Let takes that wait go on, and call the callbacks that are due. Requires: no lock."""
+        """Let waiting takes continue, and call the callbacks that are due. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if queue.is_paused:
@@ -140,6 +139,6 @@ class QueueAdmin:
                 for consumer_group in queue.consumer_groups.values():
                     for consumer in consumer_group.consumers:
                         consumer.reconfigure()
-                    # Messages that came meanwhile each woke one take, which found no credit.
+                    # Each message that arrived during the pause woke one take, which found no credit.
                     consumer_group.arrived.notify_all()
         self._monitor.run_deferred()

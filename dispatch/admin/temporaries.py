@@ -1,9 +1,8 @@
-"""Temporaries: queues and topics that end with the handle that made them, with the store, or at the next open.
+"""Temporaries: queues and topics that end with their handle, with the store, or at the next open.
 
-A flag in the destination's record says that it is one, so that an open finds
-those that a killed process left, and deletes them before anybody sees them.
-One that a transaction without an outcome knows stays until that is decided:
-background work asks again.
+A flag in the record of the destination marks it as temporary. So an open finds those of a killed process and deletes
+them before anybody sees them. A destination that a transaction without an outcome uses stays until the outcome:
+background work tries again.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Temporaries:
-    """Makes temporary destinations and deletes them. The state lock guards what it knows."""
+    """Makes temporary destinations and deletes them. The state lock guards its data."""
 
     def __init__(
         self,
@@ -50,11 +49,11 @@ class Temporaries:
         self._topics = topics
         self._queue_admin = queue_admin
         self._random_bytes = random_bytes
+        # Numbers of destinations whose handle is closed. Requires: the lock.
         self._released: dict[int, None] = {}
-        """Numbers of those that nobody has a handle of any more. Requires: the lock."""
 
     def queue(self, confirmer: Confirmer) -> QueueState:
-        """Make a temporary queue. Requires: no lock. StoreFull, StoreFailed, Closed."""
+        """Make a temporary queue. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
@@ -64,7 +63,7 @@ class Temporaries:
         return queue
 
     def topic(self) -> TopicState:
-        """Make a temporary topic. Requires: no lock. StoreFull, StoreFailed, Closed."""
+        """Make a temporary topic. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
@@ -73,15 +72,18 @@ class Temporaries:
         return topic
 
     def restore(self) -> None:
-        """Take over those that a killed process left. None of them has a handle. Requires: the lock."""
+        """Take over the temporary destinations of a killed process. None of them has a handle. Requires: the lock."""
         self._released = dict.fromkeys(self._numbers())
 
     def _numbers(self) -> list[int]:
-        """Return the numbers of those that exist. O(destinations)."""
+        """Return the numbers of all temporary destinations. O(destinations)."""
         return [number for number, known in self._rows.items() if known.is_temporary]
 
     def release(self, number: int) -> None:
-        """Delete one whose handle is closed, now or as soon as it can be. Twice is once. Requires: no lock."""
+        """Delete a destination whose handle is closed, now or as soon as possible.
+
+        A second call does nothing. Requires: no lock.
+        """
         with self._monitor.lock, self._monitor.whole:
             if self._monitor.is_closed:
                 return
@@ -89,7 +91,7 @@ class Temporaries:
         self.sweep()
 
     def sweep(self) -> int:
-        """Delete those that have no handle any more; return how many were deleted. Requires: no lock."""
+        """Delete destinations whose handle is closed; return how many were deleted. Requires: no lock."""
         if not self._released:
             return 0
         with self._monitor.lock, self._monitor.whole:
@@ -104,7 +106,10 @@ class Temporaries:
         return deleted
 
     def _delete(self, number: int) -> bool:
-        """Delete one that has no handle; return False where it must wait. It may have been deleted by its name."""
+        """Delete a destination without a handle; return False if it must wait.
+
+        It may be deleted already, by its name.
+        """
         try:
             is_deleted = self._delete_at_once(number)
         except (StoreFull, TransactionError) as error:
@@ -114,7 +119,7 @@ class Temporaries:
         return is_deleted
 
     def _delete_at_once(self, number: int) -> bool:
-        """Return False for one that is gone. StoreFull, TransactionError."""
+        """Delete a destination; return False if it is gone already. Raises StoreFull or TransactionError."""
         destination = self._rows.get(number)
         if destination is None:
             return False
@@ -125,7 +130,10 @@ class Temporaries:
         return True
 
     def delete_all(self) -> None:
-        """Delete every one, because the store closes; what fails here is done at the next open. Requires: the lock."""
+        """Delete all of them, because the store closes.
+
+        The next open deletes those that fail here. Requires: the lock.
+        """
         for number in self._numbers():
             try:
                 self._delete_at_once(number)

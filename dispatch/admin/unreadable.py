@@ -1,7 +1,7 @@
-"""Quarantine: messages that lists passed over because they do not verify are put on record as lost.
+"""Quarantine: records messages as lost that lists skipped because they do not verify.
 
-Then their data logs can be freed. A crash leaves such a message as it was, to
-be met again, or in the quarantine and acknowledged.
+Then their data logs can be freed. A crash leaves such a message as it was, to be met again, or in the quarantine and
+acknowledged.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Quarantine:
-    """`step` looks after what was passed over. Only one thread calls it."""
+    """`step` handles the skipped messages. Only one thread calls it."""
 
     def __init__(self, monitor: Monitor, target_area: TargetArea) -> None:
         self._monitor = monitor
         self._target_area = target_area
 
     def step(self) -> int:
-        """Put on record what can't be read; return how many messages that were. Requires: no lock."""
+        """Record unreadable messages as lost; return how many. Requires: no lock."""
         done = 0
         while self._target_area.unreadable:
             lane, sequence = self._target_area.unreadable.popleft()
