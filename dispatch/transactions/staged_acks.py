@@ -1,7 +1,7 @@
 """StagedAcks: the deliveries that a transaction acknowledges. They stay in flight until its outcome.
 
-The commit record has them, but for what is in no record: non-persistent messages, and what a subscription without a
-name got. After a crash they are pending again, unless the transaction was prepared.
+The commit record has these acks, except those without any record: of non-persistent messages, and of non-durable
+subscriptions. After a crash the messages are pending again, unless the transaction was prepared.
 """
 
 from __future__ import annotations
@@ -17,32 +17,35 @@ from ..core.model import LaneState, consumer_of, lane_of
 from ..core.settling.redelivery import Redelivery
 
 HELD_CHARGE_BYTES: Final = 112
-"""An acknowledged delivery beside its own charge: a number in a set, and in a run of its own at worst. Below a third
-of that charge, so that all that may be in flight can be acknowledged in transactions."""
+"""Charge of an acknowledged delivery besides its own charge: a number in a set, and at worst in a run of its own. It is
+below a third of that charge, so that all messages that may be in flight can be acknowledged in transactions.
+"""
 
 
 class StagedAcks:
-    """What a transaction acknowledges: it stays in flight until the outcome.
+    """The deliveries that a transaction acknowledges. They stay in flight until the outcome.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(
         self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]
     ) -> None:
-        """lanes: by number every lane that the transaction knows, to which this adds those it acknowledges in."""
+        """lanes: every lane that the transaction knows, by number. This class adds the lanes in which it
+        acknowledges.
+        """
         self._dispatch_area = dispatch_area
         self._redelivery = redelivery
         self._branch = branch
         self._lanes = lanes
+        # Deliveries that the commit acknowledges, by sequence.
         self._held: dict[LaneState, dict[int, Delivery]] = {}
-        """Deliveries that are acknowledged with the commit, by sequence."""
+        # How many of them become dead letters.
         self._rejected: dict[LaneState, int] = {}
-        """How many of them are dead letters then."""
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """In flight for as long as the transaction is open."""
+        """The deliveries, in flight while the transaction is open."""
         return [delivery for held in self._held.values() for delivery in held.values()]
 
     def hold(self, deliveries: Sequence[Delivery]) -> None:
@@ -55,7 +58,7 @@ class StagedAcks:
             self._branch.acknowledge(lane.pending_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
 
     def hold_rejected(self, delivery: Delivery) -> None:
-        """Take a delivery that is a dead letter from the commit on. Requires: it is in flight, and charged."""
+        """Take a delivery that becomes a dead letter with the commit. Requires: it is in flight, and charged."""
         self.hold((delivery,))
         self._rejected[lane_of(delivery)] = self._rejected.get(lane_of(delivery), 0) + 1
 
@@ -64,12 +67,12 @@ class StagedAcks:
         return self._branch.acknowledges(lane_of(delivery).pending_lane.number, delivery.sequence)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
-        """Return what is acknowledged in a lane, recorded or not."""
+        """Return the sequences that are acknowledged in a lane, with or without a record."""
         branch = self._branch
         return branch.acks.get(lane_number) or branch.unrecorded_acks.get(lane_number) or SequenceSet()
 
     def commit(self) -> None:
-        """Have all of it acknowledged. Requires: the commit record is written, if there is one."""
+        """Acknowledge all of them. Requires: the commit record is written, if there is one."""
         for number, first, messages in self._branch.unrecorded_runs():
             lane = self._lanes[number]
             lane.backing_store.acknowledge(lane.pending_lane, first, first + messages - 1)
@@ -86,7 +89,7 @@ class StagedAcks:
         self._held.clear()
 
     def _settle(self) -> None:
-        """Take the deliveries from their consumers with their charge."""
+        """Remove the deliveries from their consumers, with their charge."""
         for held in self._held.values():
             for delivery in held.values():
                 lane_of(delivery).in_flight[delivery.sequence] = delivery
@@ -96,7 +99,7 @@ class StagedAcks:
     def take_back(self) -> bool:
         """Return the deliveries to their places, because an open transaction is rolled back.
 
-        Return whether something may have been put off.
+        Return whether some may be put off.
         """
         returned = self.deliveries
         for delivery in returned:
@@ -107,18 +110,18 @@ class StagedAcks:
         return is_put_off
 
     def park_again(self) -> None:
-        """Park the messages that a prepared transaction acknowledges, which was found at the open."""
+        """Park the messages that a prepared transaction, found at the open, acknowledges."""
         for number, first, messages in self._branch.runs():
             self._lanes[number].parked.add(first, first + messages - 1)
 
     def free(self) -> None:
-        """Free the messages again that a prepared transaction wanted gone."""
+        """Make the messages that a prepared transaction acknowledged available again."""
         for number, first, messages in self._branch.runs():
             lane = self._lanes[number]
             lane.parked.remove(first, first + messages - 1)
             self._redelivery.release(lane, first, first + messages - 1)
 
     def end(self) -> None:
-        """Hold nothing any more: the transaction has ended."""
+        """Release everything, because the transaction has ended."""
         self._held.clear()
         self._rejected.clear()

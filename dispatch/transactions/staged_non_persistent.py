@@ -1,7 +1,4 @@
-"""StagedNonPersistent: the non-persistent messages that a transaction sends. They are in RAM until the commit.
-
-No record has any of it, so a crash leaves nothing of it.
-"""
+"""StagedNonPersistent: the non-persistent messages that a transaction sends. They are only in RAM until the commit."""
 
 from __future__ import annotations
 
@@ -18,11 +15,13 @@ from ..core.publisher import Postponed, Publisher
 from .transaction_memory import TransactionMemory
 
 KEPT_CHARGE_BYTES: Final = 448
-"""A non-persistent message beside its content: the objects around it, its number, and its id if that counts once."""
+"""Charge of a non-persistent message besides its content: the objects around it, its number, and its id if duplicates
+are detected.
+"""
 
 
 class NonPersistentTarget(Protocol):
-    """What takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
+    """Takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
 
     @property
     def destination(self) -> DestinationState: ...
@@ -47,7 +46,7 @@ class _Kept(Postponed):
         body: bytes,
         found: Identity | None,
     ) -> None:
-        """found: what of it must not be stored twice."""
+        """found: the identity of the message if it must not be stored twice."""
         self._memory = memory
         self._target = target
         self.destination = target.destination
@@ -58,7 +57,7 @@ class _Kept(Postponed):
         self.charge_bytes = len(properties) + len(body) + KEPT_CHARGE_BYTES
 
     def count_from(self, time_ms: int) -> None:
-        """Let its delay count from that time on, at which its transaction is committed."""
+        """Let its delay count from that time, the commit of its transaction."""
         self._properties = with_times(self._properties, times_of(self._properties).committed(time_ms))
 
     def give(self) -> None:
@@ -69,19 +68,19 @@ class _Kept(Postponed):
             self._target.add(self._timestamp, self._properties, self._body)
 
     def release(self) -> None:
-        """Give back its charge."""
+        """Release its charge."""
         self._memory.release(self.charge_bytes)
 
     def reserve_again(self) -> None:
-        """Charge for it again, because it could not be given; nothing if there is no room."""
+        """Charge for it again, because it could not be given. Without room, charge nothing."""
         if not self._memory.reserve_again(self.charge_bytes):
-            self.charge_bytes = 0  # a lane's block has it, which other messages share
+            self.charge_bytes = 0  # a lane's block pays for it, together with other messages
 
 
 class StagedNonPersistent:
-    """The non-persistent messages of a transaction: they are in RAM until the commit.
+    """The non-persistent messages of a transaction. They are in RAM until the commit.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(
@@ -102,17 +101,20 @@ class StagedNonPersistent:
         self.charge_bytes = 0
 
     def __len__(self) -> int:
-        """Return how many messages there are."""
+        """Return the number of messages."""
         return len(self._kept)
 
     def destinations(self) -> Iterator[DestinationState]:
-        """Yield where each message goes."""
+        """Yield the destination of each message."""
         return (kept.destination for kept in self._kept)
 
     def add(
         self, target: NonPersistentTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
     ) -> None:
-        """Keep one message. StoreFull: it is not in. found: what of it must not be stored twice."""
+        """Keep one message.
+
+        Raises StoreFull: it is not kept. found: the identity of the message if it must not be stored twice.
+        """
         kept = _Kept(self._memory, target, timestamp, properties, body, found)
         self._memory.charge(kept.charge_bytes)
         self._kept.append(kept)
@@ -121,7 +123,7 @@ class StagedNonPersistent:
             self._duplicates.hold((found,), self._branch.number)
 
     def give(self, time_ms: int) -> None:
-        """Hand the messages over to the publisher, with their charge: they are committed at that time."""
+        """Give the messages to the publisher, with their charge. time_ms: when they were committed."""
         self.let_ids_go()
         for kept in self._kept:
             kept.count_from(time_ms)
@@ -131,16 +133,16 @@ class StagedNonPersistent:
         self._publisher.give(given)
 
     def let_ids_go(self) -> None:
-        """Decide about the ids of these messages no longer."""
+        """Release the ids of these messages, because this transaction no longer decides about them."""
         self._duplicates.let_go([kept.found for kept in self._kept if kept.found is not None])
 
     def end(self) -> None:
-        """Let go of what is in RAM: the transaction has ended, and what was not handed over never will be."""
+        """Drop the messages in RAM, because the transaction has ended without giving them."""
         self._memory.release(self.charge_bytes)
         self.charge_bytes = 0
         self._kept.clear()
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, from the messages. O(messages)."""
+        """The value that `charge_bytes` should have, computed from the messages. O(messages)."""
         return sum(kept.charge_bytes for kept in self._kept)

@@ -1,4 +1,4 @@
-"""Properties of a transaction: what it sets and deletes, which counts with the commit and is in RAM until then."""
+"""StagedProperties: the host properties that a transaction sets and deletes. They are in RAM until the commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..host_properties import Decide, PropertySource
 
 
 class StagedProperties(PropertySource):
-    """The properties of the store as they would be, were the transaction committed now."""
+    """The properties of the store as they would be if the transaction were committed now."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class StagedProperties(PropertySource):
         branch: Branch,
         require_open: Callable[[], None],
     ) -> None:
-        """require_open: raises where the transaction is not open. Requires: the lock."""
+        """require_open: raises if the transaction is not open. Requires: the lock."""
         self._monitor = monitor
         self._table = table
         self._records = records
@@ -30,7 +30,7 @@ class StagedProperties(PropertySource):
         self._require_open = require_open
 
     def find(self, name: str) -> bytes | None:
-        """Return a property as the commit would leave it; None: there is none of that name."""
+        """Return a property as the commit would leave it. None if there is none of that name."""
         with self._monitor.lock:
             self._require_open()
             staged = self._branch.properties
@@ -43,7 +43,7 @@ class StagedProperties(PropertySource):
             return self._seen()
 
     def change(self, decide: Decide) -> None:
-        """See PropertySource. Nothing is written."""
+        """Stage the changes that `decide` returns for the present values. Nothing is written."""
         with self._monitor.lock, self._monitor.whole:
             self._require_open()
             self._records.stage(self._branch, decide(self._seen()))

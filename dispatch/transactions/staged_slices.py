@@ -1,7 +1,7 @@
-"""StagedSlices: the persistent messages that a transaction sends. They are in the journal soon and seen by nobody.
+"""StagedSlices: the persistent messages that a transaction sends. They are soon in the journal, and not delivered.
 
-A message is gathered in RAM until a slice of its lane is full. With the commit what is still in RAM arrives as if it
-had just been sent, and the rest as places in the journal. After a crash a slice without a commit counts for nothing.
+A message is gathered in RAM until a slice of its lane is full. With the commit, messages still in RAM arrive as if they
+had just been sent, and the others as places in the journal. After a crash a slice without a commit counts for nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..core.settling.delays import TimedLanes
 from .transaction_memory import TransactionMemory
 
 SLICE_CHARGE_BYTES: Final = 192
-"""A slice's place, and its part of the commit record while that is written."""
+"""Charge of a slice's place, and of its part of the commit record while that is written."""
 GATHERED_CHARGE_BYTES: Final = 192
-"""A message that waits for its slice, beside its content: the tuple, the headers of its parts, a slot."""
+"""Charge of a message that waits for its slice, besides its content: the tuple, the headers of its parts, a slot."""
 GATHERED_BYTES_MAX: Final = 1 << 20
-"""The most that one transaction gathers in RAM. Beyond it slices are written before they are full."""
+"""Maximum number of bytes that one transaction gathers in RAM. Beyond it slices are written before they are full."""
 TIMESTAMP_SPREAD_MS: Final = 1_000
-"""The messages of a slice have one timestamp: of the first."""
+"""The messages of a slice have one timestamp, the first one's. Later messages may differ from it by this."""
 
 
 class _Gathered:
@@ -37,11 +37,11 @@ class _Gathered:
         self.timestamp = timestamp
         self.contents: list[tuple[bytes, bytes]] = []
         self.content_bytes = 0
+        # Position of the slice, once it is written.
         self.position = 0
-        """Where the slice lies, once it is written."""
         self.lengths: list[int] = []
+        # Whether some messages are due later, or expire.
         self.is_timed = False
-        """Some are due later, or expire."""
 
     @property
     def charge_bytes(self) -> int:
@@ -49,9 +49,9 @@ class _Gathered:
 
 
 class StagedSlices:
-    """The persistent messages of a transaction: gathered, written as slices, seen by nobody before the commit.
+    """The persistent messages of a transaction: gathered, written as slices, and not delivered before the commit.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StagedSlices:
         branch: Branch,
         lanes: dict[int, LaneState],
     ) -> None:
-        """lanes: by number every lane that the transaction knows, to which this adds those it sends to."""
+        """lanes: every lane that the transaction knows, by number. This class adds the lanes to which it sends."""
         self._transactions = transactions
         self._publisher = publisher
         self._timed = timed
@@ -71,10 +71,10 @@ class StagedSlices:
         self._branch = branch
         self._lanes = lanes
         self._gathered: dict[PersistentLaneState, _Gathered] = {}
+        # Charge of messages in RAM.
         self.charge_bytes = 0
-        """What is charged for messages in RAM."""
+        # Written by a commit, and still in RAM because they arrive next.
         self._written: list[_Gathered] = []
-        """Written by a commit, and still in RAM because it is about to arrive."""
 
     def add(
         self,
@@ -84,9 +84,9 @@ class StagedSlices:
         body: bytes,
         spread_ms: int = TIMESTAMP_SPREAD_MS,
     ) -> None:
-        """Gather one message, and write what is in its way. StoreFull: the message is not in.
+        """Gather one message. Write earlier ones if they are in its way. Raises StoreFull: the message is not added.
 
-        spread_ms: the message may have a timestamp so much older than its own.
+        spread_ms: how much older than its own the message's timestamp may become.
         """
         size = len(properties) + len(body)
         self._lanes[lane.pending_lane.number] = lane
@@ -100,9 +100,9 @@ class StagedSlices:
             gathered = None
         charge = size + GATHERED_CHARGE_BYTES
         if gathered is None:
-            charge += SLICE_CHARGE_BYTES  # so that no commit lacks it
+            charge += SLICE_CHARGE_BYTES  # reserved now, so that no commit lacks it
         if self.charge_bytes + charge > GATHERED_BYTES_MAX or not self._memory.reserve(charge):
-            # No room to wait for others: what came before goes first.
+            # There is no room to gather it with others: write the earlier ones first.
             self.write_all()
             alone = _Gathered(lane, timestamp)
             alone.contents.append((properties, body))
@@ -118,21 +118,24 @@ class StagedSlices:
         self.charge_bytes += charge
 
     def write_all(self, *, keeps: bool = False) -> None:
-        """Write what is gathered. StoreFull: what is written is written. keeps: in RAM too, because it arrives next."""
+        """Write the gathered messages.
+
+        After StoreFull those that were written stay written. keeps: keep them in RAM too, because they arrive next.
+        """
         for gathered in list(self._gathered.values()):
             self._write(gathered, keeps=keeps)
 
     def _write(self, gathered: _Gathered, *, keeps: bool = False) -> None:
         self._write_slice(gathered)
         del self._gathered[gathered.lane]
-        self.charge_bytes -= SLICE_CHARGE_BYTES  # which is charged for its place from now on
+        self.charge_bytes -= SLICE_CHARGE_BYTES  # from now on it is charged for the slice's place
         if keeps:
             self._written.append(gathered)
         else:
             self._release(gathered)
 
     def _write_slice(self, gathered: _Gathered) -> None:
-        """Requires: its place is charged."""
+        """Write one slice. Requires: its place is charged."""
         branch = self._branch
         gathered.lengths = self._transactions.append_slice(
             branch,
@@ -149,11 +152,11 @@ class StagedSlices:
 
     @property
     def written_lengths(self) -> dict[int, list[int]]:
-        """Return the lengths of the messages of each slice that was written to arrive next, by its position."""
+        """Position of each slice that was written to arrive next -> lengths of its messages."""
         return {written.position: written.lengths for written in self._written}
 
     def arrive(self) -> None:
-        """Let the messages be dispatched, which are committed.
+        """Publish the committed messages.
 
         Those still in RAM arrive as if just sent, the others as places in the journal.
         """
@@ -188,13 +191,13 @@ class StagedSlices:
         self._written.clear()
 
     def leave_ram(self) -> None:
-        """Keep nothing in RAM that is written: it waits for its outcome in the journal."""
+        """Drop written messages from RAM: they wait in the journal for the outcome."""
         for written in self._written:
             self._release(written)
         self._written.clear()
 
     def end(self) -> None:
-        """Let go of what is in RAM: the transaction has ended, and what has not arrived never will."""
+        """Drop the messages in RAM, because the transaction has ended and they will not arrive."""
         self._memory.release(self.charge_bytes)
         self.charge_bytes = 0
         self._gathered.clear()
@@ -202,7 +205,7 @@ class StagedSlices:
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, from the messages that are in RAM. O(those)."""
+        """The value that `charge_bytes` should have, computed from the messages in RAM. O(messages in RAM)."""
         contents = [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
         content_bytes = sum(len(properties) + len(body) for properties, body in contents)
         return content_bytes + GATHERED_CHARGE_BYTES * len(contents) + SLICE_CHARGE_BYTES * len(self._gathered)

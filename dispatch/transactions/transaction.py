@@ -1,13 +1,11 @@
 """Transactions: messages sent and acknowledged as one, all or nothing, over any queues and topics of one store.
 
-What it sends is in the journal soon and seen by nobody; what it acknowledges
-stays in flight. The commit is one record, however large the transaction:
-after a crash either all of it counts or nothing. A prepared transaction
-survives and waits for its outcome.
+Messages that a transaction sends are soon in the journal, but not delivered. Messages that it acknowledges stay in
+flight. The commit is one record, however large the transaction: after a crash either all of it counts or nothing. A
+prepared transaction survives a crash and waits for its outcome.
 
-What is not persistent, and what a subscription without a name acknowledges,
-is in no record. It stays in RAM until the commit, and no crash leaves any of
-it; so a transaction with such a part is not prepared.
+Non-persistent messages, and acks of non-durable subscriptions, are in no record. They stay in RAM until the commit, and
+a crash loses them. So a transaction with such a part can't be prepared.
 """
 
 from __future__ import annotations
@@ -59,26 +57,27 @@ from .staged_slices import SLICE_CHARGE_BYTES, StagedSlices
 from .transaction_memory import TransactionMemory
 
 BRANCH_CHARGE_BYTES: Final = 3_072
-"""A transaction without content: its objects and columns."""
+"""Charge of an empty transaction: its objects and columns."""
 IDENTITY_CHARGE_BYTES: Final = 448
-"""A message whose id counts once: its digests, its places here and among the undecided, its part of the records."""
+"""Charge of a message with an id for which duplicates are detected: its digests, its places here and among the
+undecided ids, its part of the records.
+"""
 OPEN: Final = "is open"
 PREPARED: Final = "is prepared"
 COMMITTED: Final = "was committed"
 ROLLED_BACK: Final = "was rolled back"
 
 PUBLIC: Final = ("commit", "is_open", "is_prepared", "prepare", "properties", "rollback", "xid")
-"""What a transaction has for users."""
+"""The public members of a transaction."""
 
 
 class Transaction:
     """Made by `Forebay.transaction`, or found by `Forebay.prepared`. Thread-safe.
 
-    A context manager: it commits when the block ends, rolls back when the
-    block raises, and does neither when it was prepared. A clean close of the
-    store rolls back what is open and not prepared; until then a forgotten one
-    keeps its deliveries and its data logs. TransactionError when it is used
-    after its end, or with another store.
+    A context manager: it commits when the block ends, rolls back when the block raises, and does neither when the
+    transaction was prepared. A clean close of the store rolls back transactions that are open and not prepared. Until
+    then a forgotten transaction keeps its deliveries and its data logs. Raises TransactionError when it is used after
+    its end, or with another store.
     """
 
     def __init__(self, registry: TransactionRegistry, branch: Branch) -> None:
@@ -97,8 +96,8 @@ class Transaction:
         self._branch = branch
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
+        # Every lane to which it sends or in which it acknowledges, by number.
         self._lanes: dict[int, LaneState] = {}
-        """Every lane to which it sends or in which it acknowledges, by number."""
         self._slices = StagedSlices(
             registry.transactions, registry.publisher, registry.timed, registry.memory, branch, self._lanes
         )
@@ -106,27 +105,27 @@ class Transaction:
             registry.duplicates, registry.windows, registry.publisher, registry.memory, branch
         )
         self._acks = StagedAcks(registry.dispatch_area, registry.redelivery, branch, self._lanes)
+        # Whether its message replaces a retained message that it deletes. A full disk has room for that.
         self._replaces = False
-        """What it sends takes the place of a retained message that it deletes: a full disk has room for that."""
+        # (messages, bytes) reserved in queues with limits, until they count as depth or are given up.
         self._room: dict[DestinationLimits, Reservation] = {}
-        """(messages, bytes) reserved in queues with limits, until they count as depth or never will."""
 
     @property
     def xid(self) -> bytes | None:
-        """The name that it was prepared under."""
+        """The xid under which it was prepared; None if it was not."""
         return self._branch.xid or None
 
     @property
     def name(self) -> str:
-        """What it is called where it is explained: its xid as b'7', or the hexadecimal number of one that is open."""
+        """Its name in explanations: the xid as b'7', or the hexadecimal number of an open transaction."""
         return repr(self._branch.xid) if self._branch.is_prepared else f"{self._branch.number:x}"
 
     @property
     def properties(self) -> Properties:
-        """Return `Forebay.properties` as the commit would leave them.
+        """`Forebay.properties` as the commit would leave them.
 
-        What is set or deleted here counts with the commit; the last commit wins. Nothing is written before the commit
-        or `prepare`, and it counts under the limit at once.
+        Values set or deleted here count with the commit; the last commit wins. Nothing is written before the commit or
+        `prepare`, but the values count under the limit at once.
         """
         return Properties(
             StagedProperties(self._monitor, self._table, self._property_records, self._branch, self._require_open)
@@ -136,13 +135,13 @@ class Transaction:
 
     @property
     def sent(self) -> int:
-        """Return how many messages it sends, without those that were known or given up."""
+        """Number of messages that it sends, without duplicates and messages that were given up."""
         return self._sent
 
     def retain(self, name: str, message: Retained) -> None:
-        """Let a message be the retained one of that name from the commit on; one without a body: none is.
+        """Make a message the retained one of that name, with the commit. A message without a body removes it.
 
-        PropertiesFull, StoreFull: it will not be.
+        Raises PropertiesFull or StoreFull: the message will not be retained.
         """
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
@@ -158,7 +157,10 @@ class Transaction:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
+        """Add (properties, body) pairs; ids gets the ids of all.
+
+        After StoreFull, ids has the ids of the first ones that were added.
+        """
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             lane.destination.raise_if_deleted()
@@ -174,7 +176,7 @@ class Transaction:
                 ids.append(own_id)
 
     def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
-        """Gather a message whose id counts once, unless it is stored already or in this transaction."""
+        """Gather a message whose duplicates are detected, unless it is stored already or in this transaction."""
         branch = self._branch
         found = identity_of(lane.destination.number, properties)
         assert found is not None
@@ -195,7 +197,7 @@ class Transaction:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Take in messages that are not persistent; otherwise as `add`."""
+        """Add non-persistent messages; otherwise as `add`."""
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             target.destination.raise_if_deleted()
@@ -215,17 +217,23 @@ class Transaction:
                 ids.append(own_id)
 
     def write_gathered(self) -> None:
-        """Write what waits in RAM for a full slice. StoreFull: what is written is written. Requires: the lock."""
+        """Write the messages that wait in RAM for a full slice.
+
+        After StoreFull those that were written stay written. Requires: the lock.
+        """
         self._slices.write_all()
 
     def _identified(self, prefix: str, properties: bytes) -> tuple[str, bytes]:
-        """Return an id for a message, and its properties with that: its sequence comes with the commit."""
+        """Return an id for a message, and its properties with that id: its sequence comes only with the commit."""
         own_id = f"{prefix}{self._branch.number:x}.{self._sent}"
         times, properties = split_times(properties)
         return own_id, times + encode_properties(None, own_id) + properties
 
     def keep_room(self, admission: DestinationLimits, reservation: Reservation) -> None:
-        """Take the reservation of what was just sent, so that it ends with the transaction, if that has not ended."""
+        """Take over the reservation of messages that were just sent.
+
+        It ends with the transaction, or now if that has ended.
+        """
         with self._monitor.lock, self._monitor.whole:
             if self._state == OPEN:
                 kept = self._room.setdefault(admission, Reservation())
@@ -236,7 +244,7 @@ class Transaction:
     # ------------------------------------------------------------------ acknowledging
 
     def hold(self, deliveries: Sequence[Delivery]) -> None:
-        """Hold deliveries that are acknowledged with the commit, and in flight until then.
+        """Hold deliveries that the commit acknowledges. They are in flight until then.
 
         Requires: the lock; they are in flight.
         """
@@ -251,11 +259,14 @@ class Transaction:
         non_persistent_target: NonPersistentTarget | None,
         message: StoredMessage,
     ) -> None:
-        """Hold a delivery that is a dead letter from the commit on, and send that; StoreFull: neither.
+        """Hold a delivery that becomes a dead letter with the commit, and send the dead letter.
 
-        target, non_persistent_target: where dead letters go that are persistent, and that are not; and message: what is
-        stored there, with its own timestamp. It is a message that was sent before, so no id is looked up. Requires:
-        the lock; the delivery is in flight.
+        Raises StoreFull: neither is done.
+
+        target, non_persistent_target: where persistent dead letters go, and where others go.
+        message: the dead letter, with its own timestamp. It is a message that was sent before, so no id is looked up.
+
+        Requires: the lock; the delivery is in flight.
         """
         self._require(OPEN)
         _, properties, body, timestamp = message
@@ -271,11 +282,13 @@ class Transaction:
         return self._acks.holds(delivery)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
-        """Return what it acknowledges in a lane, recorded or not. Requires: the lock."""
+        """Return the sequences that it acknowledges in a lane, with or without a record. Requires: the lock."""
         return self._acks.acknowledged_in(lane_number)
 
     def messages_by_destination(self) -> dict[DestinationState, tuple[int, int]]:
-        """Return how many messages it sent to each destination, and how many it acknowledges there. O(slices + lanes).
+        """Return the number of messages that it sent to each destination, and that it acknowledges there.
+
+        O(slices + lanes).
 
         Requires: the lock.
         """
@@ -291,7 +304,7 @@ class Transaction:
         return {queue: (sent.get(queue, 0), acknowledged.get(queue, 0)) for queue in {**sent, **acknowledged}}
 
     def concerns(self, numbers: Container[int]) -> bool:
-        """Return whether it sent to one of these, or acknowledged there. O(lanes + what is not persistent).
+        """Return whether it sent to one of these, or acknowledged there. O(lanes + non-persistent messages).
 
         Requires: the lock.
         """
@@ -305,7 +318,9 @@ class Transaction:
             yield destination.number
 
     def recover(self, lanes: Iterable[LaneState]) -> None:
-        """Take up a prepared transaction that was found at the open, and park what it acknowledges. Requires: the lock.
+        """Take over a prepared transaction that was found at the open, and park the messages that it acknowledges.
+
+        Requires: the lock.
 
         lanes: those in which it sends or acknowledges.
         """
@@ -315,11 +330,11 @@ class Transaction:
     # ------------------------------------------------------------------ outcomes
 
     def commit(self) -> None:
-        """Make all of it count from now on; as safe as `sync` promises when this returns.
+        """Make all of it count from now on. When this returns it is as safe as `sync` promises.
 
-        One journal record. A transaction too large for the index at once
-        stops all other work of the store until it is in: 0.3 µs a message.
-        StoreFull: it is as it was. StoreFailed: the outcome is unknown.
+        Writes one journal record. A transaction that is too large for the index at once stops all other work of the
+        store until it is applied: 0.3 µs for each message. Raises StoreFull: nothing has changed. Raises StoreFailed:
+        the outcome is unknown.
         """
         store = self._store
         with self._monitor.lock, self._monitor.whole:
@@ -340,7 +355,10 @@ class Transaction:
         self._confirmer.confirm(position)
 
     def _write_last(self) -> None:
-        """Write what is still in RAM, and keep it there, because it arrives next. Requires: the lock."""
+        """Write the messages that are still in RAM, and keep them there, because they arrive next.
+
+        Requires: the lock.
+        """
         if self._replaces:
             with self._journal.accepting_replacements():
                 self._slices.write_all(keeps=True)
@@ -348,7 +366,7 @@ class Transaction:
             self._slices.write_all(keeps=True)
 
     def _commit(self, *, is_large: bool) -> None:
-        """Let all of it count. Requires: the lock, and that what breaks in breaks the lock."""
+        """Make all of it count. Requires: the lock, and that an interruption breaks the lock."""
         branch = self._branch
         store = self._store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
@@ -358,16 +376,16 @@ class Transaction:
         store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
             for reader in self._lanes[number].readers():
-                reader.first_sequence += holes  # nobody enqueued them
+                reader.first_sequence += holes  # holes were never enqueued
         self._slices.arrive()
         self._acks.commit()
         self._non_persistent.give(self.registry.now_ms())
         self._end(COMMITTED)
 
     def rollback(self) -> None:
-        """Undo all of it: what it sent is gone, what it acknowledged goes back to its place.
+        """Undo all of it: sent messages are gone, acknowledged messages go back to their places.
 
-        Never fails for want of space, but when it was prepared: then StoreFull leaves it as it was.
+        It never fails for lack of space, except when it was prepared: then StoreFull leaves it as it was.
         """
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN, PREPARED)
@@ -381,7 +399,7 @@ class Transaction:
                 is_put_off = self.rollback_open()
         if was_prepared:
             try:
-                # What comes back to the consumers must not be a transaction's again after a power cut.
+                # After a power cut, messages that went back to consumers must not belong to the transaction again.
                 self._confirmer.confirm(position)
                 with self._monitor.lock:
                     self._acks.free()
@@ -390,17 +408,17 @@ class Transaction:
                 self._monitor.lock.break_between(error)
                 raise
         elif is_put_off:
-            self._confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
+            self._confirmer.confirm(0)  # delayed messages are in the index, which may want a checkpoint
         self._monitor.run_deferred()
 
     def rollback_open(self) -> bool:
-        """Return whether something may have been put off. Requires: the lock; it is not prepared."""
+        """Roll back a transaction that is not prepared; return whether messages may be put off. Requires: the lock."""
         branch = self._branch
         try:
             if len(branch):
                 self._transactions.rollback(branch)
         except ForebayError:
-            pass  # a crash would leave no more of it than this does
+            pass  # a crash would leave the same
         self._branches.forget(branch.number)
         self._slices.end()
         self._non_persistent.let_ids_go()
@@ -409,17 +427,17 @@ class Transaction:
         return is_put_off
 
     def prepare(self, xid: bytes) -> None:
-        """Make it survive whatever comes, until this object, or one of `prepared()`, commits it or rolls it back.
+        """Make it survive any crash, until this object, or one of `prepared()`, commits it or rolls it back.
 
-        It is as safe as `sync` promises when this returns. Its consumers have their prefetch credit back. What it
-        acknowledged is not delivered to anybody.
+        When this returns it is as safe as `sync` promises. Its consumers have their prefetch credit back. Messages that
+        it acknowledged are delivered to nobody.
 
         Args:
             xid: 1 to 255 bytes, unique among the prepared ones.
 
-        Raises TransactionError, and it is still open, where it has sent or acknowledged what is not persistent, or
-        acknowledged what a subscription without a name got: no restart would leave that. StoreFull, StoreFailed,
-        Closed.
+        Raises TransactionError, and stays open, if it has sent or acknowledged non-persistent messages, or has
+        acknowledged messages of a non-durable subscription: a restart would lose these. Raises StoreFull, StoreFailed
+        or Closed.
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
@@ -442,14 +460,14 @@ class Transaction:
         self._confirmer.confirm(position)
 
     def _require(self, *states: str) -> None:
-        """Requires: the lock."""
+        """Raise TransactionError unless it is in one of these states. Requires: the lock."""
         if self._monitor.is_closed:
             raise Closed("the store")
         if self._state not in states:
             raise TransactionError(f"the transaction {self._state}: begin another one")
 
     def _require_open(self) -> None:
-        """Requires: the lock."""
+        """Raise TransactionError unless it is open. Requires: the lock."""
         self._require(OPEN)
 
     def _end(self, state: str) -> None:
@@ -464,11 +482,11 @@ class Transaction:
         self._room.clear()
         del self.registry.undecided[self._branch.number]
 
-    # ------------------------------------------------------------------ the rest
+    # ------------------------------------------------------------------ memory and state
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the transaction holds of the budget, but for what is in flight. O(runs acknowledged).
+        """Bytes that the transaction holds of the budget, without deliveries in flight. O(acknowledged runs).
 
         Requires: the lock.
         """
@@ -476,19 +494,22 @@ class Transaction:
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, from the messages that are in RAM. O(those). Requires: the lock."""
+        """The value that `charge_bytes` should have, computed from the messages in RAM.
+
+        O(messages in RAM). Requires: the lock.
+        """
         return self._branch_bytes + self._slices.counted_bytes + self._non_persistent.counted_bytes
 
     @property
     def _branch_bytes(self) -> int:
-        """What is charged for what is in the journal of it, or is acknowledged."""
+        """Charge of its slices in the journal and of its acks."""
         branch = self._branch
         parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
         return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged
 
     @property
     def held(self) -> list[Delivery]:
-        """In flight for as long as it is open. Requires: the lock."""
+        """The deliveries that it acknowledges, in flight while it is open. Requires: the lock."""
         return self._acks.deliveries
 
     @property
@@ -506,17 +527,17 @@ class Transaction:
         if self._state != OPEN:
             return
         if kind is not None:
-            with suppress(StoreFailed):  # what was raised counts
+            with suppress(StoreFailed):  # the exception of the block counts
                 self.rollback()
             return
         try:
             self.commit()
         except StoreFull:
-            self.rollback()  # nobody holds it any more who could try again
+            self.rollback()  # nobody else could try again
             raise
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the engine."""
+        """Return the public members; the others are for the engine."""
         return list(PUBLIC)
 
     def __repr__(self) -> str:
@@ -524,9 +545,9 @@ class Transaction:
 
 
 class TransactionRegistry:
-    """All transactions of a store that have no outcome yet.
+    """All transactions of a store without an outcome.
 
-    The state lock guards it; every method but `begin` requires it held.
+    The state lock guards it. Every method except `begin` requires the state lock.
     """
 
     def __init__(
@@ -564,11 +585,11 @@ class TransactionRegistry:
         self.timed = timed
         self.windows = windows
         self.memory = TransactionMemory(holder, target_area)
+        # By number, in the order in which they began.
         self.undecided: dict[int, Transaction] = {}
-        """By number, in the order in which they were begun."""
 
     def begin(self) -> Transaction:
-        """Begin a transaction. StoreFull when memory_limit has no room for another."""
+        """Begin a transaction. Raises StoreFull if memory_limit has no room for another."""
         with self.monitor.lock, self.monitor.whole:
             self.monitor.raise_if_closed()
             self.memory.charge(BRANCH_CHARGE_BYTES)
@@ -579,10 +600,12 @@ class TransactionRegistry:
         return transaction
 
     def recover(self, lane: Callable[[int], LaneState]) -> None:
-        """Take up the branches that survived. What they acknowledged is not delivered until their outcome.
+        """Take over the prepared branches at the open.
 
-        lane: of a queue, topic, or durable subscription, by its number. SettingsError when memory_limit is smaller
-        than they need.
+        Messages that they acknowledged are not delivered until their outcome.
+
+        lane: returns the lane of a queue, topic, or durable subscription by its number. Raises SettingsError if
+        memory_limit is smaller than they need.
         """
         for branch in self.branches.prepared:
             transaction = self._add(branch)
@@ -594,7 +617,7 @@ class TransactionRegistry:
             transaction.recover(lane(number) for number in {*branch.acks, *(placed.lane_number for placed in branch)})
 
     def checked(self, transaction: object) -> Transaction:
-        """Return what a call was given as its transaction. ArgumentError, TransactionError. The lock may be free."""
+        """Return the transaction argument of a call. Raises ArgumentError or TransactionError. Needs no lock."""
         if type(transaction) is not Transaction:
             raise ArgumentError(f"a transaction is expected, not {type(transaction).__name__}")
         if transaction.registry is not self:
@@ -602,7 +625,10 @@ class TransactionRegistry:
         return transaction
 
     def concern(self, numbers: Container[int]) -> bool:
-        """Return whether one without an outcome sent to one of these, or acknowledged there. O(transactions)."""
+        """Return whether a transaction without an outcome sent to one of these, or acknowledged there.
+
+        O(transactions).
+        """
         return any(transaction.concerns(numbers) for transaction in self.undecided.values())
 
     def destination_numbers(self) -> set[int]:
@@ -610,7 +636,7 @@ class TransactionRegistry:
         return {number for transaction in self.undecided.values() for number in transaction.destination_numbers()}
 
     def raise_if_held(self, delivery: Delivery) -> None:
-        """TransactionError when the message was acknowledged in a transaction."""
+        """Raise TransactionError if the message was acknowledged in a transaction."""
         if any(transaction.holds(delivery) for transaction in self.undecided.values()):
             raise TransactionError("the message was acknowledged in a transaction, which decides about it")
 
@@ -627,13 +653,13 @@ class TransactionRegistry:
         return [transaction for transaction in self.undecided.values() if transaction.is_prepared]
 
     def close(self) -> None:
-        """Roll back all that are not prepared."""
+        """Roll back all transactions that are not prepared."""
         for transaction in list(self.undecided.values()):
             if transaction.is_open:
                 transaction.rollback_open()
 
     def audit(self) -> tuple[int, int]:
-        """(charge of the transactions, charge of the deliveries that are in flight with them), from the live ones."""
+        """Return (charge of transactions, charge of deliveries in flight that they hold), from the objects."""
         held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
         bodies = sum(map(content_bytes, held))
         own = sum(message.charge_bytes for _, message in self.publisher.postponed)

@@ -1,4 +1,4 @@
-"""TransactionMemory: what the transactions of a store are charged, until each of them ends."""
+"""TransactionMemory: the charge of a store's transactions, until each of them ends."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ from ...store.errors import StoreFull
 from ..core.areas.target_area import TargetArea
 
 ROOM_BYTES: Final = 1 << 16
-"""The caches are asked for so much at a time."""
+"""Bytes that are asked of the caches at a time."""
 
 
 class TransactionMemory:
-    """The charge of all transactions of a store. The state lock guards it; every method requires it held."""
+    """The charge of all transactions of a store. The state lock guards it. Every method requires the state lock."""
 
     def __init__(self, holder: Holder, target_area: TargetArea) -> None:
-        """target_area: gives room from lists and caches."""
+        """target_area: gives back memory of lists and caches."""
         self._holder = holder
         self._target_area = target_area
 
     def reserve(self, charge_bytes: int) -> bool:
-        """Reserve from what the caches have if need be: a larger slice costs less than many small ones."""
+        """Reserve, from the caches if needed: a larger slice costs less than many small ones."""
         if self._holder.reserve(charge_bytes):
             return True
         self._target_area.make_room(max(charge_bytes, ROOM_BYTES), None)
         return self._holder.reserve(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:
-        """Reserve, or raise StoreFull. Also while the limit falls: what is in flight may end with a transaction."""
+        """Reserve, or raise StoreFull.
+
+        It also works while the limit falls, because a transaction may end messages in flight.
+        """
         if not self.reserve(charge_bytes) and not self._holder.reserve_last(charge_bytes):
             raise StoreFull(charge_bytes, max(self._target_area.budget.free_bytes, 0), "memory_limit")
 
     @contextmanager
     def charged(self, charge_bytes: int) -> Iterator[None]:
-        """Charge for what the block does, and give it back if the block raises. StoreFull."""
+        """Charge for the body of a `with`, and give the charge back if the body raises. Raises StoreFull."""
         self.charge(charge_bytes)
         try:
             yield
@@ -45,9 +48,9 @@ class TransactionMemory:
             raise
 
     def reserve_again(self, charge_bytes: int) -> bool:
-        """Charge what was just released; return False if the limit was lowered meanwhile."""
+        """Charge bytes that were just released. Return False if the limit was lowered meanwhile."""
         return self._holder.reserve_again(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
-        """Give back what was charged."""
+        """Release a charge."""
         self._holder.release(charge_bytes)
