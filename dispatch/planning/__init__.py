@@ -1,1 +1,1 @@
-"""Record traffic, play it under other memory limits, recommend one."""
+"""Records traffic, plays it under other memory limits, and recommends one of them."""

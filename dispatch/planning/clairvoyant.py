@@ -1,18 +1,14 @@
-"""Clairvoyant: the least that any rule could read back of a trace, for a rule that knew all takes to come.
+"""Clairvoyant: the least bytes that any rule must read back for a trace, even a rule that knows all future takes.
 
-A message is a stretch of time, from its arrival until it is settled, that
-occupies its charge. A rule chooses stretches that together never occupy more
-than there is; what it does not choose is read back. Bytes of RAM are as many
-equal machines, and each byte of a message a job of one unit for one of them.
-The most jobs are done by taking them in the order in which they end, each on
-the machine that was free last before the job began (Faigle and Nawijn, "Note
-on scheduling intervals on-line", 1995; Carlisle and Lloyd, "On the k-coloring
-of intervals", 1995): to know the future is to decide at the end. So one pass
-suffices, and what is kept of a message may be a part of it.
+A message is an interval of time, from its arrival until it is settled, that occupies its charge. A rule chooses
+intervals that together never occupy more than the available memory; the other messages are read back. Bytes of RAM are
+equal machines, and each byte of a message is a job of one unit for one of them. To do the most jobs, take them in the
+order in which they end, each on the machine that became free last before the job began (Faigle and Nawijn, "Note on
+scheduling intervals on-line", 1995; Carlisle and Lloyd, "On the k-coloring of intervals", 1995). So to know the future
+means to decide at the end: one pass is enough, and a message may be kept in part.
 
-No rule that plays the same trace can do better: each must hold at least that
-for what it does not read. What the trace says was not in RAM when it came is read
-under every rule, here too.
+No rule that plays the same trace can do better, because each must hold at least that much for every message that it
+does not read. Messages that were not in RAM when they came are read under every rule, here too.
 """
 
 from __future__ import annotations
@@ -26,9 +22,9 @@ from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, OFFER, TAKE, WAITIN
 from ...store.sequence_set import SequenceSet
 
 NEVER: Final = -1
-"""In place of when messages came: they were not in RAM."""
+"""Stands for the arrival of messages that came without being in RAM."""
 GONE_RUNS_MAX: Final = 64
-"""So many runs may have gone from the front of a lane before those behind them move up."""
+"""Runs that may be gone from the front of a lane before the runs behind them move up."""
 
 
 @dataclass(slots=True)
@@ -38,7 +34,7 @@ class Run:
     first: int
     end: int
     came: int
-    """Number of the event; NEVER."""
+    """Number of the event of their arrival, or NEVER."""
     charge: int
 
 
@@ -47,26 +43,29 @@ class PlayedRuns:
 
     def __init__(self) -> None:
         self._runs: list[Run] = []
+        # Runs before this index are gone.
         self._begin = 0
-        """Runs before this place have gone."""
         self.in_flight = SequenceSet()
 
     def __len__(self) -> int:
-        """Return how many places they take, with those of runs that have gone and not been let go of."""
+        """Return the number of entries, including gone runs that were not removed yet."""
         return len(self._runs)
 
     def append(self, run: Run) -> None:
-        """Add messages behind all that there were."""
+        """Add messages behind all others."""
         self._runs.append(run)
 
     def between(self, first: int, end: int) -> list[Run]:
-        """Return the runs that are from `first` to before `end`, split there. O(log runs + those), and moving them."""
+        """Return the runs from `first` up to `end`, without `end`, split there.
+
+        O(log runs + result), plus moving them.
+        """
         start = self._split(first)
         stop = self._split(end)
         return self._runs[start:stop]
 
     def remove(self, first: int, end: int) -> None:
-        """Remove what is from `first` to before `end`. Amortized O(log runs) at the front."""
+        """Remove the messages from `first` up to `end`, without `end`. Amortized O(log runs) at the front."""
         start = self._split(first)
         stop = self._split(end)
         if start > self._begin:
@@ -78,7 +77,7 @@ class PlayedRuns:
                 self._begin = 0
 
     def _split(self, sequence: int) -> int:
-        """Return the place of the first run at or behind a sequence, having cut the one that reaches over it."""
+        """Split the run across a sequence; return the index of the first run at or after the sequence."""
         runs = self._runs
         at = bisect_left(runs, sequence, self._begin, key=lambda run: run.end)
         if at < len(runs) and runs[at].end == sequence:
@@ -92,21 +91,21 @@ class PlayedRuns:
 
 
 class FreeMemory:
-    """RAM by the time since which it has been free. Amortized O(log pieces), and moving them."""
+    """Free RAM by the time since when it has been free. Amortized O(log pieces), plus moving them."""
 
     def __init__(self, size_bytes: int) -> None:
         self._since = [0]
         self._sizes = [size_bytes]
 
     def __len__(self) -> int:
-        """Return how many pieces there are."""
+        """Return the number of pieces."""
         return len(self._since)
 
     def occupied(self, began: int, ended: int, wanted_bytes: int) -> int:
-        """Occupy memory that was free from `began` on until now, `ended`; return how much there was of it.
+        """Occupy memory that was free from `began` until now, `ended`; return how many of the wanted bytes there were.
 
-        What was free last is taken first: the rest suits more of those that end later. Requires: no earlier call
-        had a later end.
+        Memory that became free last is taken first, because the rest suits more of the intervals that end later.
+        Requires: no earlier call had a later end.
         """
         since, sizes = self._since, self._sizes
         at = stop = bisect_right(since, began)
@@ -131,29 +130,29 @@ class FreeMemory:
 
 
 class Clairvoyant:
-    """Plays the events of a trace, which must come in order. Memory: a few words for each run that is pending."""
+    """Plays the events of a trace, which must come in order. Takes a few words of memory for each pending run."""
 
     def __init__(self, available_bytes: int) -> None:
         """available_bytes: what the fixed parts of a store leave of its limit."""
         self.deliveries = 0
+        # A message that is kept in part counts by that part.
         self.hits = 0.0
-        """A message that is kept in part counts by that part."""
+        # Charge of all messages that were taken.
         self.delivered_bytes = 0
-        """Charge of all that was taken."""
+        # Charge of messages that were in RAM from their arrival until they were settled.
         self.kept_bytes = 0
-        """Charge of what was in RAM from its arrival until it was settled."""
         self._memory = FreeMemory(available_bytes)
         self._now = 0
         self._lanes: dict[int, PlayedRuns] = {}
 
     @property
     def read_back_bytes(self) -> int:
-        """Charge of what was taken and could not be kept all the while."""
+        """Charge of messages that were taken and could not be kept all the time."""
         return self.delivered_bytes - self.kept_bytes
 
     @property
     def pieces(self) -> int:
-        """How many runs of messages and pieces of memory are kept in mind."""
+        """Number of runs of messages and pieces of memory that it stores."""
         return len(self._memory) + sum(map(len, self._lanes.values()))
 
     def play(self, event: Event) -> None:
@@ -182,7 +181,7 @@ class Clairvoyant:
             lane.remove(first, end)
 
     def end(self) -> None:
-        """Settle what is in flight: the trace has ended."""
+        """Settle the messages in flight, because the trace has ended."""
         self._now += 1
         for lane in self._lanes.values():
             for first, last in list(lane.in_flight):
@@ -195,13 +194,13 @@ class Clairvoyant:
         lane.in_flight.add(run.first, run.end - 1)
 
     def _settle(self, lane: PlayedRuns, first: int, end: int) -> None:
-        """Decide what of these messages was kept, as far as they were taken."""
+        """Decide which of these messages were kept, as far as they were taken."""
         for run in lane.between(first, end):
             if run.first not in lane.in_flight:
-                continue  # acknowledged by whoever else had it, or twice
+                continue  # acknowledged by another holder, or twice
             lane.in_flight.remove(run.first, run.end - 1)
             if run.came != NEVER:
                 kept_bytes = self._memory.occupied(run.came, self._now, (run.end - run.first) * run.charge)
                 self.kept_bytes += kept_bytes
                 self.hits += kept_bytes / run.charge
-            run.came = NEVER  # it is in RAM again when it is offered so
+            run.came = NEVER  # it is in RAM again when it is offered like this

@@ -1,13 +1,11 @@
-"""The lab: plays recorded traffic under other rules about memory, and says what the library's own costs beside them.
+"""The lab: plays recorded traffic under other memory rules, and compares them with the library's own rule.
 
-The measure is what is read back from the journal, as it is charged, of what
-was delivered. The *regret* of a rule beside another is the difference: of a
-hundred bytes delivered, so many are read that the other would not have read.
-A hit ratio alone would praise a rule that reads messages twice, and a ratio of
-two rules' reads says most where there are next to none.
+The measure is the charge of the messages that are read back from the journal, as a part of the delivered charge. The
+*regret* of a rule compared with another is the difference: the bytes, of a hundred delivered ones, that it reads and
+the other does not. A hit ratio alone would favour a rule that reads messages twice, and a ratio of two rules' reads is
+largest when there are next to none.
 
-Rules are played one after the other, each in a pass over the file, so that RAM
-has one of them at a time.
+Rules are played one after the other, each in a pass over the file, so that RAM has one of them at a time.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ EVENTS_BETWEEN_PROGRESS: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class PlayedRule:
-    """A trace as it would have gone under one rule."""
+    """The result of a trace under one rule."""
 
     name: str
     hit_ratio: float
-    """Part of the deliveries whose message had stayed in RAM since its arrival."""
+    """Share of the deliveries whose message had stayed in RAM since its arrival."""
     read_back_bytes: int
-    """What was read from the journal, 384 bytes beside the content of each message: what a message is charged with."""
+    """Charge that was read from the journal: the content of each message plus 384 bytes."""
     waits: int
     """Takes that found nothing in RAM and waited for a read."""
     held_back: int
@@ -47,17 +45,17 @@ class PlayedRule:
 
 @dataclass(frozen=True, slots=True)
 class PlayedRules:
-    """A trace under one memory limit and each rule."""
+    """The results of a trace under one memory limit and each rule."""
 
     limit_bytes: int
     deliveries: int
     delivered_bytes: int
-    """What was delivered, as it is charged."""
+    """Charge of all deliveries."""
     rules: tuple[PlayedRule, ...]
     """The first is the library's own."""
     clairvoyant_hit_ratio: float
     clairvoyant_bytes: int
-    """What any rule would have to read back, did it know the future or not."""
+    """Charge that every rule must read back, even if it knows the future."""
 
     @property
     def ours(self) -> PlayedRule:
@@ -65,42 +63,42 @@ class PlayedRules:
 
     @property
     def best(self) -> PlayedRule:
-        """The rule that reads least back; of several, the first."""
+        """The rule that reads back least; of several, the first."""
         return min(self.rules, key=lambda rule: rule.read_back_bytes)
 
     @property
     def regret(self) -> float:
-        """What ours reads and the best rule does not, as a part of what is delivered."""
+        """What the library's rule reads and the best rule does not, as a part of the deliveries."""
         return self.regret_of(self.ours.read_back_bytes, self.best.read_back_bytes)
 
     @property
     def clairvoyant_regret(self) -> float:
-        """What ours reads and a clairvoyant rule would not, as a part of what is delivered."""
+        """What the library's rule reads and a clairvoyant rule would not, as a part of the deliveries."""
         return self.regret_of(self.ours.read_back_bytes, self.clairvoyant_bytes)
 
     def regret_of(self, read_bytes: int, other_bytes: int) -> float:
-        """Return the regret of who reads so much back beside who reads the other."""
+        """Return the regret of a rule that reads read_bytes, compared with one that reads other_bytes."""
         return (read_bytes - other_bytes) / self.delivered_bytes if self.delivered_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A whole trace under each limit and rule, the smallest limit first."""
+    """The results of a whole trace under each limit and rule, the smallest limit first."""
 
     recorded_limit_bytes: int
     seconds: float
     """Time that the trace covers."""
     events: int
     unread_bytes: int
-    """See Plan."""
+    """Bytes at the end of the file that are not a whole block. See Plan."""
     limits: tuple[PlayedRules, ...]
 
 
 def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> Lab:
     """Play a trace under each limit, or under the recorded one, and each rule.
 
-    O(messages * limits * rules); RAM has one rule at a time. SettingsError: see
-    `plan`. on_progress: gets bytes of the trace, each as often as it is read.
+    O(messages * limits * rules); RAM has one rule at a time. Raises SettingsError as `plan` does. on_progress: gets the
+    bytes of the trace, counted again for each pass.
     """
     reader = TraceReader(file)
     asked = sorted(set(limits or (reader.header.memory_limit_bytes,)))
@@ -135,7 +133,7 @@ def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress =
 
 
 def play_rules_file(path: str, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> Lab:
-    """Play the trace in a file. SettingsError with its name: it can't be read, or is no trace."""
+    """Play the trace in a file. Raises SettingsError with its name if it can't be read, or is not a trace."""
     with opened_trace(path) as file:
         return play_rules(file, limits, on_progress)
 
@@ -146,7 +144,7 @@ def _played(name: str, player: TracePlayer) -> PlayedRule:
 
 
 class _Passes:
-    """Reads a trace again and again, and says how much of all that is done."""
+    """Reads a trace several times, and reports the progress of all passes."""
 
     def __init__(self, reader: TraceReader, size_bytes: int, count: int, on_progress: OnProgress) -> None:
         self._reader = reader
@@ -154,11 +152,11 @@ class _Passes:
         self._count = count
         self._on_progress = on_progress
         self._done = 0
+        # Events of a whole pass. 0 until the first one is done.
         self._events = 0
-        """In a whole pass; 0 until there was one."""
 
     def events(self) -> Iterator[Event]:
-        """Yield all events in order, once more."""
+        """Yield all events in order, for one more pass."""
         count = 0
         for count, event in enumerate(self._reader.events(), 1):
             if not count % EVENTS_BETWEEN_PROGRESS:

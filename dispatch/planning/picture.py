@@ -1,4 +1,4 @@
-"""Draws a plan as SVG: hit ratio against memory limit. Needs matplotlib, which `forebay[tools]` installs."""
+"""Draws a plan as SVG: hit ratio against memory limit. It needs matplotlib, which `forebay[tools]` installs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ GRID = "#dddddd"
 
 
 def require() -> None:
-    """Raise SettingsError where matplotlib is missing."""
+    """Raise SettingsError if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise SettingsError("--svg draws with matplotlib, which is not there: pip install 'forebay[tools]'")
 
 
 def draw(found: Plan, path: str) -> None:
-    """Write the picture to a file, in place of one of that name. SettingsError: it can't be written."""
+    """Write the picture to a file, replacing one of that name. Raises SettingsError if it can't be written."""
     write_user_file(path, picture(found))
 
 
 def picture(found: Plan) -> bytes:
-    """Return the picture; the same plan gives the same bytes. Text stays text."""
+    """Return the picture. The same plan gives the same bytes. Text stays text."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

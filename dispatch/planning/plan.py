@@ -1,7 +1,7 @@
 """Plan: plays recorded traffic under several memory limits, and recommends one of them.
 
-Reads a trace and writes nothing. A trace may come from anyone: events that
-cannot follow on those before them are refused before anything is played.
+It reads a trace and writes nothing. A trace may come from anyone, so events that can't follow the earlier ones are
+refused before anything is played.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..core.areas.memory_rule import MemoryRule
 from .player import TracePlayer
 
 LIMITS: Final = tuple(4 * MIB << doubled for doubled in range(8))
-"""The usual limits, 4 MiB to 512 MiB; the limit under which the trace was recorded is added to them."""
+"""The usual limits, 4 MiB to 512 MiB. The limit of the recording is added to them."""
 LIMITS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLimit:
-    """The trace as it would have gone under one memory limit."""
+    """The results of a trace under one memory limit."""
 
     limit_bytes: int
     deliveries: int
@@ -40,12 +40,12 @@ class PlannedLimit:
     reads: int
     """Reads of the journal, up to 256 KiB each."""
     read_messages: int
-    """Messages in them, with those that were read for a list whose selector did not match them."""
+    """Messages in them, including messages that a list's selector then did not match."""
     strays: int
-    """Deliveries in another order than recorded: beyond a few, do not trust the rest."""
+    """Deliveries in another order than recorded. With more than a few, do not trust the other figures."""
     held_back: int
-    """Deliveries for which the limit has no room beside all that was in flight when they were recorded, so a consumer
-    would have to acknowledge first. They are among the deliveries, and no hits.
+    """Deliveries for which the limit has no room beside the messages that were in flight when they were recorded, so a
+    consumer would have to acknowledge first. They count as deliveries, not as hits.
     """
 
     @property
@@ -55,14 +55,14 @@ class PlannedLimit:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole trace under each limit, the smallest first."""
+    """The results of a whole trace under each limit, the smallest first."""
 
     recorded_limit_bytes: int
     seconds: float
     """Time that the trace covers."""
     events: int
     unread_bytes: int
-    """Bytes at the end of the file that are no whole block: the process was killed, or still writes."""
+    """Bytes at the end of the file that are not a whole block: the process was killed, or still writes."""
     limits: tuple[PlannedLimit, ...]
 
     @property
@@ -75,8 +75,7 @@ def plan(file: File, limits: Sequence[int] = (), recording_bytes: int = 0) -> Pl
     """Play a trace under each limit, or under the usual ones. Two passes over the file, O(messages * limits).
 
     recording_bytes: see TracePlayer.
-    SettingsError: it is no trace, or the index_cache_size that it was recorded
-    with does not fit into a limit.
+    Raises SettingsError if it is not a trace, or if the recorded index_cache_size does not fit into a limit.
     """
     reader = TraceReader(file)
     recorded = reader.header.memory_limit_bytes
@@ -108,7 +107,7 @@ def plan(file: File, limits: Sequence[int] = (), recording_bytes: int = 0) -> Pl
 
 
 def settings_of(header: TraceHeader, limit_bytes: int) -> Settings:
-    """Return the settings that a store would have had to record this trace under another memory limit."""
+    """Return the settings of a store that would have recorded this trace under another memory limit."""
     return Settings(
         memory_limit=limit_bytes,
         index_cache_size=header.index_cache_bytes or None,
@@ -117,18 +116,18 @@ def settings_of(header: TraceHeader, limit_bytes: int) -> Settings:
 
 
 def survey(played: Iterable[Event]) -> tuple[dict[int, SequenceSet], int, int]:
-    """Return what each list with a selector takes, how many events there are, and how many milliseconds they cover.
+    """Return the messages that each list with a selector takes, the number of events, and their milliseconds.
 
-    SettingsError: an event cannot follow on those before it. A trace that passes can be played in memory and time
+    Raises SettingsError if an event can't follow the earlier ones. A trace that passes can be played in memory and time
     that follow from the size of the file.
     """
     wanted: dict[int, SequenceSet] = {}
+    # The lane of each open list.
     lists: dict[int, int] = {}
-    """The lane of each list that is open."""
+    # (lane, number) of each open list. Number -1 for a list without a selector; a lane has at most one.
     open_lists: set[tuple[int, int]] = set()
-    """(lane, number) of each; -1 for the number of a list without a selector, of which a lane has one at most."""
+    # Messages of each lane so far.
     stored: dict[int, int] = {}
-    """Messages of each lane so far."""
     ends: dict[int, int] = {}
     events = milliseconds = 0
     for kind, lane, first, count, extra in played:
@@ -163,14 +162,17 @@ def survey(played: Iterable[Event]) -> tuple[dict[int, SequenceSet], int, int]:
 
 
 def plan_file(path: str, limits: Sequence[int] = ()) -> Plan:
-    """Play the trace in a file. SettingsError with its name: it can't be read, or is no trace."""
+    """Play the trace in a file. Raises SettingsError with its name if it can't be read, or is not a trace."""
     with opened_trace(path) as file:
         return plan(file, limits)
 
 
 @contextmanager
 def opened_trace(path: str) -> Iterator[File]:
-    """Open the file of a trace. SettingsError with its name: it can't be read, or what is done with it fails so."""
+    """Open the file of a trace.
+
+    Raises SettingsError with its name if it can't be read, in this call or inside the context.
+    """
     disk, name = user_place(path)
     try:
         file = disk.open_for_reading(name)

@@ -1,11 +1,9 @@
 """TracePlayer: plays recorded traffic again, under another memory limit.
 
-The library itself decides: the budget and its shares, the lists, the caches
-and the loader are the ones that run in a store. The journal is replaced by the
-lengths of its messages, and bodies by shared bytes of those lengths, so that a
-message costs microseconds, and one in RAM its objects only. The loader is
-assumed to be in time: after each event it does all that it has to do.
-Deterministic: no clock, no disk, no thread.
+The library itself decides: the budget and its shares, the lists, the caches and the loader are those of a store. The
+journal is replaced by the lengths of its messages, and bodies by shared bytes of those lengths. So a message costs
+microseconds, and a message in RAM only its objects. The loader is assumed to be in time: after each event it does all
+its work. The player is deterministic: no clock, no disk, no thread.
 """
 
 from __future__ import annotations
@@ -76,16 +74,16 @@ from ..selectors.selector import Selector, compile_selector
 
 ARRIVED: Final = 0
 READ: Final = 1
-"""In place of a played message's timestamp: ARRIVED or READ, which says where its body came from."""
+"""ARRIVED or READ replaces the timestamp of a played message, and tells where its body came from."""
 SLICE_MESSAGES: Final = 256
 TEMP_BYTES: Final = 1 << 30
 """Limit of a tmp-storage that stays empty: all messages are played as persistent ones."""
 LOADS_IN_VAIN_MAX: Final = 64
-"""Loads for one take, beyond one for each pending message, after which what it wants has no room."""
+"""Loads for one take, besides one for each pending message. After them its message has no room."""
 
 
 class _EmptyFile:
-    """The file that a played read of the journal names: lengths are all there is of a played journal."""
+    """The file in played reads of the journal. A played journal only has lengths."""
 
     def read(self, offset: int, length: int) -> bytes:
         raise AssertionError("a played message has no bytes in the journal")
@@ -96,14 +94,14 @@ _NOT_ASKED: Final = "the trace says what becomes of deliveries"
 
 
 class _NoDisk:
-    """The disk of a tmp-storage that stays empty: its directory is listed, and nothing else is asked of it."""
+    """The disk of a tmp-storage that stays empty. Only its directory is listed."""
 
     def list(self, directory: str) -> list[str]:
         return []
 
 
 class PlayedTimes:
-    """The LaneDueTimes of a replay: a trace says when messages were offered, and no message is due by itself."""
+    """The LaneDueTimes of a replay. The trace tells when messages were offered, so no message is due by itself."""
 
     def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
         return []
@@ -119,7 +117,7 @@ class PlayedTimes:
 
 
 class PlayedReturns:
-    """The ReturnCounts of a replay: a trace says what was offered again, and nobody asks how often."""
+    """The ReturnCounts of a replay. The trace tells what was offered again, and nobody asks how often."""
 
     def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
         """Do nothing."""
@@ -136,11 +134,11 @@ class PlayedStore:
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
+        # Charge of the messages that were read.
         self.read_bytes = 0
-        """Charge of these messages."""
 
     def message(self, sequence: int, length: int, origin: int) -> StoredMessage:
-        """Return a message. Those of one length share a body, so that a limit of gigabytes is played in megabytes."""
+        """Return a message. Messages of one length share a body, so a limit of gigabytes is played in megabytes."""
         body = self._bodies.get(length)
         if body is None:
             body = self._bodies[length] = bytes(length)
@@ -172,7 +170,7 @@ class PlayedStore:
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """See BackingStore. No list of a replay has a selector."""
+        """Read the messages as `read` does: no list of a replay has a selector, which would need headers alone."""
         return self.read(regions)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
@@ -192,14 +190,14 @@ class PlayedStore:
         """Do nothing: a played store is never closed."""
 
     def next_candidate(self, lane: Any, names: frozenset[str], sequence: int, may_match: Question) -> Candidate:
-        """See PersistentStore. A trace has no headers by which a message could be passed over."""
+        """Return the given sequence: a trace has no headers, so no message can be skipped."""
         return Candidate(sequence, NO_NAMES)
 
     def note_survey(self, lane: Any, survey: BlockSurvey) -> None:
         """Do nothing: a trace has no headers."""
 
     def quarantine(self, lane: Any, sequence: int) -> bool:
-        """Return False: whatever is played can be read."""
+        """Return False: every played message can be read."""
         return False
 
 
@@ -213,7 +211,7 @@ class PlayedLaneState(QueueLaneState):
         LaneState.__init__(self, queue, lane, "")
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """See LaneState. A trace has no headers."""
+        """Return no names: a trace has no headers, so no block can be skipped."""
         return NO_NAMES
 
 
@@ -224,8 +222,8 @@ class PlayedLane:
 
     def __init__(self, target_area: TargetArea, number: int) -> None:
         self.base = 0
+        # Whether the lane only has messages from before the open.
         self.is_new = True
-        """The lane has nothing yet but what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
         self.state = PlayedLaneState(QueueState(target_area, number, str(number)), self.lane)
         self.state.destination.put_lane(0, self.state)
@@ -236,7 +234,7 @@ class PlayedLane:
         if not lane.next_sequence:
             self.base = first
         begin = max(first - self.base, lane.next_sequence)
-        # Whole blocks of holes are never begun.
+        # Blocks of only holes are not made.
         lane.next_sequence = max(lane.next_sequence, begin & ~BLOCK_MASK)
         holes = lane.next_sequence
         while lane.next_sequence < begin:
@@ -249,7 +247,7 @@ class PlayedLane:
 
 
 class PlayedConsumerGroup(ConsumerGroup):
-    """A consumer group that wants what it took in the trace, and everything if it has no selector."""
+    """A consumer group that wants the messages that it took in the trace. Without a selector it wants all."""
 
     __slots__ = ("taken", "lane")
 
@@ -263,7 +261,7 @@ class PlayedConsumerGroup(ConsumerGroup):
 
 
 class PlayedConsumer(Taker):
-    """The Taker of a replay: what it takes and settles the trace says, so it waits for nothing and asks for nothing."""
+    """The Taker of a replay. The trace tells what it takes and settles, so it never waits."""
 
     def __init__(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
         self.destination = destination
@@ -279,53 +277,53 @@ class PlayedConsumer(Taker):
 
     @property
     def credit(self) -> int:
-        """See Taker. The trace says how much it takes."""
+        """No limit: the trace tells how much it takes."""
         return UNLIMITED
 
     @property
     def demand(self) -> int:
-        """See Taker."""
+        """No limit: the trace tells how much it takes."""
         return UNLIMITED
 
     def room(self, most: int) -> int:
-        """See Taker."""
+        """Return `most`: the trace tells how much it takes."""
         return most
 
     @property
     def charge_bytes(self) -> int:
-        """See Taker. What a consumer costs is no part of what is planned."""
+        """0: the cost of consumers is not planned."""
         return 0
 
     @property
     def is_waiting(self) -> bool:
-        """See Taker."""
+        """False: the trace tells when it takes."""
         return False
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
-        """See Taker."""
+        """Join another consumer group."""
         self.consumer_group = consumer_group
 
     def held_in_transactions(self) -> list[Delivery]:
-        """See Taker. A trace knows no transactions."""
+        """Return nothing: a trace has no transactions."""
         return []
 
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """Do nothing: the trace says when it takes."""
+        """Do nothing: the trace tells when it takes."""
 
     def on_credit(self) -> None:
-        """Do nothing: the trace says when it takes."""
+        """Do nothing: the trace tells when it takes."""
 
     def reconfigure(self) -> None:
-        """Do nothing: there is one way of taking."""
+        """Do nothing: there is only one way to take."""
 
     def wake_on_failure(self) -> None:
-        """Do nothing: nobody waits."""
+        """Do nothing: it never waits."""
 
     def end(self, held: Sequence[Delivery]) -> None:
-        """Do nothing: the trace says what becomes of deliveries."""
+        """Do nothing: the trace tells the outcome of deliveries."""
 
     def die(self) -> None:
-        """Do nothing: a replay has no directory that a forked child could write to."""
+        """Do nothing: a replay has no directory to which a forked child could write."""
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
         raise AssertionError(_NOT_ASKED)
@@ -349,20 +347,21 @@ class TracePlayer:
     def __init__(
         self, shares: Shares, wanted: dict[int, SequenceSet], rule: MemoryRule, recording_bytes: int = 0
     ) -> None:
-        """wanted: by number of a list that has a selector, what it takes in this trace. rule: decides about memory.
-        recording_bytes: what a store that records holds for that; 0: the store that is asked about does not.
+        """wanted: number of a list with a selector -> the messages that it takes in this trace.
+        rule: decides about memory.
+        recording_bytes: memory that the played store holds for a recording; 0: it does not record.
         """
         self.limit_bytes = shares.limit_bytes
         self.deliveries = 0
         self.hits = 0
+        # Deliveries at another place than in the trace.
         self.strays = 0
-        """Deliveries in another place than in the trace."""
+        # Deliveries without room beside all messages that are in flight then in the trace. They are not hits.
         self.held_back = 0
-        """Deliveries that this limit has no room for beside all that the trace has in flight then; no hits."""
+        # Takes that found nothing in RAM and had to wait for a read.
         self.waits = 0
-        """Takes that found nothing in RAM and had to wait for a read."""
+        # Charge of the messages that were delivered without a body, which is read on demand.
         self.lazy_bytes = 0
-        """Charge of the messages that were handed out without a body, to be read by whoever looks at it."""
         self.store = PlayedStore()
         self.monitor = Monitor(SystemClock())
         self.lock = self.monitor.lock
@@ -380,7 +379,7 @@ class TracePlayer:
         loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
         memories = Memories(self.budget, shares.quotas, rule.pending_cache, lambda name: None)
         memory = MemoryParts(self.budget, memories, overflow, rule, Tab(self.budget.holder("destinations")))
-        events = ListEvents()  # what would be read for the HeadQueueCache is no hit
+        events = ListEvents()  # reads for the HeadQueueCache are no hits
         self.dispatch_area = DispatchArea(memory, loads, steady.now_ms, events)
         self.target_area = TargetArea(
             self.monitor,
@@ -416,11 +415,11 @@ class TracePlayer:
 
     @property
     def read_back_bytes(self) -> int:
-        """Charge of what was read back, with what is left to whoever looks at a body."""
+        """Charge of all messages that were read back, including bodies that are read on demand."""
         return self.store.read_bytes + self.lazy_bytes
 
     def play(self, event: Event) -> None:
-        """Play one event, then all that the loader has to do."""
+        """Play one event, then do all the loader's work."""
         kind, lane, first, count, extra = event
         self._play[kind](lane, first, count, extra)
         if self.target_area.loads.running_low:
@@ -433,7 +432,7 @@ class TracePlayer:
             found = self._lanes[number] = PlayedLane(self.target_area, number)
         return found
 
-    # ------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------ arrivals
 
     def _tick(self, lane_number: int, first: int, count: int, extra: int) -> None:
         seconds = (first - self._milliseconds) / 1000
@@ -446,7 +445,7 @@ class TracePlayer:
         mean_bytes = extra // max(count, 1)
         sequences = lane.grow(first, (mean_bytes for _ in range(count)))
         if lane.is_new:
-            lane.state.published = sequences.stop  # it was there before there was a store
+            lane.state.published = sequences.stop  # it was there before the store was opened
         else:
             self.target_area.publish(lane.state, sequences)
 
@@ -459,7 +458,7 @@ class TracePlayer:
             arrived = [message(sequence, extra, ARRIVED) for sequence in sequences[begin : begin + SLICE_MESSAGES]]
             self.target_area.publish(lane.state, arrived)
 
-    # ------------------------------------------------------------------ who takes
+    # ------------------------------------------------------------------ takes
 
     def _open(self, number: int, first: int, count: int, extra: int) -> None:
         lane, target_area = self._lane(number), self.target_area
@@ -506,7 +505,7 @@ class TracePlayer:
                 if not first <= delivery.sequence < end:
                     self.strays += 1
 
-    # ------------------------------------------------------------------ what is settled
+    # ------------------------------------------------------------------ settling
 
     def _acknowledge(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
@@ -574,4 +573,4 @@ def _hold_fixed_parts(budget: Budget, shares: Shares, recording_bytes: int) -> H
 
 
 def _do_nothing() -> None:
-    """Stand in for a callback."""
+    """Replace a callback."""

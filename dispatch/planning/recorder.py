@@ -1,11 +1,9 @@
 """Recorder: records the traffic of a store as a trace, which can be played under other memory limits.
 
-A trace holds numbers only: lanes, sequences, lengths, times. Events are encoded
-under the state lock, where they happen, and written without it, by
-maintenance. An arrival is recorded no later than the next take of its lane,
-and once a second, so that sends pay nothing. No error of the disk reaches a
-caller: recording ends with one warning. A crash leaves all up to the last
-block that was written.
+A trace only has numbers: lanes, sequences, lengths, times. Events are encoded under the state lock, where they happen,
+and maintenance writes them without it. An arrival is recorded no later than the next take of its lane, and once a
+second, so sends pay nothing. No error of the disk reaches a caller: the recording ends with one warning. A crash leaves
+everything up to the last written block.
 """
 
 from __future__ import annotations
@@ -52,18 +50,19 @@ from ..topics.state import SubscriptionState
 logger = LateLogger("forebay.dispatch.recorder")
 
 TRACE_BYTES_MAX: Final = 1 << 32
-"""Recording ends when the file has so many bytes."""
+"""Size of the file at which recording ends."""
 LANE_BYTES: Final = 1536
-"""Charged for what is known of a lane."""
+"""Charge of the facts about a lane."""
 LIST_BYTES: Final = 128
-"""Charged for what is known of a list."""
+"""Charge of the facts about a list."""
 UNWRITTEN_BLOCKS_MAX: Final = 64
-"""Blocks that may wait for maintenance, as long as memory is free for them. With more, the call that fills the next one
-writes them under the lock; four times as many may wait for a write that is under way."""
+"""Blocks that may wait for maintenance, if memory is free for them. With more, the call that fills the next block
+writes them under the lock. While a write is under way, four times as many may wait.
+"""
 TURN_MESSAGES: Final = 256
-"""Arrivals that are recorded at one time are recorded so many a lane in turn."""
+"""When several lanes have arrivals to record, they take turns of this many messages."""
 TAKES_BETWEEN_LOOKS: Final = 256
-"""Takes after which the arrivals of all lanes are recorded."""
+"""Number of takes after which the arrivals of all lanes are recorded."""
 
 
 class _Lane:
@@ -71,12 +70,12 @@ class _Lane:
 
     def __init__(self, number: int, noted: int) -> None:
         self.number = number
+        # Arrivals before this sequence are recorded.
         self.noted = noted
-        """Arrivals before this sequence are recorded."""
 
 
 class Recorder:
-    """One recording. Requires: the lock, but for `write` and `close`, which take it themselves."""
+    """One recording. Requires: the lock, except for `write` and `close`, which take it themselves."""
 
     def __init__(
         self,
@@ -87,8 +86,11 @@ class Recorder:
         holder: Holder,
         make_room: Callable[[int], None],
     ) -> None:
-        """file: new and empty. wants_writing: called under the lock when a block is full. holder: nothing is charged
-        to it yet. make_room: gives back what caches have, as far as that goes."""
+        """file: new and empty.
+        wants_writing: called under the lock when a block is full.
+        holder: has no charge yet.
+        make_room: gives back memory of the caches, as far as possible.
+        """
         self._file: File | None = file
         self._lock = state_lock
         self._whole = Whole(state_lock)
@@ -98,8 +100,8 @@ class Recorder:
         self._make_room = make_room
         self._blocks: list[bytes] = []
         self._header = header_of(settings).encode()
+        # Bytes of blocks that wait to be written or are being written.
         self._unwritten_bytes = 0
-        """The bytes of blocks that wait to be written, and of those that are being written."""
         self._written_bytes = 0
         self._lanes: dict[LaneState, _Lane] = {}
         self._lists: dict[TargetList, int] = {}
@@ -111,23 +113,26 @@ class Recorder:
     def is_recording(self) -> bool:
         return self._file is not None
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def begin(self, lanes: Iterable[LaneState]) -> None:
-        """Record the arrivals of lanes from now on. What was there at open is not in RAM. O(blocks of the index)."""
+        """Record the arrivals of lanes from now on.
+
+        Messages from before the open are not in RAM. O(blocks of the index).
+        """
         if self._file is None:
             return
         for lane in lanes:
             self._lane(lane)
 
     def unloaded(self, lane: LaneState, end: int) -> None:
-        """Record messages before `end`, which are pending and not in RAM."""
+        """Record that messages before `end` are pending and not in RAM."""
         if self._file is None:
             return
         self._note(lane, self._lane(lane), WAITING, end)
 
     def opened(self, target: TargetList) -> None:
-        """Record that a list came into being."""
+        """Record that a list began."""
         if self._file is None:
             return
         lane = target.lane
@@ -139,7 +144,7 @@ class Recorder:
         self._put(LIST, self._lane(lane).number, 0, 0, number << 1 | has_selector)
 
     def closed(self, target: TargetList) -> None:
-        """Record that a list ends."""
+        """Record that a list ended."""
         if self._file is None:
             return
         self.note_arrivals(target.lane)
@@ -158,7 +163,7 @@ class Recorder:
             self.note_all_arrivals()
 
     def settled(self, lane: LaneState, first: int, count: int, *, is_done: bool) -> None:
-        """Record that deliveries ended, by an ack (is_done) or without."""
+        """Record that deliveries ended, by an ack (is_done) or otherwise."""
         if self._file is None:
             return
         self._put(ACK if is_done else LET_GO, self._lane(lane).number, first, count, 0)
@@ -191,7 +196,7 @@ class Recorder:
         self._put(TICK, 0, self._milliseconds, 0, 0)
 
     def note_arrivals(self, lane: LaneState) -> None:
-        """Record what has arrived in a lane. O(arrivals)."""
+        """Record the arrivals of a lane. O(arrivals)."""
         if self._file is None:
             return
         stored = self._lane(lane)
@@ -199,7 +204,7 @@ class Recorder:
             self._note(lane, stored, ARRIVE, lane.published)
 
     def note_all_arrivals(self) -> None:
-        """Record what has arrived in all lanes, in turns, as if it had been sent side by side."""
+        """Record the arrivals of all lanes in turns, as if they had been sent concurrently."""
         if self._file is None:
             return
         waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published]
@@ -223,7 +228,7 @@ class Recorder:
         return stored
 
     def _note(self, lane: LaneState, stored: _Lane, kind: int, end: int) -> None:
-        """Record what is pending before `end` and not recorded yet: runs of one length, or each run with its bytes."""
+        """Record new pending messages before `end`: runs of one length, or each run with its bytes."""
         at, stored.noted = stored.noted, end
         if not lane.destination.is_open:
             return
@@ -261,9 +266,11 @@ class Recorder:
         self._unwritten_bytes += len(block)
 
     def _write_here(self, block: bytes) -> None:
-        """Write a block and those before it, because many wait or memory has no room for one more. Requires: the lock.
+        """Write a block and all earlier ones here, because too many wait or memory has no room for another.
 
-        While a write is under way, which has earlier blocks, it waits all the same, or ends the recording.
+        Requires: the lock.
+
+        While a write of earlier blocks is under way, the block waits, or ends the recording.
         """
         if self._writing.try_acquire():
             try:
@@ -281,7 +288,7 @@ class Recorder:
             self._give_up("its disk is too slow for the memory that is left")
 
     def _give_up(self, reason: str) -> None:
-        """End the recording without what waits. Requires: the lock."""
+        """End the recording without the waiting blocks. Requires: the lock."""
         blocks, self._blocks = self._blocks, []
         self._let_go(blocks)
         self._stop(reason)
@@ -293,7 +300,7 @@ class Recorder:
         self._holder.release(written_bytes)
 
     def _charge(self, charge_bytes: int) -> bool:
-        """Charge for what is known of a lane or list; where memory has no room for that, end the recording."""
+        """Charge the facts about a lane or list. If memory has no room, end the recording."""
         if not self._holder.reserve(charge_bytes):
             self._make_room(charge_bytes)
             if not self._holder.reserve(charge_bytes):
@@ -302,19 +309,19 @@ class Recorder:
         return True
 
     def _forget_all(self) -> None:
-        """Know nothing more of lanes and lists: the recording has ended. Requires: the lock."""
+        """Forget all lanes and lists, because the recording has ended. Requires: the lock."""
         self._holder.release(LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists))
         self._lanes.clear()
         self._lists.clear()
 
     @property
     def charge_bytes(self) -> int:
-        """Return what should be charged for it. Requires: the lock."""
+        """The charge that the recording should have. Requires: the lock."""
         known_bytes = LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists)
         return self._own_bytes + known_bytes + self._unwritten_bytes
 
     def write(self) -> int:
-        """Write what was recorded to the file and return the number of blocks. Requires: no lock."""
+        """Write the recorded blocks to the file and return their number. Requires: no lock."""
         with self._writing:
             with self._lock, self._whole:
                 block = self._encoder.block()
@@ -358,9 +365,9 @@ class Recorder:
 
 
 def new_trace(path: str) -> File:
-    """Make an empty file for a trace. A trace that is there already becomes the one `.old`, in place of an earlier one.
+    """Make an empty file for a trace. An existing trace is renamed to `.old`, replacing an earlier one.
 
-    SettingsError: the file that is there is no trace, or no file can be made.
+    Raises SettingsError if the existing file is not a trace, or if no file can be made.
     """
     disk, name = user_place(path)
     try:
@@ -373,7 +380,7 @@ def new_trace(path: str) -> File:
             if size > HEADER.size:
                 disk.rename(name, f"{name}.old")
             else:
-                disk.remove(name)  # nothing was recorded: not worth the earlier one
+                disk.remove(name)  # an empty recording must not replace the earlier one
         return disk.open(name, create=True)
     except OSError as error:
         raise SettingsError(f"record_trace={path!r} can't be written ({error.strerror})") from None
@@ -417,7 +424,7 @@ class RecordedDispatchArea(DispatchArea):
     def settle(self, delivery: Delivery) -> None:
         super().settle(delivery)
         lane, sequence = lane_of(delivery), delivery.sequence
-        # An ack has removed the message before; a message that is given back is pending still.
+        # An ack has removed the message already; a returned message is still pending.
         self._recorder.settled(lane, sequence, 1, is_done=not lane.pending_lane.is_pending(sequence))
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
@@ -426,7 +433,7 @@ class RecordedDispatchArea(DispatchArea):
 
 
 class RecordedTargetArea(TargetArea):
-    """A TargetArea that reports its events to a recorder; a store that records nothing pays nothing for it."""
+    """A TargetArea that reports its events to a recorder. A store without a recording pays nothing for it."""
 
     def __init__(self, recorder: Recorder, *arguments: Any, **named: Any) -> None:
         """arguments, named: what a TargetArea is made of."""
@@ -436,7 +443,7 @@ class RecordedTargetArea(TargetArea):
     def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         for lane in queue.all_lanes():
             if isinstance(queue, SubscriptionState):
-                self._recorder.unloaded(lane, lane.published)  # what came while nobody read it
+                self._recorder.unloaded(lane, lane.published)  # messages that came while nobody read the lane
             else:
                 self._recorder.note_arrivals(lane)
         return super().subscribe(queue, selector)
@@ -485,7 +492,7 @@ class RecordedTargetArea(TargetArea):
 
 
 def _shared(target: TargetList) -> TargetList:
-    """Return the list that is recorded for a list: of assigned messages the one that they were assigned from."""
+    """Return the list under which a list is recorded: for assigned messages, the list that they came from."""
     consumer_group = target.consumer_group
     return (
         consumer_group.unassigned.list_over(target.lane) if isinstance(consumer_group, SingleConsumerGroup) else target
@@ -493,7 +500,7 @@ def _shared(target: TargetList) -> TargetList:
 
 
 def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneState, int, int]]:
-    """Return deliveries in order as runs: (lane, first sequence, how many)."""
+    """Return deliveries in order as runs: (lane, first sequence, number of messages)."""
     runs: list[tuple[LaneState, int, int]] = []
     for delivery in deliveries:
         if runs and runs[-1][0] is lane_of(delivery) and sum(runs[-1][1:]) == delivery.sequence:

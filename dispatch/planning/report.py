@@ -1,4 +1,6 @@
-"""What `forebay plan` prints: the limits that were asked for, and a plan or a lab as a table or as plain data."""
+"""The output of `forebay plan`: parses the requested limits, and formats a plan or a lab as a table or as plain
+data.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ LIMIT_BYTES_MAX: Final = 1 << 50
 
 
 def parse_limits(text: str | None) -> list[int]:
-    """Return the memory limits of --limits, the smallest first; none for None. SettingsError."""
+    """Return the memory limits of --limits, the smallest first; none for None. Raises SettingsError."""
     if text is None:
         return []
     parts = text.split(",")

@@ -1,7 +1,7 @@
-"""Other rules about memory than the library's own, each different in one point, for `forebay plan --policies`.
+"""Memory rules that differ from the library's own in one point each, for `forebay plan --policies`.
 
-Each is one that a store could have: it knows no more than the store does, and
-no take waits because of it where the library's own would not make it wait.
+A store could have each of them: the rule knows no more than the store, and makes no take wait that would not wait under
+the library's own rule.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EqualParts(MemoryRule):
 
 
 class SameSeconds(MemoryRule):
-    """Where not all can have four seconds of supply, all that were measured get the same number of seconds."""
+    """If not all lists can have four seconds of supply, all measured lists get the same number of seconds."""
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         share = int(limit_bytes * TARGET_LISTS_SHARE) // max(len(rates), 1)
@@ -52,7 +52,10 @@ class SameSeconds(MemoryRule):
 
 
 class FastestFirst(MemoryRule):
-    """Four seconds for the fastest, then for the next, as far as memory goes; an eighth of an equal part for each."""
+    """Four seconds of supply for the fastest list, then for the next, as far as memory goes.
+
+    Each gets at least an eighth of an equal part.
+    """
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         room = int(limit_bytes * TARGET_LISTS_SHARE)
@@ -67,14 +70,14 @@ class FastestFirst(MemoryRule):
 
 
 class HalfTheWatermarks(MemoryRule):
-    """Each list has half as much: what overflows has the rest."""
+    """Each list has half as much; overflow has the rest."""
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         return [granted // 2 for granted in super().high_watermarks(limit_bytes, rates)]
 
 
 class TwiceTheWatermarks(MemoryRule):
-    """Each list has twice as much: less is left for what overflows."""
+    """Each list has twice as much; less is left for overflow."""
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         return [2 * granted for granted in super().high_watermarks(limit_bytes, rates)]
@@ -99,7 +102,7 @@ class LongestFirst(MemoryRule):
 
 
 class _OldestFirstCache(PendingCache):
-    """A PendingCache that takes in whatever overflows, and gives back what came first, of the lane with most."""
+    """A PendingCache that takes in all overflow, and gives back the oldest messages of the lane with most."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane_number, message) or (
@@ -111,35 +114,35 @@ class _OldestFirstCache(PendingCache):
 
 
 class OldestFirst(MemoryRule):
-    """The PendingCache gives back what came first, as a cache that keeps what is new."""
+    """The PendingCache gives back the oldest messages first, like a cache that keeps new ones."""
 
     def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
         return _OldestFirstCache(holder, head_queue_cache, 0)
 
 
 class _OpenCache(PendingCache):
-    """A PendingCache that takes in whatever there is room for."""
+    """A PendingCache that takes in all overflow for which there is room."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane_number, message)
 
 
 class KeepAll(MemoryRule):
-    """What arrives is kept wherever there is room, also far behind what is loaded."""
+    """Arrivals are kept wherever there is room, even far behind the loaded messages."""
 
     def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
         return _OpenCache(holder, head_queue_cache, 0)
 
 
 class _ClosedCache(PendingCache):
-    """A PendingCache that takes in nothing that overflows a list."""
+    """A PendingCache that takes in no overflow."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return False
 
 
 class KeepNone(MemoryRule):
-    """What overflows a list is read back."""
+    """Overflow of a list is not kept but read back."""
 
     def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
         return _ClosedCache(holder, head_queue_cache, 0)
@@ -184,4 +187,4 @@ RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
     "prefetch: an eighth": lambda: ReadAhead(0.125),
     "prefetch: half": lambda: ReadAhead(0.5),
 }
-"""By name, what makes each rule; the first is the library's own."""
+"""Name -> the maker of each rule. The first is the library's own."""
