@@ -1,1 +1,1 @@
-"""Explanations: why a data log stays, why a consumer waits, who holds memory."""
+"""Explanations: why a data log remains, why a consumer waits, who holds memory."""

@@ -1,7 +1,7 @@
-"""Why a send waits: since when, for which limit, and who holds what it waits for.
+"""Explains why a send waits: since when, for which limit, and who holds the room that it waits for.
 
-The limits of a destination are held by itself, those of the store by whoever
-keeps most of the journal, that of tmp-storage by whoever has most in it.
+A destination itself holds its own limits. The limits of the store are held by the destinations that keep most of the
+journal; the limit of tmp-storage by the destination with most messages in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Blocked(NamedTuple):
 
 
 class _Holder(NamedTuple):
-    """Who holds most of something; bytes, and how long ago its oldest message was sent where that is known."""
+    """The largest holder of a limit; bytes, and the age of its oldest message if that is known."""
 
     name: str
     bytes: int
@@ -39,9 +39,9 @@ class _Holder(NamedTuple):
 
 
 def explain_blocked(owners: ExplainedOwners, queue: DestinationState | None = None) -> list[tuple[Cause, str]]:
-    """Yield the cause and a clause of each send to it that waits, in order; None: to any destination.
+    """Return the cause and a clause for each waiting send to the queue, in order; None: to any destination.
 
-    Requires: no lock. While something waits: as much as explaining the whole store.
+    Requires: no lock. While a send waits, it costs as much as explaining the whole store.
     """
     with owners.monitor.lock:
         of_own = list(_at_admissions(owners, queue))
@@ -86,13 +86,13 @@ def _in_line(owners: ExplainedOwners, line: SpaceLine, queue: DestinationState |
 
 
 def _journal_causes(owners: ExplainedOwners) -> list[Cause]:
-    """Return who has pending messages, whoever keeps most of the journal first."""
+    """Return the holders of pending messages, the one that keeps most of the journal first."""
     whole = explain_whole(owners.disk_use.sizes(), owners.retention.reasons().all(), owners.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 
 def _most_spilled(owners: ExplainedOwners) -> _Holder | None:
-    """Requires: the lock."""
+    """Return the destination with most bytes in tmp-storage. Requires: the lock."""
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())
     names = {queue.number: queue.qualified_name for queue in (*owners.destinations.queues.values(), *subscriptions)}
@@ -105,7 +105,7 @@ def _most_spilled(owners: ExplainedOwners) -> _Holder | None:
 
 
 def _explained(blocked: _Blocked, holder: _Holder | None, frees: str, of: str = "") -> tuple[Cause, str]:
-    """of: how much there is of what it waits for."""
+    """Return cause and clause of a waiting send. of: the size of the limit."""
     messages, size_bytes = len(blocked.sizes), sum(blocked.sizes)
     oldest_seconds = holder.oldest_seconds if holder is not None else None
     cause = Cause(BLOCKED_SEND, blocked.limit, messages, size_bytes, oldest_seconds, frees)

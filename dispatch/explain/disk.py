@@ -1,8 +1,7 @@
-"""Explain: why disk and memory are held, as data and in one sentence each.
+"""Explains why disk and memory are held, as data and in one sentence each.
 
-store/maintenance/retention_reasons.py has the facts; here are the words. The same function explains
-a data log for a live process and for the command line, which sees the files
-alone.
+store/maintenance/retention_reasons.py gives the facts; this module gives the words. The same function explains a data
+log in a live process and on the command line, which sees only the files.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .words import age_text, plural, size_text
 MEMORY: Final = "memory"
 
 HOLDERS_SAID: Final = 3
-"""So many holders are in the sentence; all of them are in the causes."""
+"""Maximum number of holders that the sentence names. The causes have all of them."""
 
 _RETENTION_OF: Final = f"{RETENTION} of "
 
@@ -82,12 +81,12 @@ def explain_whole(
     memory: MemoryStatistics | None = None,
     could_give: Sequence[tuple[str, int]] = (),
 ) -> Explanation:
-    """Explain what holds the disk, and who holds memory.
+    """Explain who holds the disk, and who holds memory.
 
     pins: of each data log. could_give: see Reclaim.order.
     """
+    # (reason, holder) -> the data logs that it keeps. Acks count for the holder for whose sake they are kept.
     kept: dict[tuple[str, str], list[int]] = {}
-    """By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept."""
     parts: dict[tuple[str, str], list[RetentionReason]] = {}
     for data_log, found in pins.items():
         for pin in found:
@@ -115,7 +114,10 @@ def explain_whole(
 
 
 def memory_sentence(memory: MemoryStatistics, could_give: Sequence[tuple[str, int]]) -> str:
-    """Say how much memory is held, by whom most, and who would give some back. could_give: see explain_whole."""
+    """Return a sentence: how much memory is held, by whom most, and who could give some back.
+
+    could_give: see explain_whole.
+    """
     most = max(memory.holders.items(), key=lambda found: found[1])
     return (
         f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
@@ -124,7 +126,7 @@ def memory_sentence(memory: MemoryStatistics, could_give: Sequence[tuple[str, in
 
 
 def _shares_text(memory: MemoryStatistics) -> str:
-    """Say which patterns hold most beside the share and the reserve that their policies give them."""
+    """Return a text about the patterns that hold most, with the share and the reserve of their policies."""
     held_most = sorted(memory.shares.items(), key=lambda found: -found[1].held_bytes)
     return "".join(
         f", by {pattern!r} {size_text(share.held_bytes)} of a share of {size_text(share.share_bytes)}"
@@ -134,7 +136,7 @@ def _shares_text(memory: MemoryStatistics) -> str:
 
 
 def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:
-    """Say who gives memory back next, and who then."""
+    """Return a text that tells who gives memory back first, and who next."""
     if not could_give:
         return "nobody could give any back"
     said = [f"{name} ({size_text(size_bytes)})" for name, size_bytes in could_give]
@@ -142,7 +144,7 @@ def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:
 
 
 def memory_causes(memory: MemoryStatistics) -> list[Cause]:
-    """Return who holds memory, most first."""
+    """Return the holders of memory as causes, the largest first."""
     return [
         Cause(MEMORY, holder, 0, held_bytes, None, _FREES_MEMORY.get(holder, "its own end"))
         for holder, held_bytes in sorted(memory.holders.items(), key=lambda found: -found[1])
@@ -151,7 +153,7 @@ def memory_causes(memory: MemoryStatistics) -> list[Cause]:
 
 
 def ids_text(data_logs: Iterable[int]) -> str:
-    """1 to 3, 7, 9 to 12."""
+    """Return ids as a text: 1 to 3, 7, 9 to 12."""
     runs = SequenceSet()
     for data_log in sorted(data_logs):
         runs.add(data_log, data_log)

@@ -1,4 +1,4 @@
-"""Why messages that are in nobody's hands are not for a consumer: groups, priorities, an exclusive consumer."""
+"""Explains why free messages are not for a consumer: message groups, priorities, an exclusive consumer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def exclusive_cause(queue: DestinationState, messages: int) -> Cause:
 
 
 def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
-    """Say how many of the free messages others come first for. Requires: the lock; nothing is within its reach."""
+    """Return as causes how many free messages are for other consumers.
+
+    Requires: the lock; the consumer can get no message.
+    """
     distribution = consumer.destination.distribution
     causes: list[Cause] = []
     kept = distribution.kept_for_others(consumer)
@@ -43,7 +46,7 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
 
 
 def waiting_messages(queue: DestinationState) -> int:
-    """Count the messages behind one of their group that comes back later."""
+    """Count the messages that wait behind a message of their group which is offered again later."""
     return queue.distribution.count_waiting()
 
 

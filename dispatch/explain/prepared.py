@@ -1,4 +1,4 @@
-"""What a prepared transaction decides about, as data and in one sentence."""
+"""Explains which messages wait for the outcome of a prepared transaction, as data and in one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ TRANSACTION: Final = "transaction"
 
 
 def explain_prepared(monitor: Monitor, transactions: TransactionRegistry, xid: bytes) -> Explanation:
-    """Explain what the prepared transaction of an xid decides about. Requires: no lock. SettingsError: none."""
+    """Explain which messages wait for the prepared transaction of an xid.
+
+    Raises SettingsError if there is none. Requires: no lock.
+    """
     monitor.raise_if_closed()
     with monitor.lock, monitor.whole:
         found = next((each for each in transactions.prepared() if each.xid == xid), None)

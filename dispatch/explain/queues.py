@@ -1,10 +1,8 @@
-"""Why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
+"""Explains why a consumer gets nothing, and who holds the messages of a queue, at one moment and in words.
 
-Each pending message is in one place: in flight, put off by a delay, not due
-yet, expired, given up after its last attempt, decided about by a transaction,
-passed over because it can't be read, not synced yet, or free. A consumer gets
-what is free and matches its selector, if it may take. Whatever keeps it from
-that is the cause.
+Each pending message is in one place: in flight, put off by a delay, not due yet, expired, given up after its last
+attempt, acknowledged in an undecided transaction, skipped because it can't be read, not synced yet, or free. A consumer
+gets free messages that match its selector, if it may take. Whatever prevents that is the cause.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ NO_CONSUMER: Final = "no_consumer"
 
 @dataclass(slots=True)
 class _Part:
-    """Some messages that share a place."""
+    """Some messages in the same place."""
 
     messages: int = 0
     bytes: int = 0
@@ -83,37 +81,37 @@ class _Part:
 
 @dataclass(slots=True)
 class _Places:
-    """Where the pending messages of a queue are."""
+    """The places of a queue's pending messages."""
 
     depth: int
     bytes: int
     in_flight: dict[Taker, _Part] = field(default_factory=dict)
-    """By who holds them."""
+    """Holder -> the messages that it holds."""
     delayed: _Part = field(default_factory=_Part)
     delayed_ms: int = NEVER
-    """When the first of them may go, on the store's clock."""
+    """When the first of them is offered again, on the store's clock."""
     dead_letters: _Part = field(default_factory=_Part)
-    """About to leave for the dead-letter queue."""
+    """Messages that are about to move to the dead-letter queue."""
     transactions: dict[str, _Part] = field(default_factory=dict)
-    """By transaction, with what it is."""
+    """Name and state of a transaction -> its messages."""
     due_later: _Part = field(default_factory=_Part)
-    """Put off by their senders."""
+    """Messages that their senders delayed."""
     due_ms: int = NEVER
-    """When the first of those may go."""
+    """When the first of those is due."""
     expired: _Part = field(default_factory=_Part)
     unreadable: int = 0
     unsynced: _Part = field(default_factory=_Part)
 
     @property
     def free(self) -> int:
-        """Messages that are nowhere else. Those that can't be read are among them, for a list may still try."""
+        """Number of messages in no other place. Unreadable ones are included, because a list may still try them."""
         taken = sum(part.messages for part in (*self.in_flight.values(), *self.transactions.values()))
         timed = self.delayed.messages + self.due_later.messages + self.expired.messages
         return self.depth - taken - timed - self.dead_letters.messages - self.unsynced.messages
 
 
 def explain_subject(owners: ExplainedOwners, subject: Queue | Topic | Consumer) -> Explanation:
-    """See Forebay.explain. Requires: no lock."""
+    """Explain a queue, a topic or a consumer, as Forebay.explain describes. Requires: no lock."""
     owners.monitor.raise_if_closed()
     if subject.monitor is not owners.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
@@ -131,7 +129,7 @@ def explain_subject(owners: ExplainedOwners, subject: Queue | Topic | Consumer) 
 def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
     """Explain a queue or a topic by its name, or a durable subscription as "prices/audit". Requires: no lock.
 
-    A queue comes first where several have the name, then a topic. SettingsError where there is none.
+    If several have the name, a queue comes first, then a topic. Raises SettingsError if there is none.
     """
     owners.monitor.raise_if_closed()
     with owners.monitor.lock, owners.monitor.whole:
@@ -151,7 +149,7 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
 
 
 def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation:
-    """Explain why it gets nothing, or that it would get something. Requires: no lock."""
+    """Explain why a consumer gets nothing, or that it would get a message. Requires: no lock."""
     with owners.monitor.lock, owners.monitor.whole:
         owners.due.release()
         causes = tuple(_consumer_causes(owners, consumer))
@@ -184,11 +182,14 @@ def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanati
     return Explanation(f"{sentence}: {'; '.join(said)}.", (*causes, *(cause for cause, _ in blocked)))
 
 
-# ---------------------------------------------------------------------- where messages are. Requires: the lock
+# ---------------------------------------------------------------------- places of messages. Requires: the lock
 
 
 def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
-    """O(in flight + parked + what transactions acknowledged in it), and all blocks of timed lanes."""
+    """Find the places of a queue's messages.
+
+    O(in flight + parked + acknowledged in transactions), and all blocks of timed lanes.
+    """
     places = _Places(queue.depth, queue.depth_bytes)
     lanes = list(queue.all_lanes())
     for lane in lanes:
@@ -212,7 +213,7 @@ def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
 
 
 def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> None:
-    """Add what is not due yet, and what has expired and is not in flight. O(blocks)."""
+    """Add messages that are not due yet, and expired ones that are not in flight. O(blocks)."""
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = owners.now_ms()
     at = 0
@@ -233,7 +234,7 @@ def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> N
 
 
 def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-    """Add what of these is pending. O(blocks of it)."""
+    """Add the pending messages of these runs. O(their blocks)."""
     for at, last in runs:
         while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
             end = min(found[1], last)
@@ -246,7 +247,7 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 
 
 def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]:
-    """At least one, the first the most important."""
+    """Return at least one cause, the most important first."""
     queue, dispatch_area = consumer.destination, owners.dispatch_area
     name = queue.qualified_name
     if consumer.stage.is_closed:
@@ -277,7 +278,7 @@ def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]
 
 
 def _is_starved(owners: ExplainedOwners) -> bool:
-    """Return whether not even the reference of one message finds memory, whatever is given back."""
+    """Return whether memory has no room even for the reference of one message, whatever is given back."""
     target_area, budget = owners.target_area, owners.budget
     given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
     possible = budget.free_bytes + target_area.overflow.could_give_bytes + given
@@ -312,7 +313,7 @@ def _prefetch_causes(owners: ExplainedOwners, consumer: Consumer, places: _Place
 
 
 def _in_flight_memory(owners: ExplainedOwners) -> list[Cause]:
-    """Return who has what is handed out, most first."""
+    """Return the holders of deliveries in flight, the largest first."""
     parts: dict[str, _Part] = {}
     for lane in {target.lane for target in owners.target_area.lists}:
         for delivery in lane.in_flight.values():
@@ -326,7 +327,7 @@ def _in_flight_memory(owners: ExplainedOwners) -> list[Cause]:
 
 
 def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> list[Cause]:
-    """Explain who has what it could get, and what it does not want: nothing is within its reach."""
+    """Return who has the messages that the consumer could get, and which it does not want. It can get none."""
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
         wanted: dict[Taker, _Part] = {}
@@ -350,7 +351,7 @@ def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> 
 
 
 def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
-    """Return whether a message may match. Without a read that is unknown of a lazy one."""
+    """Return whether a message may match. For a lazy delivery that is unknown without a read."""
     if is_lazy(delivery):
         return True
     try:
@@ -363,7 +364,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
 
 
 def _holders(owners: ExplainedOwners, places: _Places, asking: Consumer | None) -> list[Cause]:
-    """Return as causes the consumers that have messages in hand, as seen by the one that asks, or by none."""
+    """Return as causes the consumers that hold messages, from the view of the asking consumer, or of none."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
     groups = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
@@ -396,7 +397,7 @@ def _holders(owners: ExplainedOwners, places: _Places, asking: Consumer | None) 
 
 
 def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Places) -> list[Cause]:
-    """Return what the messages wait for that no consumer has."""
+    """Return what the messages wait for that no consumer holds."""
     if not places.free:
         return []
     consumers = [consumer for consumer in queue.consumers() if not consumer.stage.is_draining]
@@ -410,7 +411,7 @@ def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Plac
 
 
 def _causes_of_unreached(queue: DestinationState, places: _Places, consumers: Sequence[Taker]) -> Iterator[Cause]:
-    """Yield why the free messages are for none of the consumers."""
+    """Yield why no consumer can get the free messages."""
     waiting = min(waiting_messages(queue), places.free)
     rest = places.free - waiting
     if waiting:
@@ -435,7 +436,7 @@ def _causes_of_reached(
     places: _Places,
     reached: Sequence[tuple[Taker, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
-    """Yield what keeps consumers from free messages that come next for them. reached: see Reach.of."""
+    """Yield what prevents consumers from taking free messages that are next for them. reached: see Reach.of."""
     free, name = places.free, queue.qualified_name
     able = [
         (consumer, target, is_direct)
@@ -461,7 +462,7 @@ def _causes_of_reached(
 
 
 def _passed_over(queue: DestinationState, free: int) -> int:
-    """Return how many free messages every list has examined and left: no selector matches them. At least so many.
+    """Return how many free messages, at least, match no selector: every list has examined and skipped them.
 
     O(lists).
     """
@@ -499,7 +500,10 @@ def _sum(parts: Sequence[_Part]) -> _Part:
 
 
 def _with_pause(queue: DestinationState, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
-    """Return the causes, and that the queue is paused where no message waits for that alone: it would be next."""
+    """Return the causes.
+
+    Add the pause of the queue if no message waits for it alone, because it would be the next cause.
+    """
     if not queue.is_paused or any(cause.reason == PAUSED for cause in causes):
         return causes
     return (*causes, _paused(queue, 0))
@@ -524,7 +528,7 @@ def _first_of_each_reason(causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _because(cause: Cause) -> str:
-    """Say why a consumer gets nothing."""
+    """Return a clause: why a consumer gets nothing."""
     messages = f"{cause.messages:,} message{plural(cause.messages)}"
     match cause.reason:
         case "empty":
@@ -555,7 +559,7 @@ def _because(cause: Cause) -> str:
 
 
 def _state(cause: Cause) -> str:
-    """Count messages by where they are."""
+    """Return a clause: how many messages are in a place."""
     one = cause.messages == 1
     messages, verb = f"{cause.messages:,} message{plural(cause.messages)}", "is" if one else "are"
     wait = "waits" if one else "wait"

@@ -1,4 +1,4 @@
-"""What the next takes of a queue's consumers would find. Nothing here changes anything."""
+"""Reach: which list would serve the next take of each consumer of a queue. It changes nothing."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from ..core.model import DestinationState, LaneState, Taker, TargetList
 
 
 class Reach:
-    """What is within reach of a queue's consumers at one moment. Requires: the lock, as long as it is used.
+    """The messages that a queue's consumers can reach at one moment. Requires: the lock, as long as it is used.
 
-    What they share is looked at once, however many they are: O(messages in the lists' RAM), and O(lists) for each.
+    Work that consumers share is done once, whatever their number: O(messages in the lists' RAM), and O(lists) for each.
     """
 
     def __init__(self, queue: DestinationState, now_ms: Callable[[], int]) -> None:
         """now_ms: the store's time."""
         self._distribution = queue.distribution
         self._now_ms = now_ms
+        # Free messages in RAM, by the owner of their message group.
         self._owned: dict[TargetList, dict[Taker | None, list[StoredMessage]]] = {}
-        """Messages in RAM that nobody holds, by who owns their group."""
+        # The first message without an owner, by what its takers have in common.
         self._firsts: dict[tuple[TargetList, Hashable], int] = {}
-        """The first of those without an owner, by what its takers have in common."""
         self._returned: dict[TargetList, int] = {}
         self._has_more: dict[TargetList, bool] = {}
 
     def of(self, consumer: Taker) -> tuple[TargetList, bool] | None:
-        """Return the list that its next take would serve it from, and whether that needs no load; None: from none."""
+        """Return the list that would serve the consumer's next take, and whether that needs no load.
+
+        None if no list would.
+        """
         is_behind = False
         distribution = self._distribution
         if distribution.is_held_up:
@@ -46,12 +49,12 @@ class Reach:
                 return target, is_next and not is_behind
             if self._has_free_behind(target):
                 return target, False
-            # What it names is not to be had, but only a load finds that out, before the next list has its turn.
+            # Its references can't be delivered, but only a load finds that out, before the next list has its turn.
             is_behind = is_behind or target.has_supply
         return None
 
     def _first_direct(self, consumer: Taker, target: TargetList) -> int:
-        """Return the first sequence in RAM that the consumer could take, BEHIND_ALL if there is none."""
+        """Return the first sequence in RAM that the consumer could take, or BEHIND_ALL."""
         able = (message for message in target.direct if self._can_be_had(target.lane, message[0]))
         if self._distribution.is_ordinary:
             return self._first(target, None, able)
@@ -67,7 +70,7 @@ class Reach:
         return min(first, self._first(target, kind, self._distribution.unowned_of(consumer, target.lane, unowned)))
 
     def _first(self, target: TargetList, kind: Hashable, messages: Iterator[StoredMessage]) -> int:
-        """Return the sequence of the first of these messages, which is the same for all takers of this kind."""
+        """Return the sequence of the first of these messages. It is the same for all takers of this kind."""
         key = target, kind
         if key not in self._firsts:
             self._firsts[key] = next((message[0] for message in messages), BEHIND_ALL)
@@ -88,11 +91,11 @@ class Reach:
         return has_more
 
     def _can_be_had(self, lane: LaneState, sequence: int) -> bool:
-        """Return whether the message can be handed out now. Requires: the lock."""
+        """Return whether the message can be delivered now. Requires: the lock."""
         return lane.is_free(sequence) and not self._is_late(lane, sequence)
 
     def _first_free(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
-        """Return the first sequence of runs that can be handed out, BEHIND_ALL if there is none. O(those before it)."""
+        """Return the first sequence of runs that can be delivered, or BEHIND_ALL. O(sequences before it)."""
         for at, last in runs:
             while at <= last and (found := lane.pending_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
                 for sequence in range(found[0], min(found[1], last) + 1):
@@ -102,12 +105,12 @@ class Reach:
         return BEHIND_ALL
 
     def _is_late(self, lane: LaneState, sequence: int) -> bool:
-        """Tell whether the message has expired."""
+        """Return whether the message has expired."""
         return lane.is_timed and 0 < lane.pending_lane.times_of(sequence).expires_at <= self._now_ms()
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
-    """Return them in the order in which a hand-out looks at them."""
+    """Return the lists in the order in which a take looks at them."""
     for target in lists:
         if target.counterpart is None:
             yield target

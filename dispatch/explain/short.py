@@ -1,4 +1,4 @@
-"""What a status says in one sentence: what the busiest queues wait for, or who holds memory where nothing waits."""
+"""Explains in one sentence, for a status, what the busiest queues wait for, or else who holds memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .disk import memory_sentence
 from .queues import explain_consumer, explain_queue
 
 IN_FLIGHT_MAX: Final = 2_000
-"""Explaining looks at each message in flight, with the state lock: of a queue with more it is not asked."""
+"""A queue with more messages in flight is not explained, because that looks at each of them under the state lock."""
 CONSUMERS_MAX: Final = 100
 
 
 def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]) -> str:
-    """Explain a slow consumer, else the queue with most in it, else memory. Requires: no lock.
+    """Explain a slow consumer, or else the deepest queue, or else memory. Requires: no lock.
 
-    queues: those to speak of, the busiest one first.
+    queues: the queues to explain, the busiest one first.
     """
     with suppress(Closed):
         for queue in queues:
@@ -43,6 +43,6 @@ def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]
 
 
 def _is_quick(queue: DestinationState) -> bool:
-    """Return whether explaining takes next to no time. Requires: the lock."""
+    """Return whether an explanation takes next to no time. Requires: the lock."""
     lanes = list(queue.all_lanes())
     return sum(len(lane.in_flight) for lane in lanes) <= IN_FLIGHT_MAX and not any(lane.is_timed for lane in lanes)

@@ -1,4 +1,4 @@
-"""What the log says of a consumer that waits and gets nothing."""
+"""Explains for the log why a consumer waits and gets nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WARNED_OF: Final = frozenset((LOADING, MEMORY, PREFETCH, TRANSACTION, UNREADABL
 
 
 def why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | None:
-    """Return the level and the sentence for the log; None: it is not stuck after all. Requires: no lock."""
+    """Return the level and the sentence for the log. None if the consumer is not stuck after all. Requires: no lock."""
     assert isinstance(consumer, Consumer), "every taker of a store is one"
     found = explain_consumer(owners, consumer)
     reason, sentence = found.causes[0].reason, found.sentence
@@ -36,6 +36,6 @@ def why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | Non
         return None
     if reason == PREFETCH and consumer.in_flight == consumer.delivered:
         sentence += " It has acknowledged none so far: call ack() of each delivery when it is processed."
-    # Where others take the rest, a selector that matches nothing at the moment is a matter of course.
+    # If others take the rest, it is normal that a selector matches nothing at the moment.
     is_alone = reason == SELECTOR and len(consumer.destination.consumer_groups) == 1
     return level_of(is_stuck=is_alone or reason in _WARNED_OF), sentence

@@ -1,4 +1,4 @@
-"""Which subscriptions a topic keeps its messages for, as data and in one sentence."""
+"""Explains for which subscriptions a topic keeps its messages, as data and in one sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUBSCRIPTION: Final = "subscription"
 
 
 class _Lag(NamedTuple):
-    """What a subscription has not acknowledged."""
+    """The messages that a subscription has not acknowledged."""
 
     subscription: SubscriptionState
     messages: int
@@ -24,13 +24,13 @@ class _Lag(NamedTuple):
 
 
 def explain_topic(owners: ExplainedOwners, topic: TopicState) -> Explanation:
-    """Explain which subscriptions a topic keeps its messages for, who lags most first. Requires: no lock.
+    """Explain for which subscriptions a topic keeps its messages, the one with most first. Requires: no lock.
 
-    O(subscriptions + what is in flight).
+    O(subscriptions + messages in flight).
     """
     with owners.monitor.lock, owners.monitor.whole:
         depth, size_bytes = topic.depth, topic.depth_bytes
-        # As dict keys, in order: a durable one may be both.
+        # Ordered dict keys, because a durable subscription may be in both.
         everyone = dict.fromkeys([*topic.durable_subscriptions(), *topic.online])
         lags = [
             _Lag(each, each.depth, each.depth_bytes, sum(len(lane.in_flight) for lane in each.all_lanes()))

@@ -1,4 +1,4 @@
-"""Explain a data log, or who holds the disk and memory of an open store."""
+"""Explains a data log, or who holds the disk and memory of an open store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def explain(owners: ExplainedOwners, subject: object) -> Explanation:
 
 
 def report_data_logs(owners: ExplainedOwners) -> list[DataLogReport]:
-    """Return what each data log is kept for, the oldest first. See Forebay.data_logs. Requires: no lock."""
+    """Return why each data log is kept, the oldest first. See Forebay.data_logs. Requires: no lock."""
     monitor = owners.monitor
     monitor.raise_if_closed()
     pins = owners.retention.reasons().all()
