@@ -52,7 +52,8 @@ class DataLogRetention:
             checkpointer = self._checkpointer
             replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
             transactions = self._branches.data_logs()
-        from .maintenance.retention_reasons import RetentionReasons  # `import forebay` stays fast: few ever ask
+        # imported late, for a fast `import forebay`: few hosts ask
+        from .maintenance.retention_reasons import RetentionReasons
 
         return RetentionReasons(
             self._index,

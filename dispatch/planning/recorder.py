@@ -396,7 +396,7 @@ class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder."""
 
     def __init__(self, recorder: Recorder, *arguments: Any) -> None:
-        """arguments: what a DispatchArea is made of."""
+        """arguments: those of a DispatchArea."""
         self._recorder = recorder
         super().__init__(*arguments)
 
@@ -436,7 +436,7 @@ class RecordedTargetArea(TargetArea):
     """A TargetArea that reports its events to a recorder. A store without a recording pays nothing for it."""
 
     def __init__(self, recorder: Recorder, *arguments: Any, **named: Any) -> None:
-        """arguments, named: what a TargetArea is made of."""
+        """arguments, named: those of a TargetArea."""
         self._recorder = recorder
         super().__init__(*arguments, **named)
 

@@ -26,8 +26,7 @@ _BIG_INT: Final = 1
 """Extension type of an int beyond 64 bits: its signed bytes, the lowest first."""
 
 _PLAIN: Final[Any] = str | int | float | bool | None
-"""Values that msgspec itself tells from all others while it decodes. What a list, dict, bytes or wide int is, is looked
-at behind it."""
+"""Types that msgspec itself checks while it decodes. Lists, dicts, bytes and wide ints are checked afterwards."""
 _EMPTY_MAP: Final = b"\x80"
 _TIME: Final = bytes((TIME_TAG,))
 _KEY: Final = struct.Struct("<BH")
@@ -39,7 +38,9 @@ BIG_INT_BYTES_MAX: Final = 512
 NESTING_MAX: Final = 32
 """Deepest nesting of lists and dicts in one header."""
 WARY_MAPS: Final = 32
-"""Maps in a row with plain values alone, after one with others, until the next one is expected to be such a map."""
+"""After a map with other values, this many maps in a row must have only plain values before plain ones are expected
+again.
+"""
 READERS_MAX: Final = 64
 """Sets of names with a reader of their own. For other sets all headers are decoded."""
 
@@ -180,22 +181,24 @@ def _map_type(names: frozenset[str] | None, value: object) -> Any:
 
 
 class _HeaderReader:
-    """Decodes the map of headers of a message: all of them, or those of some names."""
+    """Decodes the map of headers of a message: all of them, or those with some names."""
 
     __slots__ = ("read_plain", "_read_any", "_wary_maps")
 
     def __init__(self, names: frozenset[str] | None) -> None:
         from msgspec.msgpack import Decoder
 
-        # Decodes a map whose values are plain; raises one of _unreadable where they are not, or it is no such map.
+        # Decodes a map with plain values. For other values or other bytes it raises one of _unreadable.
         self.read_plain: Reader = Decoder(_map_type(names, _PLAIN)).decode
         self._read_any: Reader = Decoder(_map_type(names, Any), ext_hook=_extension).decode
-        # How many maps are still read as if their values were not plain: what is raised where they are not costs as
-        # much as ten maps, so after such a one WARY_MAPS in a row must be plain.
+        # How many maps are still read as if their values were not plain. A failed plain read costs as much as ten maps,
+        # so after one of them WARY_MAPS maps in a row must be plain.
         self._wary_maps = 0
 
     def read(self, data: bytes) -> dict[str, HeaderValue]:
-        """Decode a map. RecordDamaged for bytes that are none, or that have what no header can be."""
+        """Decode a map. Raises RecordDamaged for bytes that are not a map, or that have a value that no header can
+        have.
+        """
         wary_maps = self._wary_maps
         if not wary_maps:
             try:
@@ -329,7 +332,7 @@ def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
 def header_values_of_each(
     properties: Sequence[bytes], names: frozenset[str]
 ) -> Sequence[dict[str, HeaderValue] | None]:
-    """Return header_values of each; None where that raises RecordDamaged. Half of the time of a call for each."""
+    """Return header_values of each message; None if that raises RecordDamaged. Takes half the time of single calls."""
     read = _reader(names).read_plain
     try:
         return [read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data)) for data in properties]

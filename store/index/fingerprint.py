@@ -196,10 +196,10 @@ class BlockSurvey:
         return self._examined
 
     def decode(self, indexes: Sequence[int], properties: Sequence[bytes], names: frozenset[str]) -> None:
-        """Note the headers of messages, given the index in the block and the properties of each, as far as they can be
-        decoded.
+        """Note the headers of messages, as far as they can be decoded.
 
-        names: of those to decode, these at least. Together that takes half of the time.
+        indexes, properties: the index in the block and the properties of each message.
+        names: the headers to decode, at least those of the survey. Decoding many messages together takes half the time.
         """
         for index, values in zip(indexes, header_values_of_each(properties, names), strict=True):
             if values is not None:

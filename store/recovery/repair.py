@@ -244,7 +244,8 @@ class Repair:
         is_sealed = stretch.is_whole and stretch.end != file.size()
         if records < 0 or not is_durable or is_sealed or (stretch.is_whole and not records):
             return
-        lost_bytes = file.size() - stretch.end  # behind one that ends, the next begins: its size is no preallocated one
+        # behind an ended data log the next one begins, so this size is not preallocated
+        lost_bytes = file.size() - stretch.end
         self._copy(file, data_log, stretch.end, used_bytes(file, stretch.end))
         file.truncate(stretch.end)
         if records:
