@@ -24,7 +24,7 @@ class ShareStatistics:
     """What destinations of a pattern with `memory_share` or `memory_reserve` hold together, in bytes."""
 
     held_bytes: int
-    """Direct messages, caches, and deliveries in flight."""
+    """Bytes of direct messages, caches, and deliveries in flight."""
     share_bytes: int
     """Most that they may hold, apart from references of 384 bytes that progress needs."""
     reserve_bytes: int
@@ -49,7 +49,7 @@ class MemoryStatistics:
 
 
 class Holder:
-    """A named part of the ledger, and the store's Account. The state lock guards it."""
+    """A named part of the ledger. It implements the store's Account. The state lock guards it."""
 
     __slots__ = ("name", "held_bytes", "_budget", "_guaranteed_bytes")
 
@@ -110,7 +110,7 @@ class Holder:
                 budget.ceiling_bytes -= min(unused, charge_bytes)
 
     def hand_over(self, to: Holder, charge_bytes: int) -> None:
-        """Make another holder the owner of the same memory. Requires: neither has a guarantee."""
+        """Give the ownership of the same memory to another holder. Requires: neither has a guarantee."""
         self.held_bytes -= charge_bytes
         to.take_over(charge_bytes)
 
@@ -120,7 +120,7 @@ class Holder:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that the holder may still reserve beyond its guarantee; negative while the limit falls."""
+        """Bytes that the holder may still reserve beyond its guarantee. Negative while the limit falls."""
         return self._budget.free_bytes
 
     @property
@@ -282,7 +282,7 @@ class Budget:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that a holder without guarantee or quota may still reserve; negative while the limit falls."""
+        """Bytes that a holder without guarantee or quota may still reserve. Negative while the limit falls."""
         return self.ceiling_bytes - self.held_bytes
 
     @property

@@ -24,7 +24,7 @@ def charge_bytes(message: StoredMessage) -> int:
 def charges_bytes(messages: Sequence[StoredMessage]) -> int:
     """Return the charge of all of these messages."""
     charge = OVERHEAD_BYTES * len(messages)
-    for message in messages:  # not taken apart: machine code would make objects of its numbers
+    for message in messages:  # not unpacked: compiled code would make objects of its numbers
         body = message[2]
         charge += len(message[1]) + (len(body) if body is not None else 0)
     return charge

@@ -50,7 +50,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The hit ratio of each memory limit, ordered by limit."""
+    """The hit ratio of each memory limit, sorted by limit."""
 
     points: tuple[CurvePoint, ...] = ()
     deliveries: int = 0
@@ -66,7 +66,7 @@ class Curve:
 
 
 class Track:
-    """One list as each limit would have it, in bytes of charge.
+    """The state of one list under each limit, in bytes of charge.
 
     Only the first `behind` limits, which are the smallest, are tracked. Under all others the list would hold its whole
     backlog.
@@ -94,7 +94,7 @@ class Track:
 
 
 class Step(NamedTuple):
-    """What happened to a list between two samples, whatever the limit."""
+    """The changes of a list between two samples, which do not depend on the limit."""
 
     came: float
     went: float
@@ -110,7 +110,7 @@ class Fluid:
     __slots__ = ("direct", "overflowed", "outside", "missed", "room", "_left", "_share")
 
     def __init__(self, track: Track, at: int, room: float, left: float, share: float) -> None:
-        """room: for what is direct. left: for direct and overflowed together. share: of the PendingCache."""
+        """room: for direct messages. left: for direct and overflowed ones together. share: of the PendingCache."""
         self.direct, self.overflowed, self.outside = track.direct[at], track.overflowed[at], track.outside[at]
         # Bytes read from the journal.
         self.missed = 0.0
@@ -120,7 +120,7 @@ class Fluid:
 
     @property
     def _pending_room(self) -> float:
-        """What more may be overflowed, while so much is direct."""
+        """Bytes that may still overflow beside the direct ones."""
         return max(min(self._share, self._left - self.direct) - self.overflowed, 0.0)
 
     def deliver(self, went: float) -> None:
@@ -145,7 +145,7 @@ class Fluid:
         self.direct = max(self.direct, 0.0)
 
     def take_in(self, arriving: float) -> None:
-        """Let messages arrive: direct as far as nothing is behind, then overflowed as far as they are near."""
+        """Add arriving messages: direct while nothing is behind, then overflowed while they are near."""
         if not (self.overflowed or self.outside):
             kept = min(arriving, max(self.room - self.direct, 0.0))
             self.direct += kept
@@ -235,7 +235,7 @@ class CurveSampler:
         return Curve(tuple(CurvePoint(shares.limit_bytes, ratio) for shares, ratio in points), int(delivered))
 
     def watermarks(self, rates: Sequence[float | None]) -> list[tuple[int, ...]]:
-        """Return for each list the high watermark that each limit grants to it. O(lists * limits)."""
+        """Return, for each list, the high watermarks that the limits grant to it. O(lists * limits)."""
         granted = [high_watermarks(shares.limit_bytes, rates) for shares in self._shares]
         return list(zip(*granted, strict=True))
 
@@ -250,7 +250,7 @@ class CurveSampler:
         return found
 
     def _room(self, track: Track, at: int, in_flight: float) -> float:
-        """Return what a limit leaves to this list, direct and overflowed, when all others have theirs."""
+        """Return the bytes that a limit leaves to this list, direct and overflowed, after all others have theirs."""
         shares = self._shares[at]
         direct, overflowed = (track.direct[at], track.overflowed[at]) if at < track.behind else (track.waiting, 0.0)
         others = self._waiting - self._not_direct[at] - direct + self._overflowed[at] - overflowed

@@ -32,7 +32,7 @@ class HeadQueueCache(MessageCache):
 
     @property
     def room_bytes(self) -> int:
-        """Bytes that the share still has; the budget may have less."""
+        """Bytes of the share that are left. The budget may have fewer."""
         return self._share_bytes - self.holder.held_bytes
 
     @property

@@ -28,7 +28,7 @@ class LaneFullness:
             self._move(lane_number, before, bits)
 
     def forget(self, lane_number: int) -> None:
-        """Note that a lane has nothing more."""
+        """Note that a lane is empty."""
         self._classes[self._class_of.pop(lane_number, 0)].pop(lane_number, None)
 
     def fullest(self) -> int | None:

@@ -128,7 +128,7 @@ class MessageCache(HeldMessages):
             self.take(lane_number, first)
 
     def forget_runs(self, lane_number: int, gone: SequenceSet) -> None:
-        """Drop messages that are gone from the lane. O(messages of the lane here)."""
+        """Drop the lane's messages that are gone. O(messages of the lane here)."""
         for sequence in [sequence for sequence in self._lanes.get(lane_number, ()) if sequence in gone]:
             self.take(lane_number, sequence)
 

@@ -43,7 +43,7 @@ class MessageMemory:
 
     @property
     def unused_bytes(self) -> int:
-        """Bytes that are kept for these destinations and that they do not use."""
+        """Bytes that are kept for these destinations and not used."""
         return 0
 
     @property

@@ -58,7 +58,7 @@ class SharedCache:
         return self._cache.put_overflow(self._lane_number, message, is_near=is_near)
 
     def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which stays as long as another reader may look for it."""
+        """Return the message. It stays as long as another reader may look for it."""
         if sequence >= self._others:
             return self._cache.peek(self._lane_number, sequence)
         return self._cache.take(self._lane_number, sequence)

@@ -37,7 +37,7 @@ TARGET_LISTS_SHARE: Final = 0.375
 LOW_WATERMARK_SHARE: Final = 0.5
 """The loader is called when this part of what is read ahead for a TargetList is left."""
 LARGE_MESSAGE_SHARE: Final = 0.125
-"""A message above this share of the limit is never loaded ahead: its delivery reads the body when it is used."""
+"""A message above this share of the limit is never loaded ahead: its delivery reads the body on demand."""
 
 CURVE_SHARE: Final = 1 / 64
 """Largest share of the limit for the live curve and what it knows of lists."""
@@ -100,7 +100,7 @@ class QuotaBytes:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The bytes that follow from a memory limit."""
+    """The bytes of each part under a memory limit."""
 
     limit_bytes: int
     index_cache_bytes: int
@@ -123,7 +123,7 @@ class Shares:
     duplicates_bytes: int
     destinations_bytes: int
     existing_bytes: int
-    """What destinations and consumers may take together."""
+    """Maximum for destinations and consumers together."""
     curve_bytes: int
     reserved_bytes: int
     """What is kept for destinations with a reserve. The bounds of lists and caches are computed from the rest."""

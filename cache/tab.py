@@ -50,7 +50,7 @@ class Tab:
             self.owed_bytes += charge_bytes
 
     def release(self, charge_bytes: int) -> None:
-        """Take back a charge."""
+        """Release a charge."""
         self._take_back(charge_bytes)
         self.settle()
 

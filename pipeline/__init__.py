@@ -1,8 +1,8 @@
-"""The data pipeline: questions over the directories of many brokers, answered by Spark or by one process.
+"""The data pipeline: answers questions about the directories of many brokers, with Spark or in one process.
 
-It reads journals only, writes nothing there, and works beside live brokers; `load` alone brings a store something, and
-that in import/, for the store itself to take over. Nothing here is imported by `import forebay`, and Spark by nothing
-before it is needed. `forebay.pipeline.local` has the same questions without Spark.
+It only reads journals, writes nothing there, and works beside live brokers. The exception is `load`: it writes into
+import/, and the store itself takes the messages over. `import forebay` imports nothing of this package, and Spark is
+imported only when it is needed. `forebay.pipeline.local` has the same questions without Spark.
 """
 
 from .bulk.archive import archive, restore

@@ -6,13 +6,13 @@ from ..store.errors import ForebayError
 
 
 class SparkMissing(ForebayError):
-    """Spark, or the Java it runs on, is not there. The text says what to install; `--engine local` does without."""
+    """Spark, or the Java for it, is missing. The text tells what to install; `--engine local` needs neither."""
 
 
 class NotRead(ForebayError):
-    """A part of a journal could not be read, so that an answer would not be whole.
+    """A part of a journal could not be read, so the answer would be incomplete.
 
-    `on_damage="report"` goes on, and names each such part in a row of its own.
+    `on_damage="report"` continues, and reports each such part in a row of its own.
     """
 
     def __init__(self, broker: str, data_log: int, offset: int, problem: str) -> None:
@@ -34,4 +34,4 @@ class StoreNotRead(ForebayError):
 
 
 class SparkFailed(ForebayError):
-    """The query failed. The text is its cause; what was printed before is not the whole answer."""
+    """The query failed. The text is its cause. Rows that were printed before are not the whole answer."""

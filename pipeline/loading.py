@@ -1,8 +1,8 @@
-"""load: messages in bulk, for a store that takes them over at its next open, exactly once by load id.
+"""load: messages in bulk, which a store takes over at its next open, exactly once for each load id.
 
-Tasks write parts; one rename by the driver makes them an import set (see store/ingest/manifest.py). Whatever is killed
-before that leaves nothing, whatever is killed behind it leaves all. What is done again under the same load id finds the
-set, or what the store says of it, and brings nothing.
+Tasks write parts; one rename by the driver makes them an import set (see store/ingest/manifest.py). A kill before the
+rename leaves nothing, a kill after it leaves the whole set. A second call with the same load id finds the set, or the
+store's note of it, and adds nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LINE: Final = "value"
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A load as it is now."""
+    """The current state of a load."""
 
     load_id: str
     broker: str
@@ -55,12 +55,12 @@ class LoadReport:
 def load(
     spark: SparkSession, frame: DataFrame, directory: PathArgument, *, load_id: str, broker_name: str = "localhost"
 ) -> DataFrame:
-    """Bring a frame's rows to the store below `<directory>/<broker_name>`; returns a LoadReport as one row.
+    """Load a frame's rows into the store below `<directory>/<broker_name>`; return a LoadReport as one row.
 
     Columns: destination (a queue), body (text or binary), and headers (a map, a struct or JSON), priority, message_id,
-    timestamp (a time, or ms), group. A frame of `spark.read.text` has JSON Lines with these fields. Order is that of
-    the frame's partitions. Every executor must see the directory under that path. SettingsError names the first row
-    that can't be a message; then nothing is published.
+    timestamp (a time, or ms), group. A frame of `spark.read.text` has JSON Lines with these fields. The order of
+    messages is that of the frame's partitions. Every executor must see the directory under that path. Raise
+    SettingsError for the first row that can't be a message; then nothing is published.
     """
     require_spark()
     target = _Target(directory, broker_name, load_id)
@@ -86,7 +86,7 @@ def load_local(
 
 
 def lines_of(path: PathArgument) -> Iterator[bytes]:
-    """Yield the lines of a file. SettingsError: it can't be read."""
+    """Yield the lines of a file. Raises SettingsError if it can't be read."""
     try:
         with Path(check_path("file", path)).open("rb") as file:
             yield from file
@@ -95,7 +95,7 @@ def lines_of(path: PathArgument) -> Iterator[bytes]:
 
 
 class _Target:
-    """The import/ of one store, and the set that one call writes there. Sent to tasks as it is."""
+    """The import/ of one store, and the set that one call writes there. It is sent to tasks."""
 
     def __init__(self, directory: PathArgument, broker_name: str, load_id: str) -> None:
         self.load_id = validate_load_id(load_id)
@@ -112,7 +112,7 @@ class _Target:
             raise SettingsError(f"{self._root}/{IMPORT} can't be made ({error.strerror})") from None
 
     def found(self) -> LoadReport | None:
-        """Return what an earlier call left under that load id. Cheap; `publish` asks again."""
+        """Return the report of an earlier call with that load id. It is cheap; `publish` asks again."""
         try:
             found = find_load(OsDisk(self._root), self.load_id)
         except RecordDamaged as damage:
@@ -127,7 +127,7 @@ class _Target:
         return LoadReport(self.load_id, self._broker, state, manifest.messages, manifest.size_bytes, parts)
 
     def write(self, rows: Iterable[Mapping[str, Any] | bytes | str], partition: int) -> list[PartFacts]:
-        """Write the part of one task. SettingsError names the first row that can't be a message."""
+        """Write the part of one task. Raises SettingsError for the first row that can't be a message."""
         disk = OsDisk(self._root)
         if partition >= PARTITIONS_MAX:
             raise SettingsError(f"a frame of more than {PARTITIONS_MAX:,} partitions: coalesce it")
@@ -157,7 +157,7 @@ class _Target:
             ) from None
 
     def publish(self, parts: list[PartFacts]) -> LoadReport:
-        """Make what the tasks wrote a set, unless somebody was first. What is left over of this call is swept."""
+        """Make a set of the tasks' parts, unless another call was first. Unused parts of this call are swept."""
         disk = OsDisk(self._root)
         manifest = Manifest(self.load_id, self._set_id, tuple(sorted(parts)))
         lock = DirectoryLock(f"{self._root}/{IMPORT}")
@@ -177,7 +177,7 @@ class _Target:
             lock.release()
 
     def give_up(self) -> None:
-        """Sweep what was written: none of it counts."""
+        """Sweep the written parts: none of them counts."""
         lock = DirectoryLock(f"{self._root}/{IMPORT}")
         lock.acquire(LOCK_WAIT_SECONDS)
         try:
@@ -187,7 +187,10 @@ class _Target:
 
 
 def _write_frame(frame: DataFrame, target: _Target) -> list[PartFacts]:
-    """Return each partition's parts, of the attempt that won. SettingsError: the first row that can't be a message."""
+    """Return each partition's parts, of the winning attempt.
+
+    Raises SettingsError for the first row that can't be a message.
+    """
     is_lines = frame.columns == [_LINE]
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -202,7 +205,7 @@ def _write_frame(frame: DataFrame, target: _Target) -> list[PartFacts]:
         try:
             for number, nonce, *counts in target.write(rows, context.partitionId()):
                 found.append((number, f"{nonce:x}", *counts, None))
-        except SettingsError as problem:  # trying again would not help
+        except SettingsError as problem:  # another attempt would not help
             found = [(context.partitionId(), "", 0, 0, 0, str(problem))]
         fields = ("part", "nonce", "salt", "bytes", "messages", "problem")
         types = (pa.int64(), pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.string())

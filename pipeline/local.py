@@ -1,8 +1,8 @@
-"""The questions answered by this process alone: no Spark, no Java, the same rows.
+"""The questions answered by this process alone: without Spark and Java, with the same rows.
 
-What runs on Spark calls these functions, one broker or data log at a time, in its workers. A broker of which a part
-cannot be read raises NotRead or JournalCorrupt; with on_damage="report" it has a row that says so, and the others go
-on.
+Spark calls these functions in its workers, for one broker or data log at a time. If a part of a broker can't be read,
+they raise NotRead or JournalCorrupt. With on_damage="report" such a broker has a row that tells the problem, and the
+others continue.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 
 
 class PinRow(NamedTuple):
-    """One reason why a data log remains, as `bay.explain` says it."""
+    """One reason why a data log remains, as in `bay.explain`."""
 
     broker: str
     data_log: int | None = None
@@ -62,7 +62,7 @@ class PinRow(NamedTuple):
     oldest_seconds: float | None = None
     frees: str | None = None
     data_logs: str | None = None
-    """The data logs of the holder's messages; for acks the other end of the chain."""
+    """The data logs of the holder's messages. For acks: the data logs at the other end of the chain."""
     problem: str | None = None
 
 
@@ -76,21 +76,21 @@ class BacklogRow(NamedTuple):
     bytes: int | None = None
     oldest_seconds: float | None = None
     producers: int | None = None
-    """Producers whose message ids the store remembers; None: the destination has no deduplication."""
+    """Producers whose message ids the store remembers. None: the destination has no deduplication."""
     problem: str | None = None
 
 
 class LeaseRow(NamedTuple):
-    """The lease of one named reader of a journal, and how far it is behind."""
+    """The lease of one named reader of a journal, and the reader's lag."""
 
     broker: str
     lease: str
     data_log: int
     offset: int
     behind_bytes: int
-    """Bytes from there to the end of what is written."""
+    """Bytes from the reader's place to the end of the journal."""
     expires_seconds: float
-    """Seconds until the lease ends, unless the reader comes again."""
+    """Seconds until the lease ends, unless the reader renews it."""
 
 
 class IndexRow(NamedTuple):
@@ -113,7 +113,7 @@ def facts(
 ) -> Iterator[Any]:
     """Yield the facts of all stores in the directories as pyarrow.RecordBatch. Needs pyarrow and numpy.
 
-    bodies: headers (JSON) and bodies too. relocated: also the copies that relocation made.
+    bodies: include headers (JSON) and bodies. relocated: include copies that relocation made.
     """
     from .kernels.batches import Request, batches
 
@@ -126,9 +126,9 @@ def facts(
 
 
 def check(directories: Directories) -> list[Problem]:
-    """Return every damaged place of every store, by broker and place; [] where there is none.
+    """Return every damaged place of every store, by broker and place; [] if there is none.
 
-    Reads each byte once; again what had no seal, where a later data log has begun.
+    Reads each byte once. A data log without a seal is read again if a later data log has begun.
     """
     return [problem for store in find_stores(directories) for problem in check_store(store, disk_of(store))]
 
@@ -205,7 +205,7 @@ def _each(
 
 
 def problem_text(error: Exception) -> str:
-    """Return the text for a row: the fact without the advice on opening the store."""
+    """Return the text for a row: the problem without the advice on opening the store."""
     if isinstance(error, JournalCorrupt):
         return f"data-{error.data_log}.log at offset {error.offset}: {error.problem}"
     if isinstance(error, OSError):
@@ -219,12 +219,12 @@ def named(store: Store, error: Exception, advice: str = "") -> StoreNotRead:
 
 
 def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
-    """Return the reasons why data logs of one store remain. JournalCorrupt where opening would be refused."""
+    """Return the reasons why data logs of one store remain. Raises JournalCorrupt if an open would be refused."""
     seen = open_read_only(disk, now_ms)
     rows = []
     for data_log, pins in seen.retention.each():
         if data_log not in seen.sizes:
-            continue  # it was dropped, and is not gone yet
+            continue  # it was dropped, but not deleted yet
         causes = explain_data_log(data_log, seen.sizes[data_log], pins, now_ms).causes
         for pin, cause in zip(pins, causes, strict=True):
             where = ",".join(map(str, pin.data_logs))
@@ -245,7 +245,7 @@ def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
 
 
 def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
-    """Return the backlog of one store. JournalCorrupt where opening would be refused."""
+    """Return the backlog of one store. Raises JournalCorrupt if an open would be refused."""
     seen = open_read_only(disk)
     rows = []
     for destination in seen.destinations.values():
@@ -283,7 +283,7 @@ def _row(
 
 
 def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
-    """Return when the first pending message of a lane was sent. One read."""
+    """Return when the first pending message of a lane was sent. Does one read."""
     run = lane.pending_run(0, 1)
     if run is None:
         return None
@@ -301,7 +301,7 @@ def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
 
 
 def index_of(store: Store, disk: Disk) -> list[IndexRow]:
-    """Return the blocks of one store that have pending messages. JournalCorrupt: opening would be refused."""
+    """Return the blocks of one store that have pending messages. Raises JournalCorrupt if an open would be refused."""
     seen = open_read_only(disk)
     return [
         IndexRow(store.broker, number, block, found.pending, found.pack())

@@ -1,8 +1,8 @@
-"""Writes messages and finds them again: the journal, its index, and all that is done with files.
+"""The store writes messages to a journal and finds them again by an index. It does all work with files.
 
-`directory_store.py` is where it begins: DirectoryStore makes all parts, opens and closes them. `message_store.py` adds,
-acknowledges and reads messages. Read `journal/journal.py` next, which writes; then `index/index.py` and
-`index/destination_lane.py`, which say what is pending and where it lies; then `recovery/opening.py`, which makes an
-index that agrees with the journal. `format` has the bytes and `disk` the files for all of them. Consumers, memory
-limits and policies are unknown here. docs/internals/overview.md follows a message through all of it.
+Start with `directory_store.py`: DirectoryStore makes all parts, opens and closes them. `message_store.py` adds,
+acknowledges and reads messages. Then read `journal/journal.py`, which writes the records; `index/index.py` and
+`index/destination_lane.py`, which know the pending messages and their places; and `recovery/opening.py`, which makes an
+index that agrees with the journal. All of them use `format` for the bytes and `disk` for the files. The store knows
+nothing of consumers, memory limits and policies. docs/internals/overview.md follows a message through the store.
 """

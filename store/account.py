@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Account(Protocol):
-    """A named holder in the ledger of charges. The owner's lock guards it."""
+    """A named holder of memory in the ledger of charges. The owner's lock guards it."""
 
     def reserve(self, charge_bytes: int) -> bool:
         """Charge that many bytes, or return False and charge nothing. Call it before the memory is taken."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 
 def ones(low: int, high: int) -> int:
-    """Return the mask of the places low to high. O(high / 64)."""
+    """Return a mask with the bits low to high set. O(high / 64)."""
     return ((1 << (high - low + 1)) - 1) << low
 
 

@@ -136,7 +136,7 @@ class Checkpointer:
             self.is_postponed = not is_stored
             return is_stored
 
-    # ------------------------------------------------------------------ its steps
+    # ------------------------------------------------------------------ steps of a checkpoint
 
     def _sweep(self) -> None:
         """Remove messages that no subscription needs any more, a few blocks at a time. Requires: no state lock."""
@@ -185,7 +185,10 @@ class Checkpointer:
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
 
     def _tell_index(self, changes: _Changes, began: float, *, is_stored: bool) -> None:
-        """Tell the index how the commit went, and senders whether it has room. Requires: the state lock."""
+        """Tell the index whether the commit succeeded, and tell senders whether the index has room.
+
+        Requires: the state lock.
+        """
         self._subscriptions.forget_noted()
         self._index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)
         if is_stored:
@@ -193,7 +196,7 @@ class Checkpointer:
         has_index_room = (is_stored or self._metadata.is_persistent) and not self._metadata.is_filling
         self._journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
 
-    # ------------------------------------------------------------------ while everything else stands still
+    # ------------------------------------------------------------------ checkpoints at a standstill
 
     def make_room(self, position: int, next_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
@@ -222,9 +225,11 @@ class Checkpointer:
 
 
 def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
-    """Checkpoint in the middle of a replay, so that the index stays bounded. Requires: no other thread uses the store.
+    """Checkpoint in the middle of a replay, so that the index in RAM stays bounded.
 
-    TooManyFiles, StoreFailed.
+    Requires: no other thread uses the store.
+
+    Raises TooManyFiles or StoreFailed.
     """
     try:
         store_at_standstill(journaled, position, epoch, state)
@@ -235,7 +240,7 @@ def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, s
 
 
 def store_at_standstill(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
-    """Store a checkpoint. Requires: no other thread uses the store. MetadataFull, MetadataDamaged."""
+    """Store a checkpoint. Raises MetadataFull or MetadataDamaged. Requires: no other thread uses the store."""
     index, subscriptions = journaled.index, journaled.subscriptions
     changes = _changes_of(index)
     is_stored = False

@@ -43,7 +43,7 @@ class Cleanup:
         self._checkpoint = checkpoint
 
     def on_room(self, room_came: Callable[[], None]) -> None:
-        """Have that called, under the lock, when data logs were discarded."""
+        """Set the callback for discarded data logs. It is called under the lock."""
         self.cleaner.room_came = room_came
 
     def run(self) -> CleanupReport:

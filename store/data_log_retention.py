@@ -1,4 +1,4 @@
-"""DataLogRetention: why data logs of an open store remain. It only asks; nothing of it is on disk."""
+"""DataLogRetention: tells why the data logs of an open store remain. It only reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DestinationRecords: queues and topics begin, change and end, each by a record and then in RAM.
+"""DestinationRecords: begin, change and end queues and topics.
 
 A change takes effect with its record; a crash before that leaves everything as it was.
 """
@@ -19,7 +19,7 @@ from .property_table import PropertyTable
 class DestinationRecords:
     """Writes the records with which queues and topics begin, change and end.
 
-    The state lock guards it; every method requires it held, and raises StoreFull or StoreFailed.
+    The state lock guards it. Every method requires the state lock and raises StoreFull or StoreFailed.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class DestinationRecords:
         self._rules = rules
 
     def create(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
-        """Record a new queue or topic."""
+        """Write the record of a new queue or topic; return the destination."""
         destination = Destination(self._subscriptions.next_number, kind, name, is_temporary=is_temporary)
         with self._journal.whole:
             self._journal.append(DESTINATION, 0, 1, encode_destination(destination))
@@ -63,7 +63,7 @@ class DestinationRecords:
         destinations that exist, so records of the queue in older data logs have no effect, and no data log must remain
         for this record. A crash leaves the queue with everything in it, or nothing of it.
 
-        Requires: no transaction without an outcome knows the queue. StoreFull: nothing has changed.
+        Requires: no transaction without an outcome uses the queue. Raises StoreFull: nothing has changed.
         """
         with self._journal.whole:
             self._journal.append(DELETE, 0, 1, encode_delete(number))
@@ -75,7 +75,7 @@ class DestinationRecords:
             self._properties.forget_retained(number)
 
     def note_groups(self, number: int) -> None:
-        """Record that a queue has messages with groups from here on, also after a restart."""
+        """Record that a queue has messages with groups from now on. The fact survives a restart."""
         if not (known := self._table[number]).has_groups:
             self._journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
             self._table[number] = known._replace(has_groups=True)

@@ -137,7 +137,7 @@ class DestinationsFile:
                 piece, size = [], 0
         file.append("".join(piece).encode("ascii"))
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ content
 
     def _lines(self, is_closed: bool) -> Iterator[str]:
         """Yield the text in ASCII, line by line. All lines together are valid JSON."""

@@ -1,7 +1,7 @@
 """DirectoryStore: makes the parts of a store of messages, opens and closes them in order, and gives them out.
 
-Nobody above the store has it but who makes the rooms there, the Engine, and hands each of them the parts that it uses.
-A crash leaves what recovery/recovery.py describes.
+Only the Engine has it: it makes the layers above the store, and gives each of them the parts that it uses.
+recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class StoreOptions:
 
 
 class DirectoryStore:
-    """A store of messages. Construct it, then `open` it once; the attributes without a value in it come with that."""
+    """A store of messages. Construct it, then `open` it once, which sets the attributes without a value here."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class DirectoryStore:
         return is_new, marker
 
     def _recover(self, metadata: MetadataStore, marker: Marker | None) -> Recovered:
-        """Bring index and tables up to the journal."""
+        """Bring index and tables up to the journal; return what recovery found."""
         self._journaled = self._gathered(metadata)
         found = recover(
             self._journaled,
@@ -455,7 +455,7 @@ class DirectoryStore:
             else:
                 self._destinations_file.write(is_closed=True)
 
-    # ------------------------------------------------------------------ what the parts ask of the whole
+    # ------------------------------------------------------------------ callbacks of the parts
 
     def _state(self, data_logs: Iterable[int]) -> State:
         state = State([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)

@@ -1,6 +1,7 @@
-"""DiscardRecords: messages that no subscription gets are numbered instead of stored, by one record.
+"""DiscardRecords: gives sequences to messages that no subscription receives, instead of storing them.
 
-A crash before the record leaves the numbers free, and behind it taken: no id is ever given twice.
+Each discard is one record. A crash before the record leaves the sequences free; after it they are taken. So no id is
+ever given twice.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .journal.journal import Journal
 
 
 class DiscardRecords:
-    """What is sent to topics without subscriptions, on record. The state lock guards it."""
+    """Writes the records of messages to topics without subscriptions. The state lock guards it."""
 
     def __init__(self, journal: Journal, duplicates: Deduplication) -> None:
         self._journal = journal
@@ -23,9 +24,9 @@ class DiscardRecords:
     def discard(
         self, lane: DestinationLane, messages: int, content_bytes: int, identities: Sequence[Identity] = ()
     ) -> int:
-        """Give numbers to messages that no subscription gets; return the first. Requires: the lock.
+        """Give sequences to messages that no subscription receives; return the first. Requires: the lock.
 
-        One record of 48 bytes, an ack of all of them. identities: of those that have an id of their own.
+        Writes one record of 48 bytes, an ack of all of them. identities: of the messages that have an id of their own.
         """
         first = lane.next_sequence
         with self._journal.whole:

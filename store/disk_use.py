@@ -1,4 +1,4 @@
-"""DiskUse: how much an open store holds, by data log and as a whole. It only asks; nothing of it is on disk."""
+"""DiskUse: tells how much an open store holds, by data log and as a whole. It only reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StoreStatistics(NamedTuple):
 
 
 class DiskUse:
-    """One for each open store."""
+    """Answers for one open store."""
 
     def __init__(self, journal: Journal, index: Index, mark: SyncMark, state_lock: OwnedLock) -> None:
         self._journal = journal

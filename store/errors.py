@@ -223,7 +223,7 @@ class TransactionError(ForebayError):
 
 
 class SubscriptionInUse(ForebayError):
-    """A durable subscription has one consumer at a time, unless all share it. Close that one, then call again."""
+    """A durable subscription already has a consumer, and it is not shared. Close that consumer, then call again."""
 
     def __init__(self, topic: str, name: str, remedy: str = "close that one first") -> None:
         super().__init__(f"subscription {name!r} of topic {topic!r} has a consumer: {remedy}")

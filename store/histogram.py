@@ -44,7 +44,7 @@ class DurationStatistics:
 
 
 class DurationHistogram:
-    """Counts durations. One writer at a time: the state lock guards it."""
+    """Counts durations. The state lock guards it, so one thread writes at a time."""
 
     __slots__ = ("_buckets", "_count", "_total_seconds", "_max_seconds")
 

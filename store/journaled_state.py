@@ -1,7 +1,7 @@
-"""JournaledState: all that the journal tells, and with it what recovery brings up to the journal.
+"""JournaledState: everything that the journal tells. Recovery brings it up to the journal.
 
-It is handed on as a whole, because a replay, a reset and a state record are about all of it at once. Whoever changes
-one thing gets that thing.
+It is passed on as a whole, because a replay, a reset and a state record concern all of it at once. A part that changes
+one thing gets only that thing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from .transactions import Branches
 
 @dataclass(slots=True)
 class JournaledState:
-    """What recovery fills, before there is a journal to append to: that begins where recovery has found the end."""
+    """The state that recovery fills. The journal is made afterwards, because it begins where recovery has found the
+    end.
+    """
 
     disk: Disk
     metadata: MetadataStore

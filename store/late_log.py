@@ -54,7 +54,7 @@ class LateLogger:
         self.log(logging.ERROR, text, *values, event=event, exc_info=sys.exc_info()[1])
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that it has there
-        """Ask as Logger.isEnabledFor does."""
+        """Return whether the level is enabled, as Logger.isEnabledFor does."""
         return self._logger.isEnabledFor(level)
 
     def log(self, level: int, text: str, *values: object, event: str, exc_info: BaseException | None = None) -> None:

@@ -41,7 +41,7 @@ WAIT_SECONDS_MAX: Final = threading.TIMEOUT_MAX
 
 
 class OwnedLock(_RLock):
-    """A lock for one thread at a time that refuses its owner.
+    """A lock for one thread at a time that refuses a second entry of its owner.
 
     It is the interpreter's own reentrant lock, so its owner is known at every bytecode at which a signal may arrive.
     Only the entry is ours. Hot paths can't afford that entry and use `bare`.

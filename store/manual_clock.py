@@ -35,7 +35,7 @@ class ManualClock:
         self._seconds += seconds
 
     def set_back(self, seconds: float) -> None:
-        """Set the system's clock back, or forward with a negative number. No time passes."""
+        """Set the system's clock back, or forward with a negative number. The monotonic time stays."""
         self._start_ms -= int(seconds * 1000)
 
     def monotonic(self) -> float:
@@ -55,7 +55,7 @@ class ManualClock:
         return self._random.randbytes(count)
 
     def wait(self, waiter: Lock, seconds: float) -> bool:
-        """Jump to the limit, or wait for another thread."""
+        """Jump to the limit, or wait for another thread, as `jumps` says."""
         if seconds < 0:
             return waiter.acquire(True, seconds)
         if not self.jumps:

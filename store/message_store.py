@@ -1,8 +1,8 @@
-"""The message store: add, acknowledge and read messages, and checkpoint before too many have been added.
+"""The message store: adds, acknowledges and reads messages, and checkpoints before too many were added.
 
-One lock, injected, guards the journal's appends and the index alike ("state lock" below). Methods say whether they want
-it held. What was added survives a kill when add returns, and a power cut when the journal is synced up to `position`. A
-crash leaves what recovery/recovery.py describes.
+One injected lock, called the state lock below, guards both the journal's appends and the index. Each method says
+whether its caller must hold it. A message survives a kill once `add` has returned, and a power cut once the journal is
+synced up to `position`. recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .stored_message import StoredMessage
 
 
 class MessageStore:
-    """The messages of an open store, whatever their destinations; DirectoryStore makes it."""
+    """The messages of an open store, of all destinations. DirectoryStore makes it."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MessageStore:
         state_lock: OwnedLock,
         max_checkpoint_adds: int,
     ) -> None:
-        """disk: takes the quarantine. max_checkpoint_adds: messages added between two checkpoints."""
+        """disk: has the quarantine. max_checkpoint_adds: most messages that are added between two checkpoints."""
         self._disk = disk
         self._store_id = store_id
         self._journal = journal
@@ -75,9 +75,10 @@ class MessageStore:
     # ------------------------------------------------------------------ messages
 
     def add(self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
-        """Append one message; return its sequence. Requires: the lock. Raises StoreFull or StoreFailed.
+        """Append one message; return its sequence. Raises StoreFull or StoreFailed. Requires: the lock.
 
-        One that no subscription gets is discarded: it has a sequence, and is not stored. flags: of its record.
+        A message that no subscription receives is discarded: it has a sequence, and is not stored. flags: of its
+        record.
         """
         if lane.is_unread:
             return self._discards.discard(lane, 1, len(properties) + len(body))
@@ -96,7 +97,7 @@ class MessageStore:
     def add_expiring(
         self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, expires_at: int
     ) -> int:
-        """Add one message whose properties say when it expires."""
+        """Add one message that expires. Its properties must say the same time."""
         try:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
             if not lane.is_unread:
@@ -150,7 +151,9 @@ class MessageStore:
             raise
 
     def count_adds(self, messages: int) -> None:
-        """Count what others have written, a transaction for one, towards the next checkpoint. Requires: the lock."""
+        """Count messages that other parts have written, such as transactions, towards the next checkpoint. Requires:
+        the lock.
+        """
         self.adds += messages
 
     def acknowledge(self, lane: JournaledLane, first: int, last: int) -> int:
@@ -232,7 +235,7 @@ class MessageStore:
         return list(self._index.lanes.values())
 
     def put_away(self, number: int) -> None:
-        """Make a lane of which nothing is pending a row. Requires: the lock; see `Index.put_away`."""
+        """Make an empty lane a row, as `Index.put_away` does. Requires: the lock."""
         self._index.put_away(number)
 
     def id_prefix(self, destination: int, priority: int) -> str:
@@ -263,12 +266,12 @@ class MessageStore:
 
     @property
     def is_checkpoint_urgent(self) -> bool:
-        """Whether a checkpoint must come before more work, so that replay and memory stay bounded."""
+        """Whether a checkpoint must come before more work, to bound replay and memory."""
         return self.adds >= self.next_checkpoint_adds + self._max_checkpoint_adds or self._index.is_crowded
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether enough has changed for a checkpoint, whatever its interval says."""
+        """Whether enough has changed for a checkpoint, whatever the checkpoint interval says."""
         return self.adds >= self.next_checkpoint_adds or self._index.is_filling
 
     @property
@@ -308,10 +311,10 @@ class MessageStore:
     # ------------------------------------------------------------------ closing
 
     def end(self) -> None:
-        """Let `raise_if_closed` raise from now on: the store closes."""
+        """Make `raise_if_closed` raise from now on, because the store closes."""
         self._is_closed = True
 
     def raise_if_closed(self) -> None:
-        """Raise Closed where the store is closed, or is just closing."""
+        """Raise Closed if the store is closed or is closing."""
         if self._is_closed:
             raise Closed("the store")

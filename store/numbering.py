@@ -31,7 +31,7 @@ OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 NO_DESTINATION: Final = 0
 """The number of no destination. A deleted object has it, and the journal answers it with Closed."""
 BEHIND_ALL: Final = (1 << 62) - 1
-"""Greater than every sequence: the place behind all messages that a lane may ever have."""
+"""A sequence greater than any that a lane may ever give."""
 UNLIMITED: Final = (1 << 62) - 1
 """More messages, and more bytes, than there may ever be: a number that limits nothing."""
 

@@ -9,4 +9,4 @@ OnProgress = Callable[[int, int], object]
 
 
 def tell_nobody(done_bytes: int, total_bytes: int) -> None:
-    """Do nothing: the caller wants no progress."""
+    """Ignore the progress."""

@@ -1,4 +1,4 @@
-"""PropertyRecords: the host sets and deletes small values, each time by one record and then in RAM.
+"""PropertyRecords: the host sets and deletes small values.
 
 A change takes effect as a whole with its record; a crash before that leaves everything as it was.
 """
@@ -19,7 +19,7 @@ from .property_table import PropertyTable
 class PropertyRecords:
     """Writes the records with which the host sets and deletes small values.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(self, journal: Journal, table: PropertyTable, now_ms: Callable[[], int]) -> None:
@@ -44,7 +44,7 @@ class PropertyRecords:
             self._table.apply(changes)
 
     def stage(self, branch: Branch, changes: Changes) -> None:
-        """Set or delete host properties with the commit of a branch. Requires: it is open.
+        """Set or delete host properties with the commit of a branch. Requires: the branch is open.
 
         PropertiesFull or StoreFull: nothing has changed.
         """

@@ -72,7 +72,7 @@ class PropertyTable:
         return self._retained.get(topic, {}).values()
 
     def is_retained(self, name: str) -> bool:
-        """Return whether there is a retained message of that name."""
+        """Return whether a retained message has this name."""
         return name in self._retained.get(retaining_topic(name), ())
 
     def all_retained(self) -> Iterator[tuple[str, bytes]]:

@@ -22,7 +22,7 @@ logger = LateLogger("forebay.store")
 class ReturnRecords:
     """Writes the records with the delivery counts of messages that came back.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(self, journal: Journal, index: Index) -> None:

@@ -19,7 +19,7 @@ _NOTHING: Final = array("q")
 
 
 class SequenceSet:
-    """A set of whole numbers from 0 to 2**63 - 1. Not thread-safe: the owner's lock guards it."""
+    """A set of integers from 0 to 2**63 - 1. Not thread-safe: the owner's lock guards it."""
 
     __slots__ = ("_firsts", "_lasts", "count")
 

@@ -1,4 +1,4 @@
-"""StoredMessage: a message in RAM, as the journal, caches, lists and deliveries pass it on.
+"""StoredMessage: a message in RAM, in the form that journal, caches, lists and deliveries share.
 
 The same tuple is in every cache and list. It is a plain tuple of bytes and ints, so the garbage collector soon stops
 tracking it, and unpacking costs one instruction.

@@ -1,4 +1,4 @@
-"""SubscriptionRecords: subscriptions begin, move, end and acknowledge, each by a record and then in RAM.
+"""SubscriptionRecords: subscriptions begin, move, end and acknowledge.
 
 A change of a durable subscription takes effect with its record; a crash before that leaves everything as it was.
 """
@@ -22,7 +22,7 @@ RETENTION_NAME: Final = "retention"
 class SubscriptionRecords:
     """Writes the records with which subscriptions begin, move, acknowledge and end.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(self, journal: Journal, subscriptions: Subscriptions, rules: dict[int, RetentionRule]) -> None:
@@ -50,7 +50,7 @@ class SubscriptionRecords:
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """End a subscription; messages that only it needed are needed no more.
 
-        Requires: the lock. Raises StoreFull or StoreFailed.
+        Raises StoreFull or StoreFailed. Requires: the lock.
         """
         number = subscriber.facts.number
         with self._journal.whole:

@@ -111,7 +111,7 @@ class Branches:
         return self._branches.get(number)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
-        """Return the sequences of a lane that a branch without an outcome acknowledges. O(branches)."""
+        """Return the sequences of a lane that branches without an outcome acknowledge. O(branches)."""
         found = SequenceSet()
         for branch in self._branches.values():
             for acks in (branch.acks, branch.unrecorded_acks):
@@ -138,7 +138,7 @@ class Branches:
         self.count(branch)
 
     def count(self, branch: Branch) -> None:
-        """Count the slices of a branch, which keep their data logs. O(slices)."""
+        """Count the slices of a branch. Counted slices keep their data logs. O(slices)."""
         for placed in branch:
             if branch.is_prepared:
                 self._prepared_bytes[placed.position >> OFFSET_BITS] += placed.length

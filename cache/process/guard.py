@@ -34,7 +34,7 @@ class ProcessStatistics:
     MiB.
     """
     excess_bytes: int
-    """Bytes above that."""
+    """Bytes above expected_bytes."""
     why: str
     """The reason, if it is known; "" if there is no excess."""
 
@@ -89,7 +89,7 @@ class MemoryGuard:
         left_bytes = self._process_bytes()
         free_bytes, excess_bytes = process_bytes - left_bytes, process_bytes - expected_bytes
         if free_bytes >= excess_bytes:
-            return left_bytes, ""  # the C library had kept them, and gave them back now
+            return left_bytes, ""  # the C library had kept free pages, and gave them back now
         return left_bytes, (
             "they are not messages, blocks of the index or pages of the metadata store, which the ledger holds; from "
             "outside the host's objects, message bodies that it keeps, buffers of its connections and the stacks of "

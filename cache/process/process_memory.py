@@ -62,7 +62,7 @@ def return_free_memory() -> None:
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError, TypeError):
-        pass  # another C library, which gives back by its own rules
+        pass  # another C library, with its own rules
 
 
 def _cgroup_limits(membership: str, root: str) -> Iterator[int]:

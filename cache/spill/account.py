@@ -86,7 +86,7 @@ class SpillAccount:
         return True
 
     def secure_last(self) -> bool:
-        """Reserve what is missing of the last bytes; return whether there are enough for lists that have nothing."""
+        """Reserve the missing last bytes; return whether there are enough for lists without any message."""
         lent_bytes = self.lent_bytes
         if lent_bytes and self.holder.reserve_again(lent_bytes):
             self.last_bytes = LAST_BYTES

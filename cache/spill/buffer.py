@@ -45,7 +45,7 @@ class Pool:
         self.every |= bit
 
     def leave(self, lane_number: int) -> int:
-        """Take the lane's bit back and return it."""
+        """Take back the lane's bit and return it."""
         bit = self.lanes.pop(lane_number)
         self.every ^= bit
         return bit
@@ -225,7 +225,7 @@ class SpillBuffer(HeldMessages):
     def batch(self, key: int) -> list[StoredMessage]:
         """Return the first messages of a key in order, as many as one write takes; they stay.
 
-        The message that the lanes of a pool are just getting is left out.
+        The message that the lanes of a pool are receiving now is left out.
         """
         messages = self._lanes.get(key)
         if not messages:
@@ -263,7 +263,7 @@ class SpillBuffer(HeldMessages):
         return [(lane_number, bits) for lane_number, bits in found if bits]
 
     def drop(self, key: int, messages: Sequence[StoredMessage]) -> None:
-        """Drop messages of a key that are written."""
+        """Drop messages of a key that were written."""
         pool = self._pools.get(key)
         if pool is not None:
             for message in messages:

@@ -45,7 +45,7 @@ class Overflow:
         paid_buffer_bytes: int,
         make_room: Callable[[int], object],
     ) -> None:
-        """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be read.
+        """Delete the files of an earlier process in tmp-storage. Raises StoreFailed if they can't be listed.
 
         paid_buffer_bytes: the part of a write's buffer that is charged for the journal already, because both write
             under the state lock.
@@ -138,7 +138,7 @@ class Overflow:
         lane.spilled(message[0], message[0])
 
     def _relieve(self, lane: NonPersistentLane) -> None:
-        """Write a batch of the lane, or of the fullest one."""
+        """Write a batch of the lane, or of the fullest lane."""
         fullest = lane.pool if self.buffer.is_batch(lane.pool) else self.buffer.fullest()
         if fullest is not None:
             self._write(fullest)
@@ -152,7 +152,7 @@ class Overflow:
             sequence = message[0]
             if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
                 if not buffer.put(number, message, is_moved=True):
-                    self.account.give_ahead()  # a refill has taken what was released for this message
+                    self.account.give_ahead()  # a refill has used the memory that was released for this message
                     kept = buffer.put(number, message, is_moved=True)
                     assert kept, "what was just released can be reserved again"
         if buffer.is_batch(lane.pool):
@@ -297,10 +297,10 @@ class Overflow:
         (region,) = regions
         return read_headers(region, pay)
 
-    # ------------------------------------------------------------------ the rest
+    # ------------------------------------------------------------------ maintenance
 
     def compact(self) -> int:
-        """Rewrite live messages to free the space between them, in a few steps; return how many were done."""
+        """Rewrite live messages to free the space between them, in a few steps; return the number of steps."""
         done = 0
         while done < COMPACTIONS and self.storage.compact() is not None:
             done += 1
@@ -334,5 +334,5 @@ class Overflow:
 
 
 def _whole(messages: Sequence[StoredMessage]) -> Sequence[SpilledMessage]:
-    """Return the messages as ones with bodies: the SpillBuffer takes no other."""
+    """Return the same messages as ones with bodies: the SpillBuffer accepts no others."""
     return cast("Sequence[SpilledMessage]", messages)

@@ -51,7 +51,7 @@ def make_admin_owners(
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
-    """Make all of them. store: each gets its parts of it. slice_messages_max: so many are moved in one slice."""
+    """Make all of them. store: gives each its parts. slice_messages_max: most messages that are moved in one slice."""
     monitor, confirmer, destinations = core.monitor, core.confirmer, core.destinations
     journal, removals = store.journal, core.removals
     browsers = Browsers(

@@ -72,7 +72,7 @@ class _Missed:
 
 
 class Browsers:
-    """All walks of a store, and the memory that they share."""
+    """All walks of a store, and their shared memory."""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tupl
 
 
 def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tuple[int, int]]:
-    """Return the parts of the runs that are not held."""
+    """Return the parts of the runs that are not in RAM."""
     missing = SequenceSet()
     for first, last in runs:
         missing.add(first, last)

@@ -197,7 +197,7 @@ class DeadLetterMover:
         return True
 
     def steps(self) -> int:
-        """Do a few steps; return how many were done."""
+        """Do a few steps; return how many."""
         done = 0
         while done < STEPS and self.step():
             done += 1
@@ -394,7 +394,7 @@ class DeadLetterMover:
         return known.get(sequence) if known is not None else 0
 
     def _stamped(self, lane: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
-        """Return the message with its id, and with headers that say why it is a dead letter."""
+        """Return the message with its id, and with headers that tell why it is a dead letter."""
         sequence, properties, body, timestamp = message
         added: dict[str, HeaderValue] = {
             FROM: lane.destination.name,

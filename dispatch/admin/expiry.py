@@ -34,7 +34,7 @@ SWEEP_BLOCKS: Final = 64
 
 
 class ExpirySweeper:
-    """Removes expired messages when their lane's sweep is due."""
+    """Removes expired messages when the sweep of their lane is due."""
 
     def __init__(
         self,

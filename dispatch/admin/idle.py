@@ -1,4 +1,4 @@
-"""IdleDestinations: close queues and topics that are empty and that nobody has used for a while.
+"""IdleDestinations: closes queues and topics that are empty and have not been used for a while.
 
 A closed one is a row: its name, numbers and counters. Its work is compared with that at the previous look, so sends and
 takes pay nothing for this. A host with a Queue of a closed queue notices nothing, because the next use opens it again.
@@ -35,7 +35,10 @@ class IdleDestinations:
         self._look_at = monitor.monotonic() + LOOK_SECONDS
 
     def step(self) -> int:
-        """Close what is due; return how many were closed. O(open queues and topics) at each look. Requires: no lock."""
+        """Close the idle destinations; return how many were closed.
+
+        O(open queues and topics) for each look. Requires: no lock.
+        """
         now = self._monitor.monotonic()
         if now < self._look_at:
             return 0

@@ -1,4 +1,4 @@
-"""InactiveDestinations: delete queues and topics that are empty and that nobody has used for long.
+"""InactiveDestinations: deletes queues and topics that are empty and have not been used for long.
 
 The work of a destination is compared with that at the previous look, so sends and takes pay nothing for this. A
 deletion is one record like any other: a crash leaves the destination empty, or gone. A host with a Queue or Topic of a

@@ -100,7 +100,7 @@ class Mover:
         return moved
 
     def _move_admitted(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> tuple[int, int]:
-        """Move as much of a batch as the new queue has room for; return (considered, moved)."""
+        """Move as many messages of a batch as the new queue has room for; return (considered, moved)."""
         if to.admission is None:
             return len(batch), self._move_batch(lane, to, batch)
         sizes = [_content_bytes(message) for message in batch]

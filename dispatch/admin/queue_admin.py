@@ -118,7 +118,7 @@ class QueueAdmin:
     # ------------------------------------------------------------------ pause
 
     def pause(self, queue: QueueState) -> None:
-        """Hand out nothing of the queue once this returns. Requires: no lock.
+        """Stop deliveries from the queue; none happens once this returns. Requires: no lock.
 
         Its consumers have no credit meanwhile, as if their prefetch were used up; so a queue that is not paused pays
         nothing for this check.

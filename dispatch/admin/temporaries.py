@@ -53,7 +53,7 @@ class Temporaries:
         self._released: dict[int, None] = {}
 
     def queue(self, confirmer: Confirmer) -> QueueState:
-        """Make a temporary queue. Requires: no lock. StoreFull, StoreFailed, Closed."""
+        """Make a temporary queue. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
@@ -63,7 +63,7 @@ class Temporaries:
         return queue
 
     def topic(self) -> TopicState:
-        """Make a temporary topic. Requires: no lock. StoreFull, StoreFailed, Closed."""
+        """Make a temporary topic. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
@@ -76,7 +76,7 @@ class Temporaries:
         self._released = dict.fromkeys(self._numbers())
 
     def _numbers(self) -> list[int]:
-        """Return the numbers of those that exist. O(destinations)."""
+        """Return the numbers of all temporary destinations. O(destinations)."""
         return [number for number, known in self._rows.items() if known.is_temporary]
 
     def release(self, number: int) -> None:

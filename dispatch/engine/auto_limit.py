@@ -34,7 +34,7 @@ class AutoLimit:
         self._is_told = False
 
     def step(self) -> int:
-        """Change the limit if the machine asks for it; return how many changes there were."""
+        """Change the limit if the machine requires it; return how many changes there were."""
         now = self._monitor.monotonic()
         if not self._resizing.is_automatic or now < self._look_at:
             return 0

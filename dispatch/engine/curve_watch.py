@@ -125,7 +125,7 @@ def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list
         try:
             found.append(shares_at(other_bytes))
         except SettingsError:
-            continue  # index_cache_size takes more than half of it
+            continue  # index_cache_size takes more than half of the limit
     return found
 
 

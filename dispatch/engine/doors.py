@@ -24,9 +24,9 @@ from ..topics.subscription_admin import SubscriptionAdmin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueParts:
-    """The parts of an open store that its queues reach.
+    """The parts of an open store that its queues use.
 
-    One object for all: a host may have a Queue for each of a million names, and each holds one reference.
+    All queues share one object: a host may have Queues for a million names, and each of them holds one reference.
     """
 
     monitor: Monitor
@@ -44,7 +44,7 @@ class QueueParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicParts:
-    """The parts of an open store that its topics reach. One object for all, as QueueParts."""
+    """The parts of an open store that its topics use. All topics share one object, as with QueueParts."""
 
     monitor: Monitor
     producers: Producers

@@ -1,7 +1,7 @@
-"""The engine of one open directory: makes the parts, opens and closes them in order.
+"""The engine of one open directory: makes the parts, and opens and closes them in order.
 
-Three locks, always taken in this order: checkpoint lock (DirectoryStore), sync lock (Journal), state lock (Monitor).
-Callbacks of users are called under none of them.
+There are three locks, always taken in this order: checkpoint lock (DirectoryStore), sync lock (Journal), state lock
+(Monitor). Callbacks of users are called under none of them.
 """
 
 from __future__ import annotations
@@ -129,11 +129,15 @@ class Engine:
     ) -> None:
         """Open the store. Requires: the directory lock is held.
 
-        metadata(store id, cache bytes) makes the metadata store. why_stuck(owners, consumer): the level of the log and
-        what to say of a consumer that waits and gets nothing, called under no lock. in_short(owners, queues): a
-        sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
-        disk. trace: an empty file to record in. guard: watches the memory of the process. memory_figures: what the
-        system tells of its memory, for memory_limit="auto". status: where the status goes; None: it is not written.
+        metadata(store id, cache bytes): makes the metadata store.
+        why_stuck(owners, consumer): returns log level and text for a consumer that waits and gets nothing; called under
+        no lock.
+        in_short(owners, queues): returns a sentence about these queues for the status; called under no lock.
+        archive_disk: where the archive is, if not in disk.
+        trace: an empty file to record in.
+        guard: watches the memory of the process.
+        memory_figures: returns the system's memory figures, for memory_limit="auto".
+        status: where the status is written; None: nowhere.
         on_progress: see DirectoryStore.
         """
         self.monitor = Monitor(clock)
@@ -179,7 +183,7 @@ class Engine:
     # ------------------------------------------------------------------ the parts
 
     def _make_memory(self, settings: Settings, shares: Shares) -> None:
-        """Make the budget, and charge the fixed parts to it, whatever they hold now."""
+        """Make the budget, and charge the fixed parts in full, whatever they hold now."""
         self.budget = Budget(settings.memory_limit_bytes)
         self._index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
         self.budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
@@ -242,7 +246,7 @@ class Engine:
         return store
 
     def _hand_out_store(self) -> None:
-        """Note those parts of the store, which is open now, that more than one of the rooms above it uses."""
+        """Keep references to those parts of the open store that several layers above it use."""
         whole = self.directory_store
         self.store = whole.messages
         self.journal = whole.journal
@@ -255,7 +259,7 @@ class Engine:
         self.now_ms = whole.steady.now_ms
 
     def _make_overflow(self, settings: Settings, disk: Disk, clock: Clock) -> Overflow:
-        """Make tmp-storage, emptied."""
+        """Make tmp-storage, without old files."""
         return Overflow(
             disk,
             self.budget,
@@ -350,7 +354,9 @@ class Engine:
         self.late_calls.warmer = self.warmer
 
     def _make_destinations(self) -> None:
-        """Make what opens and closes queues, and what knows of them besides: transactions, removals, their cost."""
+        """Make the parts that open and close queues, and the parts that depend on them: transactions, removals,
+        charges.
+        """
         monitor, store, journal, whole = self.monitor, self.store, self.journal, self.directory_store
         self.transactions = TransactionRegistry(
             monitor,
@@ -725,7 +731,7 @@ class Engine:
         except Exception as error:
             self.background.stop(timeout)  # the close releases the directory, so nothing may write there any more
             with suppress(StoreFailed), monitor.lock:
-                self.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
+                self.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no marker
             raise
         monitor.is_closed = True
         try:
@@ -743,7 +749,7 @@ class Engine:
                 monitor.run_deferred()
 
     def _end_all(self) -> None:
-        """End what others have of this store. Requires: the lock."""
+        """End all objects of this store that others hold. Requires: the lock."""
         monitor = self.monitor
         if not monitor.is_closed:
             monitor.is_closed = True
@@ -815,7 +821,7 @@ class Engine:
         return done
 
     def _tell_failure(self) -> None:
-        """Write the last status of a store that has failed, which says so."""
+        """Write the last status of a store that has failed, which tells the failure."""
         if self.status is not None:
             with suppress(OSError):
                 if self.monitor.lock.failure is None:

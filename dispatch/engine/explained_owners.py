@@ -1,4 +1,4 @@
-"""ExplainedOwners: what explanations look at."""
+"""ExplainedOwners: the parts of a store that explanations ask."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ..transactions.transaction import TransactionRegistry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedOwners:
-    """The owners of an open store that explanations ask: where messages are, who has memory or disk, who waits."""
+    """The owners of an open store that know where messages are, who has memory or disk, and who waits."""
 
     monitor: Monitor
     journal: Journal
     retention: DataLogRetention
     disk_use: DiskUse
     now_ms: Callable[[], int]
-    """The store's time, by which messages are due and expire."""
+    """Returns the store's time, by which messages are due and expire."""
     destinations: Destinations
     topics: Topics
     transactions: TransactionRegistry

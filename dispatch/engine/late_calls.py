@@ -36,9 +36,9 @@ class LateCalls(ListEvents):
     reports: Reports
 
     def make_room(self, wanted_bytes: int) -> None:
-        """For all that is charged: take memory from lists and caches. Requires: the lock.
+        """For all charges: take memory from lists and caches. Requires: the lock.
 
-        While the store opens there is no list and no cache yet, and nothing to take.
+        While the store opens there are no lists and caches yet, so it does nothing.
         """
         if self.target_area is not None:
             self.target_area.make_room(wanted_bytes, None)

@@ -57,7 +57,7 @@ class LedgerAudit:
         recorder: Recorder | None,
         all_consumers: Callable[[], Iterator[Taker]],
     ) -> None:
-        """rows: all queues and topics there are. existing: what destinations and subscriptions are charged to."""
+        """rows: all queues and topics. existing: the account for destinations and subscriptions."""
         self._monitor = monitor
         self._index = index
         self._rows = rows

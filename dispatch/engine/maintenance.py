@@ -55,9 +55,9 @@ class Maintenance:
         settings: Settings,
         others: Iterable[Duty],
     ) -> None:
-        """write_destinations: writes for people what there is. others: more to do at each step.
-
-        quarantine: None: what does not verify stays where it is.
+        """write_destinations: writes the summary file for people.
+        quarantine: None: messages that do not verify stay where they are.
+        others: further duties for each step.
         """
         self._monitor = monitor
         self._store = store

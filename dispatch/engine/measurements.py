@@ -17,7 +17,7 @@ MEASURE_SECONDS: Final = 1.0
 class Measurements:
     """The once-a-second measurements of an engine's lists and consumers.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(

@@ -37,11 +37,11 @@ class DestinationStatistics(NamedTuple):
     dead_lettered: int
     """Messages that left after their last attempt, or rejected, for the dead-letter queue or for good."""
     misses: int
-    """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
+    """Deliveries for which a take had to read the journal itself, because the eager loader was behind."""
     unreadable: int
     """Messages that were passed over because their bytes do not verify; they stay in the journal."""
     expired: int
-    """Messages that left because they were too old."""
+    """Messages that left because they expired."""
     dropped: int
     """Messages that the policy gave up for want of room."""
     blocked_sends: int
@@ -85,12 +85,12 @@ class Statistics:
     memory: MemoryStatistics
     store: StoreStatistics
     tmp_storage: TmpStorageStatistics
-    """The overflow of non-persistent messages."""
+    """Figures of the overflow of non-persistent messages."""
     destinations: dict[str, DestinationStatistics]
     """Statistics of queues, by name."""
     topics: dict[str, TopicStatistics]
     caches: dict[str, CacheStatistics]
-    """"pending_cache" and "head_queue_cache"."""
+    """Figures of "pending_cache" and "head_queue_cache"."""
     process: ProcessStatistics | None
     """None before the first sample of the process, about a second after the open."""
     failing: dict[str, FailingDuty]

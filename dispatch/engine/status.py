@@ -54,7 +54,7 @@ _EARLY_SECONDS: Final = 0.5
 
 
 class StatusOutput(Protocol):
-    """Where a status goes; see StatusFile."""
+    """The destination of a status; see StatusFile."""
 
     def write(self, content: bytes) -> None: ...
     def remove(self) -> None: ...
@@ -229,7 +229,7 @@ class StatusReporter:
         }
 
     def _consumers(self, queues: Iterable[QueueState]) -> list[dict[str, Any]]:
-        """Return a row for each consumer of these queues that is worth one."""
+        """Return a row for each noteworthy consumer of these queues."""
         found: list[tuple[tuple[bool, float, int], int, Taker]] = []
         for queue in queues:
             with self._monitor.lock:

@@ -1,4 +1,4 @@
-"""What an explanation is made of: causes, as data, and a sentence."""
+"""The form of an explanation: causes as data, and a sentence."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Cause:
     """
     holder: str
     """A destination ("0:orders" is the queue), a durable subscription ("1:prices/audit"), the xid of a prepared
-    transaction or the number of an open one, "journal", "checkpoint", or a holder of memory; of a
-    queue or a consumer also who has the messages, such as "2 other consumers", or the limit that a send waits for.
+    transaction or the number of an open one, "journal", "checkpoint", or a holder of memory. For a queue or a consumer
+    also the holder of the messages, such as "2 other consumers", or the limit that a send waits for.
 
-    Of an ack it is who keeps the data logs whose messages would come back if the ack were deleted.
+    For an ack: the holder of the data logs whose messages would come back if the ack were deleted.
     """
     messages: int
     bytes: int

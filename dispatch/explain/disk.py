@@ -1,8 +1,7 @@
-"""Explain: why disk and memory are held, as data and in one sentence each.
+"""Explains why disk and memory are held, as data and in one sentence each.
 
-store/maintenance/retention_reasons.py has the facts; here are the words. The same function explains
-a data log for a live process and for the command line, which sees the files
-alone.
+store/maintenance/retention_reasons.py gives the facts; this module gives the words. The same function explains a data
+log in a live process and on the command line, which sees only the files.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def explain_whole(
     memory: MemoryStatistics | None = None,
     could_give: Sequence[tuple[str, int]] = (),
 ) -> Explanation:
-    """Explain what holds the disk, and who holds memory.
+    """Explain who holds the disk, and who holds memory.
 
     pins: by data log, the reasons that keep it.
     could_give: who could give memory back, and how many bytes, in the order in which they would.
@@ -128,7 +127,7 @@ def memory_sentence(memory: MemoryStatistics, could_give: Sequence[tuple[str, in
 
 
 def _shares_text(memory: MemoryStatistics) -> str:
-    """Say which patterns hold most beside the share and the reserve that their policies give them."""
+    """Return a text about the patterns that hold most, with the share and the reserve of their policies."""
     held_most = sorted(memory.shares.items(), key=lambda found: -found[1].held_bytes)
     return "".join(
         f", by {pattern!r} {size_text(share.held_bytes)} of a share of {size_text(share.share_bytes)}"
@@ -138,7 +137,7 @@ def _shares_text(memory: MemoryStatistics) -> str:
 
 
 def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:
-    """Say who gives memory back next, and who then."""
+    """Return a text that tells who gives memory back first, and who next."""
     if not could_give:
         return "nobody could give any back"
     said = [f"{name} ({size_text(size_bytes)})" for name, size_bytes in could_give]
@@ -146,7 +145,7 @@ def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:
 
 
 def memory_causes(memory: MemoryStatistics) -> list[Cause]:
-    """Return who holds memory, most first."""
+    """Return the holders of memory as causes, the largest first."""
     return [
         Cause(MEMORY, holder, 0, held_bytes, None, _FREES_MEMORY.get(holder, "its own end"))
         for holder, held_bytes in sorted(memory.holders.items(), key=lambda found: -found[1])

@@ -62,7 +62,7 @@ NO_CONSUMER: Final = "no_consumer"
 
 @dataclass(slots=True)
 class _Part:
-    """Some messages that share a place."""
+    """Some messages in the same place."""
 
     messages: int = 0
     bytes: int = 0
@@ -81,7 +81,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Places:
-    """Where the pending messages of a queue are."""
+    """The places of a queue's pending messages."""
 
     depth: int
     bytes: int
@@ -186,7 +186,7 @@ def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanati
     return Explanation(f"{sentence}: {'; '.join(said)}.", (*causes, *(cause for cause, _ in blocked)))
 
 
-# ---------------------------------------------------------------------- where messages are. Requires: the lock
+# ---------------------------------------------------------------------- places of messages. Requires: the lock
 
 
 def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
@@ -282,7 +282,7 @@ def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]
 
 
 def _is_starved(owners: ExplainedOwners) -> bool:
-    """Return whether not even the reference of one message finds memory, whatever is given back."""
+    """Return whether memory has no room even for the reference of one message, whatever is given back."""
     target_area, budget = owners.target_area, owners.budget
     given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
     possible = budget.free_bytes + target_area.overflow.could_give_bytes + given
@@ -371,7 +371,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
 
 
 def _holders(owners: ExplainedOwners, places: _Places, asking: Consumer | None) -> list[Cause]:
-    """Return as causes the consumers that have messages in hand, as seen by the one that asks, or by none."""
+    """Return as causes the consumers that hold messages, from the view of the asking consumer, or of none."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
     groups = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
@@ -418,7 +418,7 @@ def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Plac
 
 
 def _causes_of_unreached(queue: DestinationState, places: _Places, consumers: Sequence[Taker]) -> Iterator[Cause]:
-    """Yield why the free messages are for none of the consumers."""
+    """Yield why no consumer can get the free messages."""
     waiting = min(waiting_messages(queue), places.free)
     rest = places.free - waiting
     if waiting:
@@ -536,7 +536,7 @@ def _first_of_each_reason(causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _because(cause: Cause) -> str:
-    """Say why a consumer gets nothing."""
+    """Return a clause: why a consumer gets nothing."""
     messages = f"{cause.messages:,} message{plural(cause.messages)}"
     match cause.reason:
         case "empty":

@@ -11,7 +11,7 @@ from ..core.model import DestinationState, LaneState, Taker, TargetList
 
 
 class Reach:
-    """What is within reach of a queue's consumers at one moment. Requires: the lock, as long as it is used.
+    """The messages that a queue's consumers can reach at one moment. Requires: the lock, as long as it is used.
 
     Data that consumers share is computed once, however many they are: O(messages in the lists' RAM), and O(lists) for
     each consumer.
@@ -69,7 +69,7 @@ class Reach:
         return min(first, self._first(target, kind, self._distribution.unowned_of(consumer, target.lane, unowned)))
 
     def _first(self, target: TargetList, kind: Hashable, messages: Iterator[StoredMessage]) -> int:
-        """Return the sequence of the first of these messages, which is the same for all takers of this kind."""
+        """Return the sequence of the first of these messages. It is the same for all takers of this kind."""
         key = target, kind
         if key not in self._firsts:
             self._firsts[key] = next((message[0] for message in messages), BEHIND_ALL)
@@ -90,7 +90,7 @@ class Reach:
         return has_more
 
     def _can_be_had(self, lane: LaneState, sequence: int) -> bool:
-        """Return whether the message can be handed out now. Requires: the lock."""
+        """Return whether the message can be delivered now. Requires: the lock."""
         return lane.is_free(sequence) and not self._is_late(lane, sequence)
 
     def _first_free(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:

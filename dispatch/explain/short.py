@@ -22,7 +22,7 @@ CONSUMERS_MAX: Final = 100
 def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]) -> str:
     """Explain a slow consumer, else the queue with most in it, else memory. Requires: the lock is not held.
 
-    queues: those to speak of, the busiest one first.
+    queues: the queues to explain, the busiest one first.
     """
     with suppress(Closed):
         for queue in queues:
@@ -43,6 +43,6 @@ def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]
 
 
 def _is_quick(queue: DestinationState) -> bool:
-    """Return whether explaining takes next to no time. Requires: the lock."""
+    """Return whether an explanation takes next to no time. Requires: the lock."""
     lanes = list(queue.all_lanes())
     return sum(len(lane.in_flight) for lane in lanes) <= IN_FLIGHT_MAX and not any(lane.is_timed for lane in lanes)

@@ -1,4 +1,4 @@
-"""What the log says of a consumer that waits and gets nothing."""
+"""Explains for the log why a consumer waits and gets nothing."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | Non
         return None
     if reason == PREFETCH and consumer.in_flight == consumer.delivered:
         sentence += " It has acknowledged none so far: call ack() of each delivery when it is processed."
-    # Where others take the rest, a selector that matches nothing at the moment is a matter of course.
+    # If others take the rest, it is normal that a selector matches nothing at the moment.
     is_alone = reason == SELECTOR and len(consumer.destination.consumer_groups) == 1
     return level_of(is_stuck=is_alone or reason in _WARNED_OF), sentence

@@ -6,7 +6,7 @@ from ..config.sizes import GIB, KIB, MIB
 
 
 def age_text(seconds: float) -> str:
-    """Write an age in the largest unit of which there is more than one."""
+    """Return an age in the largest unit of which there is more than one."""
     for unit, unit_seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= 2 * unit_seconds:
             return f"{int(seconds // unit_seconds):,} {unit}s"

@@ -94,14 +94,14 @@ class PlayedRuns:
 
 
 class FreeMemory:
-    """RAM by the time since which it has been free. Amortized O(log pieces), and moving them."""
+    """Free RAM by the time since when it has been free. Amortized O(log pieces), plus moving them."""
 
     def __init__(self, size_bytes: int) -> None:
         self._since = [0]
         self._sizes = [size_bytes]
 
     def __len__(self) -> int:
-        """Return how many pieces there are."""
+        """Return the number of pieces."""
         return len(self._since)
 
     def occupied(self, began: int, ended: int, wanted_bytes: int) -> int:
@@ -133,7 +133,7 @@ class FreeMemory:
 
 
 class Clairvoyant:
-    """Plays the events of a trace, which must come in order. Memory: a few words for each run that is pending."""
+    """Plays the events of a trace, which must come in order. Takes a few words of memory for each pending run."""
 
     def __init__(self, available_bytes: int) -> None:
         """Make a player that has this much RAM.
@@ -203,10 +203,10 @@ class Clairvoyant:
         """Decide what was kept of those of these messages that were taken."""
         for run in lane.between(first, end):
             if run.first not in lane.in_flight:
-                continue  # acknowledged by whoever else had it, or twice
+                continue  # acknowledged by another holder, or twice
             lane.in_flight.remove(run.first, run.end - 1)
             if run.came != NEVER:
                 kept_bytes = self._memory.occupied(run.came, self._now, (run.end - run.first) * run.charge)
                 self.kept_bytes += kept_bytes
                 self.hits += kept_bytes / run.charge
-            run.came = NEVER  # it is in RAM again when it is offered so
+            run.came = NEVER  # it is in RAM again when it is offered like this

@@ -28,7 +28,7 @@ EVENTS_BETWEEN_PROGRESS: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class PlayedRule:
-    """A trace as it would have gone under one rule."""
+    """The result of a trace under one rule."""
 
     name: str
     hit_ratio: float
@@ -47,7 +47,7 @@ class PlayedRule:
 
 @dataclass(frozen=True, slots=True)
 class PlayedRules:
-    """A trace under one memory limit and each rule."""
+    """The results of a trace under one memory limit and each rule."""
 
     limit_bytes: int
     deliveries: int
@@ -85,7 +85,7 @@ class PlayedRules:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A whole trace under each limit and rule, the smallest limit first."""
+    """The results of a whole trace under each limit and rule, the smallest limit first."""
 
     recorded_limit_bytes: int
     seconds: float

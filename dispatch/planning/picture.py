@@ -16,7 +16,7 @@ GRID = "#dddddd"
 
 
 def require() -> None:
-    """Raise SettingsError where matplotlib is missing."""
+    """Raise SettingsError if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise SettingsError("--svg draws with matplotlib, which is not there: pip install 'forebay[tools]'")
 

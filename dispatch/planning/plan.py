@@ -31,7 +31,7 @@ LIMITS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PlannedLimit:
-    """The trace as it would have gone under one memory limit."""
+    """The results of a trace under one memory limit."""
 
     limit_bytes: int
     deliveries: int
@@ -56,14 +56,14 @@ class PlannedLimit:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole trace under each limit, the smallest first."""
+    """The results of a whole trace under each limit, the smallest first."""
 
     recorded_limit_bytes: int
     seconds: float
     """The time that the trace covers."""
     events: int
     unread_bytes: int
-    """Bytes at the end of the file that are no whole block: the process was killed, or still writes."""
+    """Bytes at the end of the file that are not a whole block: the process was killed, or still writes."""
     limits: tuple[PlannedLimit, ...]
 
     @property
@@ -109,7 +109,7 @@ def plan(file: File, limits: Sequence[int] = (), recording_bytes: int = 0) -> Pl
 
 
 def settings_of(header: TraceHeader, limit_bytes: int) -> Settings:
-    """Return the settings that a store would have had to record this trace under another memory limit."""
+    """Return the settings of a store that would have recorded this trace under another memory limit."""
     return Settings(
         memory_limit=limit_bytes,
         index_cache_size=header.index_cache_bytes or None,

@@ -79,7 +79,7 @@ SLICE_MESSAGES: Final = 256
 TEMP_BYTES: Final = 1 << 30
 """The limit of a tmp-storage that stays empty, because all messages are played as persistent ones."""
 LOADS_IN_VAIN_MAX: Final = 64
-"""Loads for one take, beyond one for each pending message, after which what it wants has no room."""
+"""Loads for one take, besides one for each pending message. After them its message has no room."""
 
 
 class _EmptyFile:
@@ -101,7 +101,7 @@ class _NoDisk:
 
 
 class PlayedTimes:
-    """The LaneDueTimes of a replay: a trace says when messages were offered, and no message is due by itself."""
+    """The LaneDueTimes of a replay. The trace tells when messages were offered, so no message is due by itself."""
 
     def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
         return []
@@ -117,7 +117,7 @@ class PlayedTimes:
 
 
 class PlayedReturns:
-    """The ReturnCounts of a replay: a trace says what was offered again, and nobody asks how often."""
+    """The ReturnCounts of a replay. The trace tells what was offered again, and nobody asks how often."""
 
     def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
         """Do nothing."""
@@ -138,7 +138,7 @@ class PlayedStore:
         self.read_bytes = 0
 
     def message(self, sequence: int, length: int, origin: int) -> StoredMessage:
-        """Return a message. Those of one length share a body, so that a limit of gigabytes is played in megabytes."""
+        """Return a message. Messages of one length share a body, so a limit of gigabytes is played in megabytes."""
         body = self._bodies.get(length)
         if body is None:
             body = self._bodies[length] = bytes(length)
@@ -197,7 +197,7 @@ class PlayedStore:
         """Do nothing: a trace has no headers."""
 
     def quarantine(self, lane: Any, sequence: int) -> bool:
-        """Return False: whatever is played can be read."""
+        """Return False: every played message can be read."""
         return False
 
 
@@ -234,7 +234,7 @@ class PlayedLane:
         if not lane.next_sequence:
             self.base = first
         begin = max(first - self.base, lane.next_sequence)
-        # Whole blocks of holes are never begun.
+        # Blocks of only holes are not made.
         lane.next_sequence = max(lane.next_sequence, begin & ~BLOCK_MASK)
         holes = lane.next_sequence
         while lane.next_sequence < begin:
@@ -261,7 +261,7 @@ class PlayedConsumerGroup(ConsumerGroup):
 
 
 class PlayedConsumer(Taker):
-    """The Taker of a replay: what it takes and settles the trace says, so it waits for nothing and asks for nothing."""
+    """The Taker of a replay. The trace tells what it takes and settles, so it never waits."""
 
     def __init__(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
         self.destination = destination
@@ -308,22 +308,22 @@ class PlayedConsumer(Taker):
         return []
 
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """Do nothing: the trace says when it takes."""
+        """Do nothing: the trace tells when it takes."""
 
     def on_credit(self) -> None:
-        """Do nothing: the trace says when it takes."""
+        """Do nothing: the trace tells when it takes."""
 
     def reconfigure(self) -> None:
-        """Do nothing: there is one way of taking."""
+        """Do nothing: there is only one way to take."""
 
     def wake_on_failure(self) -> None:
-        """Do nothing: nobody waits."""
+        """Do nothing: it never waits."""
 
     def end(self, held: Sequence[Delivery]) -> None:
-        """Do nothing: the trace says what becomes of deliveries."""
+        """Do nothing: the trace tells the outcome of deliveries."""
 
     def die(self) -> None:
-        """Do nothing: a replay has no directory that a forked child could write to."""
+        """Do nothing: a replay has no directory to which a forked child could write."""
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
         raise AssertionError(_NOT_ASKED)
@@ -382,7 +382,7 @@ class TracePlayer:
         loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
         memories = Memories(self.budget, shares.quotas, rule.pending_cache, lambda name: None)
         memory = MemoryParts(self.budget, memories, overflow, rule, Tab(self.budget.holder("destinations")))
-        events = ListEvents()  # what would be read for the HeadQueueCache is no hit
+        events = ListEvents()  # reads for the HeadQueueCache are no hits
         self.dispatch_area = DispatchArea(memory, loads, steady.now_ms, events)
         self.target_area = TargetArea(
             self.monitor,
@@ -422,7 +422,7 @@ class TracePlayer:
         return self.store.read_bytes + self.lazy_bytes
 
     def play(self, event: Event) -> None:
-        """Play one event, then all that the loader has to do."""
+        """Play one event, then do all the loader's work."""
         kind, lane, first, count, extra = event
         self._play[kind](lane, first, count, extra)
         if self.target_area.loads.running_low:
@@ -435,7 +435,7 @@ class TracePlayer:
             found = self._lanes[number] = PlayedLane(self.target_area, number)
         return found
 
-    # ------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------ arrivals
 
     def _tick(self, lane_number: int, first: int, count: int, extra: int) -> None:
         seconds = (first - self._milliseconds) / 1000
@@ -448,7 +448,7 @@ class TracePlayer:
         mean_bytes = extra // max(count, 1)
         sequences = lane.grow(first, (mean_bytes for _ in range(count)))
         if lane.is_new:
-            lane.state.published = sequences.stop  # it was there before there was a store
+            lane.state.published = sequences.stop  # it was there before the store was opened
         else:
             self.target_area.publish(lane.state, sequences)
 
@@ -461,7 +461,7 @@ class TracePlayer:
             arrived = [message(sequence, extra, ARRIVED) for sequence in sequences[begin : begin + SLICE_MESSAGES]]
             self.target_area.publish(lane.state, arrived)
 
-    # ------------------------------------------------------------------ who takes
+    # ------------------------------------------------------------------ takes
 
     def _open(self, number: int, first: int, count: int, extra: int) -> None:
         lane, target_area = self._lane(number), self.target_area
@@ -508,7 +508,7 @@ class TracePlayer:
                 if not first <= delivery.sequence < end:
                     self.strays += 1
 
-    # ------------------------------------------------------------------ what is settled
+    # ------------------------------------------------------------------ settling
 
     def _acknowledge(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
@@ -576,4 +576,4 @@ def _hold_fixed_parts(budget: Budget, shares: Shares, recording_bytes: int) -> H
 
 
 def _do_nothing() -> None:
-    """Stand in for a callback."""
+    """Replace a callback."""

@@ -50,18 +50,19 @@ from ..topics.state import SubscriptionState
 logger = LateLogger("forebay.dispatch.recorder")
 
 TRACE_BYTES_MAX: Final = 1 << 32
-"""Recording ends when the file has so many bytes."""
+"""Size of the file at which recording ends."""
 LANE_BYTES: Final = 1536
 """Charged for what the recorder knows of a lane."""
 LIST_BYTES: Final = 128
 """Charged for what the recorder knows of a list."""
 UNWRITTEN_BLOCKS_MAX: Final = 64
-"""Blocks that may wait for maintenance, as long as memory is free for them. With more, the call that fills the next one
-writes them under the lock; four times as many may wait for a write that is under way."""
+"""Blocks that may wait for maintenance, if memory is free for them. With more, the call that fills the next block
+writes them under the lock. While a write is under way, four times as many may wait.
+"""
 TURN_MESSAGES: Final = 256
 """The most arrivals of one lane that are recorded before those of the next, where several lanes have some."""
 TAKES_BETWEEN_LOOKS: Final = 256
-"""Takes after which the arrivals of all lanes are recorded."""
+"""Number of takes after which the arrivals of all lanes are recorded."""
 
 
 class _Lane:
@@ -113,7 +114,7 @@ class Recorder:
     def is_recording(self) -> bool:
         return self._file is not None
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def begin(self, lanes: Iterable[LaneState]) -> None:
         """Record the arrivals of lanes from now on. Messages that were there at open are not in RAM.
@@ -144,7 +145,7 @@ class Recorder:
         self._put(LIST, self._lane(lane).number, 0, 0, number << 1 | has_selector)
 
     def closed(self, target: TargetList) -> None:
-        """Record that a list ends."""
+        """Record that a list ended."""
         if self._file is None:
             return
         self.note_arrivals(target.lane)
@@ -163,7 +164,7 @@ class Recorder:
             self.note_all_arrivals()
 
     def settled(self, lane: LaneState, first: int, count: int, *, is_done: bool) -> None:
-        """Record that deliveries ended, by an ack (is_done) or without."""
+        """Record that deliveries ended, by an ack (is_done) or otherwise."""
         if self._file is None:
             return
         self._put(ACK if is_done else LET_GO, self._lane(lane).number, first, count, 0)
@@ -196,7 +197,7 @@ class Recorder:
         self._put(TICK, 0, self._milliseconds, 0, 0)
 
     def note_arrivals(self, lane: LaneState) -> None:
-        """Record what has arrived in a lane. O(arrivals)."""
+        """Record the arrivals of a lane. O(arrivals)."""
         if self._file is None:
             return
         stored = self._lane(lane)
@@ -204,7 +205,7 @@ class Recorder:
             self._note(lane, stored, ARRIVE, lane.published)
 
     def note_all_arrivals(self) -> None:
-        """Record what has arrived in all lanes, in turns, as if it had been sent side by side."""
+        """Record the arrivals of all lanes in turns, as if they had been sent concurrently."""
         if self._file is None:
             return
         waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published]
@@ -266,7 +267,7 @@ class Recorder:
         self._unwritten_bytes += len(block)
 
     def _write_here(self, block: bytes) -> None:
-        """Write a block and those before it, because many wait or memory has no room for one more. Requires: the lock.
+        """Write a block and all earlier ones here, because too many wait or memory has no room for another.
 
         While a write of earlier blocks is under way, the block waits all the same, or the recording ends.
         """
@@ -386,7 +387,7 @@ def new_trace(path: str) -> File:
             if size > HEADER.size:
                 disk.rename(name, f"{name}.old")
             else:
-                disk.remove(name)  # nothing was recorded: not worth the earlier one
+                disk.remove(name)  # an empty recording must not replace the earlier one
         return disk.open(name, create=True)
     except OSError as error:
         raise SettingsError(f"record_trace={path!r} can't be written ({error.strerror})") from None
@@ -402,7 +403,7 @@ class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder."""
 
     def __init__(self, recorder: Recorder, *arguments: Any) -> None:
-        """arguments: what a DispatchArea is made of."""
+        """arguments: those of a DispatchArea."""
         self._recorder = recorder
         super().__init__(*arguments)
 
@@ -430,7 +431,7 @@ class RecordedDispatchArea(DispatchArea):
     def settle(self, delivery: Delivery) -> None:
         super().settle(delivery)
         lane, sequence = lane_of(delivery), delivery.sequence
-        # An ack has removed the message before; a message that is given back is pending still.
+        # An ack has removed the message already; a returned message is still pending.
         self._recorder.settled(lane, sequence, 1, is_done=not lane.pending_lane.is_pending(sequence))
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
@@ -439,17 +440,17 @@ class RecordedDispatchArea(DispatchArea):
 
 
 class RecordedTargetArea(TargetArea):
-    """A TargetArea that reports its events to a recorder; a store that records nothing pays nothing for it."""
+    """A TargetArea that reports its events to a recorder. A store without a recording pays nothing for it."""
 
     def __init__(self, recorder: Recorder, *arguments: Any, **named: Any) -> None:
-        """arguments, named: what a TargetArea is made of."""
+        """arguments, named: those of a TargetArea."""
         self._recorder = recorder
         super().__init__(*arguments, **named)
 
     def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         for lane in queue.all_lanes():
             if isinstance(queue, SubscriptionState):
-                self._recorder.unloaded(lane, lane.published)  # what came while nobody read it
+                self._recorder.unloaded(lane, lane.published)  # messages that came while nobody read the lane
             else:
                 self._recorder.note_arrivals(lane)
         return super().subscribe(queue, selector)
@@ -508,7 +509,7 @@ def _shared(target: TargetList) -> TargetList:
 
 
 def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneState, int, int]]:
-    """Return deliveries in order as runs: (lane, first sequence, how many)."""
+    """Return deliveries in order as runs: (lane, first sequence, number of messages)."""
     runs: list[tuple[LaneState, int, int]] = []
     for delivery in deliveries:
         if runs and runs[-1][0] is lane_of(delivery) and sum(runs[-1][1:]) == delivery.sequence:

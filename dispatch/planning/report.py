@@ -1,4 +1,6 @@
-"""What `forebay plan` prints: the limits that were asked for, and a plan or a lab as a table or as plain data."""
+"""The output of `forebay plan`: parses the requested limits, and formats a plan or a lab as a table or as plain
+data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other rules about memory than the library's own, each different in one point, for `forebay plan --policies`.
+"""Memory rules that differ from the library's own in one point each, for `forebay plan --policies`.
 
 Each is a rule that a store could have. It knows no more than the store does, and no take waits because of it where the
 library's own rule would not make it wait.
@@ -134,7 +134,7 @@ class KeepAll(MemoryRule):
 
 
 class _ClosedCache(PendingCache):
-    """A PendingCache that takes in nothing that overflows a list."""
+    """A PendingCache that takes in no overflow."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return False

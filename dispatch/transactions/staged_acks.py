@@ -26,7 +26,7 @@ It is below a third of that charge, so that transactions can acknowledge everyth
 class StagedAcks:
     """The deliveries that a transaction acknowledges.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(

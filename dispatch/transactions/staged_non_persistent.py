@@ -72,7 +72,7 @@ class _Kept(Postponed):
             self._target.add(self._timestamp, self._properties, self._body)
 
     def release(self) -> None:
-        """Give back its charge."""
+        """Release its charge."""
         self._memory.release(self.charge_bytes)
 
     def reserve_again(self) -> None:
@@ -84,7 +84,7 @@ class _Kept(Postponed):
 class StagedNonPersistent:
     """The non-persistent messages of a transaction. They are in RAM until the commit.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(

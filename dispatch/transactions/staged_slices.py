@@ -52,7 +52,7 @@ class _Gathered:
 class StagedSlices:
     """The persistent messages of a transaction: gathered, written as slices, invisible before the commit.
 
-    The state lock guards it; every method requires it held.
+    The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class StagedSlices:
 
     @property
     def written_lengths(self) -> dict[int, list[int]]:
-        """Return the lengths of the messages of each slice that was written to arrive next, by its position."""
+        """Position of each slice that was written to arrive next -> lengths of its messages."""
         return {written.position: written.lengths for written in self._written}
 
     def arrive(self) -> None:

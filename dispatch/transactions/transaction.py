@@ -175,7 +175,7 @@ class Transaction:
                 ids.append(own_id)
 
     def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
-        """Gather a message whose id counts once, unless it is stored already or in this transaction."""
+        """Gather a message whose duplicates are detected, unless it is stored already or in this transaction."""
         branch = self._branch
         found = identity_of(lane.destination.number, properties)
         assert found is not None
@@ -472,7 +472,7 @@ class Transaction:
         self._room.clear()
         del self.registry.undecided[self._branch.number]
 
-    # ------------------------------------------------------------------ the rest
+    # ------------------------------------------------------------------ memory and state
 
     @property
     def charge_bytes(self) -> int:
@@ -520,7 +520,7 @@ class Transaction:
         try:
             self.commit()
         except StoreFull:
-            self.rollback()  # nobody holds it any more who could try again
+            self.rollback()  # nobody else could try again
             raise
 
     def __dir__(self) -> list[str]:
@@ -534,7 +534,7 @@ class Transaction:
 class TransactionRegistry:
     """All transactions of a store without an outcome.
 
-    The state lock guards it; every method but `begin` requires it held.
+    The state lock guards it. Every method except `begin` requires the state lock.
     """
 
     def __init__(
@@ -635,7 +635,7 @@ class TransactionRegistry:
         return [transaction for transaction in self.undecided.values() if transaction.is_prepared]
 
     def close(self) -> None:
-        """Roll back all that are not prepared."""
+        """Roll back all transactions that are not prepared."""
         for transaction in list(self.undecided.values()):
             if transaction.is_open:
                 transaction.rollback_open()

@@ -15,7 +15,7 @@ ROOM_BYTES: Final = 1 << 16
 
 
 class TransactionMemory:
-    """The charge of all transactions of a store. The state lock guards it; every method requires it held."""
+    """The charge of all transactions of a store. The state lock guards it. Every method requires the state lock."""
 
     def __init__(self, holder: Holder, target_area: TargetArea) -> None:
         """Make the one TransactionMemory of a store.
@@ -51,7 +51,7 @@ class TransactionMemory:
             raise
 
     def reserve_again(self, charge_bytes: int) -> bool:
-        """Charge what was just released; return False if the limit was lowered meanwhile."""
+        """Charge bytes that were just released. Return False if the limit was lowered meanwhile."""
         return self._holder.reserve_again(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:

@@ -1,1 +1,1 @@
-"""Long jobs over many stores: archive and restore data logs, tune memory limits. Loading is `pipeline.loading`."""
+"""Long jobs over many stores: archive and restore data logs, tune memory limits. `pipeline.loading` loads messages."""

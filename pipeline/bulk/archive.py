@@ -1,9 +1,9 @@
-"""archive: data logs that nothing writes to any more as partitioned Parquet; restore: the same data logs again.
+"""archive: writes finished data logs as partitioned Parquet. restore: writes the same data logs again from Parquet.
 
-One file a data log, `<out>/broker=<name>/data_log=<id>/data.parquet`, so what was done is seen, and a call that was
-killed goes on where it stopped. Both engines run the same code for a data log; Spark spreads the data logs. Sources are
-only read, unless `discard` asks for the end of those in a store's archive/ whose file was read back just before and is
-the same.
+There is one file for each data log, `<out>/broker=<name>/data_log=<id>/data.parquet`. So finished work is visible, and
+a call after a kill continues where the killed one stopped. Both engines run the same code for a data log; Spark spreads
+the data logs. Sources are only read. With `discard`, data logs in a store's archive/ are deleted, each only after its
+file was read back and compared.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ _TASKS_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRow:
-    """One data log, and how archiving or restoring it went."""
+    """One data log, and the result of archiving or restoring it."""
 
     broker: str
     data_log: int
     place: str
-    """The place of the data log: "journal" or "archive"."""
+    """The directory of the data log: "journal" or "archive"."""
     state: str
-    """"archived", "restored": by this call. "there": by an earlier one. "discarded": archived, and taken out of
-    archive/. "in use": it may still be written to. "left out": see the problem."""
+    """"archived", "restored": by this call. "there": by an earlier one. "discarded": archived, and deleted from
+    archive/. "in use": it may still be written to. "left out": see the problem.
+    """
     records: int = 0
     messages: int = 0
     bytes: int = 0
@@ -81,10 +82,10 @@ class _Job(NamedTuple):
 
 
 def archive(spark: SparkSession, directories: Directories, out: PathArgument, *, discard: bool = False) -> DataFrame:
-    """Archive every sealed data log below the directories; returns an ArchiveRow for each data log.
+    """Archive every sealed data log below the directories; return an ArchiveRow for each data log.
 
-    out: a directory that every executor sees. discard: those in a store's archive/ are deleted, each after its file was
-    read back and compared. Whoever asks with SQL reads `out` as Parquet, partitioned by broker and data_log.
+    out: a directory that every executor sees. discard: delete those in a store's archive/, each after its file was read
+    back and compared. To query the archive with SQL, read `out` as Parquet, partitioned by broker and data_log.
     """
     require_spark()
     jobs, rows = _plan(directories, out, discard)
@@ -98,9 +99,9 @@ def archive_local(
     discard: bool = False,
     on_progress: OnProgress = tell_nobody,
 ) -> list[ArchiveRow]:
-    """Run `archive` without Spark, in this process. SparkMissing: it needs pyarrow.
+    """Run `archive` without Spark, in this process. Raises SparkMissing: it needs pyarrow.
 
-    on_progress(done_bytes, total_bytes): called before the first data log and behind each, by their sizes.
+    on_progress(done_bytes, total_bytes): called before the first data log and after each, by their sizes.
     """
     _require_arrow()
     jobs, rows = _plan(directories, out, discard)
@@ -111,8 +112,8 @@ def archive_local(
 def restore(spark: SparkSession, archived: PathArgument, directory: PathArgument) -> DataFrame:
     """Write the data logs of an archive again, byte for byte, as journals below `<directory>/<broker>`.
 
-    Returns an ArchiveRow for each. A store that was opened there is never touched (SettingsError). With all data logs
-    that a store had, what it held opens again; with a part of them it is for `forebay dump`, `facts` and SQL.
+    Returns an ArchiveRow for each. It never touches a store that was opened there (SettingsError). With all data logs
+    of a store, the result opens as that store. With some of them, it serves `forebay dump`, `facts` and SQL.
     """
     require_spark()
     return _spread(spark, _plan_restore(archived, directory), _restore_one, [])
@@ -124,9 +125,9 @@ def restore_local(
     *,
     on_progress: OnProgress = tell_nobody,
 ) -> list[ArchiveRow]:
-    """Run `restore` without Spark, in this process. SparkMissing: it needs pyarrow.
+    """Run `restore` without Spark, in this process. Raises SparkMissing: it needs pyarrow.
 
-    on_progress(done_bytes, total_bytes): called before the first file of the archive and behind each, by their sizes.
+    on_progress(done_bytes, total_bytes): called before the first file of the archive and after each, by their sizes.
     """
     _require_arrow()
     jobs = _plan_restore(archived, directory)
@@ -151,7 +152,7 @@ def _size_of(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
-        return 0  # what is wrong with it is said in its turn
+        return 0  # its problem is reported when its turn comes
 
 
 def _require_arrow() -> None:
@@ -168,7 +169,7 @@ def _order(row: ArchiveRow) -> tuple[str, int]:
 def _spread(
     spark: SparkSession, jobs: list[_Job], work: Callable[[_Job], ArchiveRow], rows: list[ArchiveRow]
 ) -> DataFrame:
-    """Make one task for each data log, which is tens of MiB of reading, writing and reading again."""
+    """Run one task for each data log: it reads, writes and reads back tens of MiB."""
     done = list(rows)
     if jobs:
         fields = ", ".join(
@@ -197,7 +198,7 @@ def _spread(
 
 
 def _plan(directories: Directories, out: PathArgument, discard: bool) -> tuple[list[_Job], list[ArchiveRow]]:
-    """(what is to be done, what is in use)."""
+    """Return (jobs, rows of data logs that are in use)."""
     target = Path(check_path("out", out)).absolute()
     jobs: list[_Job] = []
     rows: list[ArchiveRow] = []
@@ -279,7 +280,7 @@ def _archive_one(job: _Job) -> ArchiveRow:
 
 
 def _compare(path: Path, read: Callable[[int, int], bytes], size: int) -> None:
-    """NotArchived unless the archived file gives back exactly these bytes."""
+    """Raise NotArchived unless the archived file gives back exactly these bytes."""
     from .archive_table import NotArchived, read_back
 
     offset = 0

@@ -1,9 +1,10 @@
 """One data log as one Parquet file, and back, byte for byte.
 
-A row a message, and one for each record that has none; the first row is the data log's header. Its columns `head`,
-`properties` and `body` of all rows, one after the other, are the data log; the others say what is in it, for whoever
-asks with SQL. Size and checksum of the whole stand in the file's metadata. A file is written under another name, read
-back and compared, synced, and only then has its own: a crash leaves either all of it or nothing that counts.
+There is one row for each message, and one for each record without messages; the first row is the data log's header. The
+columns `head`, `properties` and `body` of all rows, one after the other, are the bytes of the data log. The other
+columns describe the content, for queries with SQL. The file's metadata has size and checksum of the whole. A file is
+written under another name, read back and compared, synced, and then renamed. So a crash leaves the whole file, or one
+under a temporary name that does not count.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ SCHEMA: Final = pa.schema(
 )
 BYTES_COLUMNS: Final = ["head", "properties", "body"]
 BATCH_BYTES: Final = 8 << 20
-"""Bytes of contents in a row group; one message may be larger."""
+"""Bytes of contents in a row group. One message may be larger."""
 
 _META: Final = b"forebay"
 _ROWS_AT_ONCE: Final = 256
@@ -81,7 +82,10 @@ class Archived(NamedTuple):
 
 
 def write_archive(source: File, broker: str, path: Path) -> Archived:
-    """Write a whole data log's file; returns what it holds. NotArchived where the data log is damaged or incomplete."""
+    """Write the file of a whole data log; return its metadata.
+
+    Raises NotArchived if the data log is damaged or incomplete.
+    """
     try:
         header = decode_data_log_header(source.read(0, DATA_LOG_HEADER_BYTES))
     except RecordDamaged as damage:
@@ -114,7 +118,7 @@ def write_archive(source: File, broker: str, path: Path) -> Archived:
 
 
 def facts_of_archive(path: Path) -> Archived:
-    """Return what a file says that it holds. NotArchived: it is no archived data log."""
+    """Return the metadata of a file. Raises NotArchived if it is not an archived data log."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         found = json.loads(metadata[_META])
@@ -128,7 +132,7 @@ def facts_of_archive(path: Path) -> Archived:
 
 
 def read_back(path: Path) -> Iterator[bytes]:
-    """Yield the data log's bytes. NotArchived, at the end at the latest: they are not what was archived."""
+    """Yield the data log's bytes. Raises NotArchived, at the end at the latest, if they are not the archived ones."""
     facts = facts_of_archive(path)
     size = crc = 0
     try:
@@ -191,7 +195,7 @@ class _Rows:
         row: dict[str, Any] = {"offset": found.offset, "kind": kind, "relocated": False, "head": found.head}
         if len(found.head) < found.header.length:
             rest = self._file.read(found.offset + len(found.head), found.header.length - len(found.head))
-            row["body"] = rest  # a lost record: what was given up
+            row["body"] = rest  # a lost record: the bytes that were given up
         with suppress(RecordDamaged):
             if found.header.kind == STATE:
                 destinations = decode_state(found.head[HEADER_BYTES:]).destinations

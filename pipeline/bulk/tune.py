@@ -1,7 +1,7 @@
-"""recommend_limits: what each memory limit would have made of recorded traffic, over many traces at once.
+"""recommend_limits: plays many recorded traces under several memory limits, and recommends a limit for each.
 
-Each task plays one trace under some limits, with the policy code that the library itself runs (`forebay plan`). A trace
-that cannot be played has a row that says so, and no other.
+Each task plays one trace under some limits, with the policy code of the library itself (`forebay plan`). A trace that
+can't be played has one row, which tells the problem.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Traces = PathArgument | Sequence[PathArgument]
 LIMITS_OF_A_TASK: Final = 8
-"""Each task reads its trace anew, and plays it under so many limits in one pass."""
+"""Each task reads its trace again, and plays it under this many limits in one pass."""
 
 REPORT_SCHEMA: Final = (
     "trace string, limit_bytes bigint, hit_ratio double, deliveries bigint, hits bigint, reads bigint, "
@@ -49,17 +49,17 @@ class LimitRow:
     read_messages: int | None = None
     strays: int | None = None
     held_back: int | None = None
-    """Deliveries for which the limit has no room beside all that was in flight then."""
+    """Deliveries for which the limit has no room beside the messages in flight at that time."""
     is_recommended: bool = False
-    """The smallest limit of this trace within 0.01 of its best hit ratio."""
+    """Whether it is the smallest limit of this trace within 0.01 of its best hit ratio."""
     problem: str | None = None
-    """Why this trace could not be played; then it has no other row."""
+    """Why this trace could not be played. It then has no other row."""
 
 
 def recommend_limits(spark: SparkSession, traces: Traces, limits: Sequence[int | str]) -> DataFrame:
     """Return a LimitRow for each trace and limit, ordered by both. limits: bytes, or "64MiB".
 
-    SettingsError: a limit that cannot be. Every executor must see the traces under their paths.
+    Raises SettingsError for an invalid limit. Every executor must see the traces under their paths.
     """
     require_spark()
     paths, sizes = _paths(traces), _sizes(limits)
@@ -125,7 +125,7 @@ def _played(path: str, limits: Sequence[int]) -> list[LimitRow]:
 
 
 def _recommended(rows: list[LimitRow]) -> list[LimitRow]:
-    """Sorted, one row for a trace that failed, and the recommendation of each other trace marked."""
+    """Return the rows sorted, with each trace's recommendation marked. A trace that failed has one row."""
     done: list[LimitRow] = []
     for _, found in groupby(sorted(rows, key=lambda row: (row.trace, row.limit_bytes or 0)), lambda row: row.trace):
         of_trace = list(found)

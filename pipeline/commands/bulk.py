@@ -1,4 +1,4 @@
-"""`forebay pipeline load`, `archive` and `restore`: arguments to lines of JSON and an exit code."""
+"""`forebay pipeline load`, `archive` and `restore`: parse arguments, print lines of JSON, return an exit code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_load(parser: ArgumentParser) -> None:
 
 
 def run_load(arguments: Namespace, streams: Streams) -> int:
-    """0: it is there, by this call or an earlier one; the report says which."""
+    """Print the report; return 0 if the load exists, by this call or an earlier one. The report tells which."""
     where: dict[str, Any] = {"load_id": arguments.load_id, "broker_name": arguments.broker}
     if arguments.engine == "spark":
         with running(arguments.master) as spark:
@@ -54,7 +54,7 @@ def add_archive(parser: ArgumentParser) -> None:
 
 
 def run_archive(arguments: Namespace, streams: Streams) -> int:
-    """Print a line for each data log; return 1 where one was left out."""
+    """Print a line for each data log; return 1 if one was left out."""
     if arguments.engine == "spark":
         with running(arguments.master) as spark:
             found = archive(spark, arguments.directories, arguments.out, discard=arguments.discard).collect()
@@ -74,7 +74,7 @@ def add_restore(parser: ArgumentParser) -> None:
 
 
 def run_restore(arguments: Namespace, streams: Streams) -> int:
-    """Print a line for each data log; return 1 where one was left out."""
+    """Print a line for each data log; return 1 if one was left out."""
     if arguments.engine == "spark":
         with running(arguments.master) as spark:
             found = restore(spark, arguments.archive, arguments.directory).collect()

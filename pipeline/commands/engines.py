@@ -1,4 +1,4 @@
-"""Which engine answers a question: this process, or Spark."""
+"""The choice of the engine that answers a question: this process, or Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def add_engine(parser: ArgumentParser) -> None:
 
 @contextmanager
 def running(master: str, problem: str = "") -> Iterator[SparkSession]:
-    """Hold a session until the work is done, and make one line of what Spark raises. problem: goes before it."""
+    """Provide a session for the body of a `with`, and turn exceptions of Spark into one line.
+
+    problem: text before that line.
+    """
     from ..spark.session import session
 
     spark = session(master)
@@ -39,7 +42,7 @@ def running(master: str, problem: str = "") -> Iterator[SparkSession]:
 
 
 def _cause(error: Exception) -> str:
-    """Return the line of an error from Spark that says what was wrong."""
+    """Return the line of an error from Spark that tells the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("forebay.")]
     return (ours[-1:] or lines or [type(error).__name__])[0]

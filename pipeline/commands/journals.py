@@ -1,7 +1,7 @@
 """The commands that read journals from outside: `forebay verify`, `explain` and `dump`.
 
-They read journal files only, write nothing, take no lock, and work beside the processes that own the directories.
-`explain` asks such a process first where it may be asked. What many brokers need is spread by Spark, if asked for.
+They only read journal files, write nothing, take no lock, and work beside the processes that own the directories.
+`explain` first asks the owning process, if that is possible. On request Spark spreads the work for many brokers.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _unseen(examined: Iterable[DataLogFacts]) -> Iterator[str]:
 
 
 def _journal_bytes(disk: OsDisk) -> int:
-    """Return how long all data logs of a store are, as far as that can be told."""
+    """Return the total size of a store's data logs, as far as it can be read."""
     return sum(_data_log_sizes(disk).values())
 
 
@@ -130,7 +130,7 @@ def _data_log_sizes(disk: OsDisk) -> dict[int, int]:
             try:
                 sizes[data_log] = os.stat(f"{disk.root}/{JOURNAL}/{name}").st_size
             except OSError:
-                continue  # what is wrong with it is said in its turn
+                continue  # its problem is reported when its turn comes
     return sizes
 
 
@@ -149,7 +149,7 @@ def add_dump(parser: ArgumentParser) -> None:
 
 
 def run_dump(arguments: Namespace, streams: Streams) -> int:
-    """Print JSON Lines; return 1 where one of them says damaged."""
+    """Print JSON Lines; return 1 if one of them is of kind damaged."""
     is_damaged, done_bytes = False, 0
     stores = stores_of(arguments.directories)
     with streams.progress(sum(map(_journal_bytes, stores))) as progress:
@@ -186,7 +186,7 @@ def add_explain(parser: ArgumentParser) -> None:
 
 
 def run_explain(arguments: Namespace, streams: Streams) -> int:
-    """Say why data logs remain, or who holds the messages of a queue."""
+    """Print why data logs remain, or who holds the messages of a queue."""
     data_log = _split_data_log(arguments)
     if arguments.queue is not None:
         if data_log is not None or len(arguments.directories) > 1:
@@ -207,7 +207,7 @@ def run_explain(arguments: Namespace, streams: Streams) -> int:
 
 
 def _split_data_log(arguments: Namespace) -> int | None:
-    """Take the id of a data log off the directories, to which argparse counts it, where the last of them is one."""
+    """Remove the id of a data log from the end of the directories, if there is one: argparse counts it among them."""
     *others, last = arguments.directories
     if not others or not (last.isascii() and last.isdigit()):
         return None
@@ -223,7 +223,7 @@ def _explain_in_rows(arguments: Namespace, data_log: int | None, streams: Stream
     for row in rows_of("pins", arguments):
         if data_log is not None and row["data_log"] not in (None, data_log):
             continue
-        problem = row.setdefault("problem", None)  # Spark leaves it out where damage is refused
+        problem = row.setdefault("problem", None)  # Spark leaves it out if damage is refused
         is_whole = is_whole and problem is None
         if arguments.json:
             streams.print_json(row)

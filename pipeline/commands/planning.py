@@ -1,4 +1,4 @@
-"""The command `forebay plan`: what each memory limit would have made of recorded traffic."""
+"""The command `forebay plan`: plays recorded traffic under several memory limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_plan(parser: ArgumentParser) -> None:
 
 
 def run_plan(arguments: Namespace, streams: Streams) -> int:
-    """Print a table or a JSON object for each trace. Return 1 where one has no deliveries or could not be played."""
+    """Print a table or a JSON object for each trace. Return 1 if one has no deliveries or could not be played."""
     limits = parse_limits(arguments.limits)
     if arguments.policies and (arguments.svg is not None or arguments.engine == "spark"):
         raise SettingsError("--policies prints tables, by this process: leave out --svg and --engine spark")
@@ -140,7 +140,7 @@ def _add_traces(parser: ArgumentParser) -> None:
     parser.add_argument("traces", metavar="TRACE", nargs="+", help="files that Settings(record_trace=...) wrote")
 
 
-# ---------------------------------------------------------------------- its old name
+# ---------------------------------------------------------------------- the old command `tune`
 
 
 def add_tune(parser: ArgumentParser) -> None:
@@ -152,7 +152,7 @@ def add_tune(parser: ArgumentParser) -> None:
 
 
 def run_tune(arguments: Namespace, streams: Streams) -> int:
-    """Print a line for each trace and limit; return 1 where a trace could not be played."""
+    """Print a line for each trace and limit; return 1 if a trace could not be played."""
     limits = [limit.strip() for limit in arguments.limits.split(",")]
     if arguments.engine == "spark":
         with running(arguments.master) as spark:

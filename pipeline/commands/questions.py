@@ -1,7 +1,7 @@
-"""`forebay pipeline facts`, `backlog` and `rebuild`, and the rows of every question: arguments to lines of JSON.
+"""`forebay pipeline facts`, `backlog` and `rebuild`, and the rows of every question as lines of JSON.
 
-A line is a row; what could not be read is a row too, and the exit code says so: 0 done and whole, 1 damage or something
-not read, 2 wrong usage.
+A line is a row. Damage and unread parts are rows too. The exit code is 0 for a whole answer, 1 for damage or unread
+parts, 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def add_on_damage(parser: ArgumentParser) -> None:
 
 
 def run(question: str, arguments: Namespace, streams: Streams) -> int:
-    """Print the rows. Their order is by place with one process, and Spark's own with Spark."""
+    """Print the rows. With one process they are ordered by place; with Spark the order is Spark's."""
     is_whole = True
     for row in rows_of(question, arguments):
         is_whole = is_whole and row.get("problem") is None
@@ -86,7 +86,7 @@ def run(question: str, arguments: Namespace, streams: Streams) -> int:
 
 
 def rows_of(question: str, arguments: Namespace) -> Iterator[Row]:
-    """Yield the rows that answer a question, by the engine that was asked for."""
+    """Yield the rows that answer a question, by the requested engine."""
     by_engine = _by_spark if arguments.engine == "spark" else _by_this_process
     return by_engine(question, arguments)
 
@@ -125,15 +125,15 @@ def _by_spark(question: str, arguments: Namespace) -> Iterator[Row]:
         "backlog": questions.backlog,
         "rebuild": questions.rebuild_index,
     }
-    find_stores(arguments.directories)  # before a JVM is started for nothing
+    find_stores(arguments.directories)  # check the directories before a JVM is started
     with running(arguments.master, "not everything was read: ") as spark:
         frame = asked[question](spark, arguments.directories, **_fields(arguments))
         yield from _rows_of(spark.sparkContext, frame.rdd)
 
 
 def _rows_of(context: Any, rdd: Any) -> Iterator[Row]:
-    """Yield the rows of all partitions in their order. Twice as many partitions as there are cores are at work, and in
-    memory, at a time: `toLocalIterator` would run one after the other.
+    """Yield the rows of all partitions in order. Twice as many partitions as cores are computed and in memory at a
+    time: `toLocalIterator` would run one after the other.
     """
     partitions, at_once = rdd.getNumPartitions(), 2 * context.defaultParallelism
     for first in range(0, partitions, at_once):
@@ -142,7 +142,7 @@ def _rows_of(context: Any, rdd: Any) -> Iterator[Row]:
 
 
 def _plain(row: Row) -> Row:
-    """Return a value that JSON can hold: the bytes of a block as their checksum, those of a body in base64."""
+    """Return a row that JSON can express: the bytes of a block as their checksum, those of a body in base64."""
     return {name: _plain_value(name, value) for name, value in row.items()}
 
 

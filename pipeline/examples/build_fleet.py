@@ -1,10 +1,10 @@
-"""Twenty brokers' directories with a story each, for the fleet report to find out.
+"""Makes the directories of twenty brokers with various problems, for the fleet report to find.
 
     python build_fleet.py DIRECTORY
 
-Most brokers keep up, and clean up. In some a few messages are stuck among many that are done, in some a durable
-subscription has been away for long, one was killed in the middle of a write, and one has a damaged data log. About 40
-MiB, some seconds.
+Most brokers keep up, and clean up. In some a few messages are stuck among many settled ones, in some a durable
+subscription has been offline for long, one was killed in the middle of a write, and one has a damaged data log. About
+40 MiB, some seconds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def build(directory: Path, seed: int = 1) -> None:
 
 
 def _load_the_past(directory: Path, name: str, random: Random, now_ms: int) -> None:
-    """Load orders of the last two days in bulk: their timestamps tell how long they have been waiting."""
+    """Load orders of the last two days in bulk. Their timestamps tell how long they have been waiting."""
     hours, count = random.choice((1, 2, 48)), random.randrange(800, 4000)
     rows = [
         {
@@ -67,7 +67,7 @@ def _work(bay: Forebay, random: Random, *, is_stuck: bool, is_lagging: bool) -> 
     for name in ("orders", "billing"):
         with bay.queue(name).subscribe(prefetch=0) as consumer:
             while taken := consumer.take(500):
-                # A stuck store leaves one in two hundred; a healthy one the last few.
+                # A stuck store leaves one message in two hundred; a healthy one leaves the last few.
                 done = [delivery for delivery in taken if not (is_stuck and random.random() < 0.005)]
                 consumer.ack(done if is_stuck or random.random() < 0.9 else done[: len(done) // 2])
     bay.checkpoint()
@@ -78,7 +78,7 @@ def _newest(root: Path) -> Path:
 
 
 def _tear(root: Path, random: Random) -> None:
-    """Append half a record, as a power cut does. Nothing of it was confirmed."""
+    """Append half a record, as a power cut does. None of it was confirmed."""
     with _newest(root).open("ab") as file:
         file.write(random.randbytes(700))
 

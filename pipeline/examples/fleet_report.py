@@ -1,9 +1,9 @@
-"""A report over the directories of a fleet: what holds disk, which readers lag, what could not be read.
+"""A report on the directories of a fleet: what holds disk, which readers lag, what could not be read.
 
     python fleet_report.py 'DIRECTORY or glob' OUT [--engine local|spark] [--master local[*]]
 
-Writes OUT/pins.parquet, OUT/backlog.parquet, three pictures as SVG and OUT/index.html. It reads journals only and works
-beside live brokers. Needs the extra `spark` for Parquet, and matplotlib for the pictures.
+Writes OUT/pins.parquet, OUT/backlog.parquet, three pictures as SVG and OUT/index.html. It only reads journals and works
+beside live brokers. It needs the extra `spark` for Parquet, and matplotlib for the pictures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Fleet:
     pins: list[dict[str, Any]]
     backlog: list[dict[str, Any]]
     not_read: list[tuple[str, str]] = field(default_factory=list)
-    """(broker, problem) of what no answer covers."""
+    """(broker, problem) of each part that could not be read."""
 
     @property
     def brokers(self) -> list[str]:
@@ -69,7 +69,7 @@ def ask(directories: str, engine: str, master: str) -> Fleet:
 
 
 def held_bytes(fleet: Fleet) -> dict[str, dict[str, int]]:
-    """Return by broker and reason the bytes of data logs; of several reasons the one listed first counts."""
+    """Return the bytes of data logs by broker and reason. With several reasons, the first one of the list counts."""
     order = list(REASONS)
     reason_of: dict[tuple[str, int], str] = {}
     for row in fleet.pins:
@@ -106,7 +106,7 @@ def pictures(fleet: Fleet, out: Path) -> list[Path]:
 def _bars(
     path: Path, labels: Sequence[str], parts: Sequence[tuple[str, str, list[float]]], title: str, x: str, form: str
 ) -> Path:
-    """Horizontal bars, one a label, each in parts (name, colour, values)."""
+    """Draw horizontal bars, one for each label, each in parts (name, colour, values)."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8.5, 0.9 + 0.27 * max(len(labels), 3)), layout="constrained")
@@ -156,7 +156,7 @@ def _lag(fleet: Fleet, path: Path) -> Path:
 
 
 def lagging(fleet: Fleet) -> list[dict[str, Any]]:
-    """Durable subscriptions with a backlog, the longest first."""
+    """Return durable subscriptions with a backlog, the longest first."""
     behind = [row for row in fleet.backlog if row["subscription"] is not None and row["messages"]]
     return sorted(behind, key=lambda row: (-row["messages"], row["broker"]))
 
@@ -207,7 +207,7 @@ def page(fleet: Fleet, images: Iterable[Path]) -> str:
 
 
 def pinned(fleet: Fleet) -> list[tuple[str, str, float, int]]:
-    """Return holders of sealed data logs by the bytes that they keep, alone or with others."""
+    """Return holders of sealed data logs with the bytes that they keep, alone or with others."""
     kept: dict[tuple[str, str], int] = defaultdict(int)
     messages: dict[tuple[str, str], int] = defaultdict(int)
     for row in fleet.pins:

@@ -1,6 +1,6 @@
-"""Arrow kernels over data logs, free of Spark.
+"""Arrow kernels over data logs, independent of Spark.
 
-Read `fleet.py` first, which says what of many journals is to be read; then `batches.py`, which makes it rows, from
-record heads that `heads.py` takes apart by columns. `schema.py` has the columns, `filters.py` the conditions,
-`checking.py` and `checksums.py` whether the bytes are whole. docs/internals/pipeline.md says why.
+Read `fleet.py` first, which plans the reads of many journals. Then read `batches.py`, which makes rows of them, from
+record heads that `heads.py` decodes by columns. `schema.py` has the columns, `filters.py` the conditions. `checking.py`
+and `checksums.py` verify the bytes. docs/internals/pipeline.md gives the reasons.
 """

@@ -1,8 +1,8 @@
 """Facts as Arrow record batches: the rows of `store/inspect/facts.py`, made a region at a time.
 
-A sealed, undamaged data log goes through `kernels/heads.py`; everything else, and what is rare, through the store's own
-scan, row by row. Both give the same rows in the same order. A batch has the rows of 8 MiB of journal at most, of one
-record where that is larger.
+A sealed, undamaged data log goes through `kernels/heads.py`. Everything else, and rare records, go through the store's
+own scan, row by row. Both give the same rows in the same order. A batch has the rows of at most 8 MiB of journal, or of
+one larger record.
 """
 
 from __future__ import annotations
@@ -31,34 +31,36 @@ from .heads import Heads, Messages, Unusual, directory_of, heads_of, messages_of
 from .schema import TIME_MS_MAX, arrow_schema
 
 DAMAGED: Final = "damaged"
-"""Kind of a row that stands for what gave no rows."""
+"""Kind of a row for a part that gave no rows."""
 OWN_TAGS: Final = 8
-"""Properties that begin with such a tag, or a greater one, say more than headers."""
+"""Properties that begin with this tag or a greater one have more than headers."""
 
 _ROWS_AT_ONCE: Final = 4096
 _BYTES_AT_ONCE: Final = 8 << 20
 _ONE_TEXT: Final = np.zeros(1, np.int64)
-"""All rows have the first text."""
+"""Index of the first text, for all rows."""
 _KINDS: Final = (KIND_NAMES[MESSAGE], RELOCATE, KIND_NAMES[ACK])
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The rows that are wanted, and their form. `columns`: name and type of each, in order."""
+    """The requested rows, and their form. `columns`: name and type of each, in order."""
 
     broker: str
     columns: Mapping[str, str]
     wanted: Wanted = Wanted()
     reports: bool = False
-    """Rows instead of `NotRead`."""
+    """Whether damage gives rows instead of `NotRead`."""
     keep: Callable[[Any], Any] | None = None
-    """Picks the wanted rows of a batch."""
+    """Selects the wanted rows of a batch."""
 
 
 def batches(disk: Disk, request: Request, part: Part, names: Names | None = None) -> Iterator[Any]:
-    """Yield the record batches of one data log. NotRead, or a row with `reports`, for each part without rows.
+    """Yield the record batches of one data log.
 
-    names: of what lies before part.begin.
+    For each part without rows, raise NotRead, or yield a row with `reports`.
+
+    names: those told before part.begin.
     """
     shape = _Shape(request, part.data_log)
     if part.problem is not None:
@@ -88,7 +90,7 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
         if part.salt is not None and header.salt != part.salt:
             raise RecordDamaged("another data log has this name now")
     except RecordDamaged as damage:
-        if not part.is_newest or part.salt is not None:  # else it is just being begun
+        if not part.is_newest or part.salt is not None:  # otherwise it is just being begun
             yield from shape.rows([Unread(0, part.size_bytes, str(damage))])
         return
     except UnknownVersion as version:
@@ -115,7 +117,7 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
 
 
 def _learned(file: File, header: DataLogHeader, names: Names, end: int) -> int | None:
-    """Learn the names that the records before an offset told. Returns the log sequence of the one that begins there."""
+    """Learn the names in the records before an offset. Return the log sequence of the record that begins there."""
     walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence)
     for _, record, head in walk:
         names.learn(record, head)
@@ -133,7 +135,7 @@ def _scanned(
     offset: int | None,
     sequence: int | None,
 ) -> Iterator[Fact | Unread]:
-    """Yield the rows from the record with that log sequence on; None: from the first."""
+    """Yield the rows from the record with that log sequence on. None: from the first one."""
     scanned = facts_of(file, header, wanted, names, offset=offset, next_sequence=sequence, is_newest=part.is_newest)
     for fact in scanned:
         if part.end is not None and fact.offset >= part.end:
@@ -158,7 +160,7 @@ class _Shape:
         self._schema = arrow_schema(dict(request.columns))
 
     def rows(self, rows: Iterable[Fact | Unread]) -> Iterator[Any]:
-        """Make batches of rows that come one by one."""
+        """Make batches of single rows."""
         gathered: list[Fact | Unread] = []
         size = 0
         for row in rows:
@@ -195,7 +197,7 @@ class _Shape:
         yield from self._kept(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def of_heads(self, heads: Heads, file: File, header: DataLogHeader, names: Names, part: Part) -> Iterator[Any]:
-        """Return the batch of some records. Unusual: nothing of it was made."""
+        """Return the batch of some records. Raises Unusual: nothing was made."""
         rows = _Rows(self.request, self.data_log, heads, file, header, names, part)
         if rows.count:
             columns = [rows.column(field.name, field.type) for field in self._schema]
@@ -220,7 +222,7 @@ class _Rows:
         self._store_id = header.store_id
         self._names = names
         head = heads.head
-        counts = head["count"].astype(np.int64)  # rows of each record: an ack of one run has 1 there
+        counts = head["count"].astype(np.int64)  # rows of each record; an ack of one run has 1 here
         slices, runs = heads.slices, heads.runs
         if not request.wanted.relocated:
             is_copy = head["flags"][slices] & RELOCATED != 0
@@ -262,7 +264,7 @@ class _Rows:
         return np.flatnonzero(is_one[self._record])
 
     def _rare_rows(self, record: int, file: File) -> list[Fact]:
-        """Yield the rows of a record that is neither a slice nor an ack of one run; it may hold names."""
+        """Return the rows of a record that is neither a slice nor an ack of one run. It may have names."""
         heads = self._heads
         begin = int(heads.at[record])
         head = bytes(heads.region[begin : begin + int(heads.head_bytes[record])])
@@ -275,7 +277,7 @@ class _Rows:
         return [row for row in rows if isinstance(row, Fact)]
 
     def column(self, name: str, kind: Any) -> Any:
-        """Return one column. Columns that are not asked for are never made."""
+        """Return one column. Columns that nobody requests are never made."""
         make: Callable[[Any], Any] = getattr(self, f"of_{name}")
         return make(kind)
 
@@ -294,7 +296,7 @@ class _Rows:
 
     @cached_property
     def _is_numbered(self) -> NDArray[np.bool_]:
-        """Return whether messages have a sequence in their slice."""
+        """Whether each message has a sequence in its slice."""
         numbered: NDArray[np.bool_] = (self._flags & TRANSACTIONAL == 0) & self._is_message
         return numbered
 
@@ -306,7 +308,7 @@ class _Rows:
 
     @cached_property
     def _lanes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Lane numbers, and which of them each row has; of rare rows it makes no sense."""
+        """Lane numbers, and the index of each row's lane. For rare rows the index is meaningless."""
         head = self._heads.head
         lanes = head["destination"].astype(np.int64) << LANE_SHIFT | (head["flags"] & 15).astype(np.int64)
         first = lanes[-1]
@@ -318,7 +320,7 @@ class _Rows:
 
     @cached_property
     def _told(self) -> dict[int, Told]:
-        """Decode properties where they say more than headers, or where headers are asked for."""
+        """Decoded properties, for messages with more than headers, or for all if headers are requested."""
         messages, region = self.messages, self._heads.region
         has = np.flatnonzero(messages.properties)
         if not len(has):
@@ -338,7 +340,7 @@ class _Rows:
         return [getattr(fact, name) for fact in self._rare]
 
     def _numbers(self, values: NDArray[Any], is_there: NDArray[np.bool_] | None, name: str, kind: Any) -> Any:
-        """Return a column of numbers; rare rows have their own."""
+        """Return a column of numbers. Rare rows have their own values."""
         if self._rare:
             rare = self._of_rare(name)
             is_there = np.ones(self.count, np.bool_) if is_there is None else is_there.copy()
@@ -347,7 +349,7 @@ class _Rows:
         return pa.array(values, kind, mask=None if is_there is None else ~is_there)
 
     def _texts(self, texts: list[str | None], which: NDArray[Any], name: str, kind: Any) -> Any:
-        """Return a column of few different texts; rare rows have their own."""
+        """Return a column of few different texts. Rare rows have their own."""
         if not self._rare and len(texts) == 1:
             return pa.repeat(pa.scalar(texts[0], kind), self.count)
         if self._rare:
@@ -359,7 +361,7 @@ class _Rows:
         return pa.array(texts, kind).take(pa.array(which))
 
     def _replaced(self, column: Any, values: Mapping[int, Any], kind: Any) -> Any:
-        """Other values for some messages."""
+        """Return the column with other values for some messages."""
         if not values:
             return column
         mask = np.zeros(self.count, np.bool_)

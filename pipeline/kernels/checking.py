@@ -1,7 +1,7 @@
-"""Integrity of one data log by columns: what `store/recovery/verify.py` finds, at the speed of the checksums.
+"""Verification of one data log by columns: the findings of `store/recovery/verify.py`, at the speed of the checksums.
 
-Only what verifies in every byte goes this way; at the first doubt the data log is examined anew by the store's own
-code, which names the places.
+It handles only data logs in which every byte verifies. At the first doubt the store's own code examines the data log
+again and names the places.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .heads import Unusual, directory_of, heads_of, messages_of, verify_messages
 
 
 def examine_by_columns(data_log: int, file: File | OSError) -> DataLogFacts:
-    """Examine a data log as `examine` does. Reads it once, twice where it is damaged."""
+    """Examine a data log as `examine` does. Reads it once, or twice if it is damaged."""
     if isinstance(file, OSError):
         return examine(data_log, file)
     try:
@@ -31,7 +31,7 @@ def examine_by_columns(data_log: int, file: File | OSError) -> DataLogFacts:
 
 
 def _whole(data_log: int, file: File) -> DataLogFacts | None:
-    """Return the facts of a sealed data log in which every byte verifies. None, or an exception: it is no such."""
+    """Return the facts of a sealed data log in which every byte verifies. For any other, return None or raise."""
     header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
     offsets = directory_of(file, header)
     if offsets is None or header.data_log != data_log:
@@ -67,7 +67,7 @@ def to_text(facts: DataLogFacts) -> str:
 
 
 def from_text(text: str) -> DataLogFacts:
-    """Return the facts that to_text was given."""
+    """Return the facts in the result of to_text."""
     fields = json.loads(text)
     header = fields["header"]
     if header is not None:

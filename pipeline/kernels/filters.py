@@ -1,4 +1,4 @@
-"""Conditions on columns of facts that Spark hands down: rows that it does not want are left out where they are read."""
+"""Conditions on columns of facts that Spark pushes down: unwanted rows are dropped where they are read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FilterCondition(NamedTuple):
 
 
 def condition_of(one: Filter, known: Mapping[str, str]) -> FilterCondition | None:
-    """None: Spark must apply it itself."""
+    """Return the condition of a filter. None if Spark must apply it itself."""
     attribute: tuple[str, ...] = getattr(one, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in known:
         return None

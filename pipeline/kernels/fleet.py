@@ -1,7 +1,8 @@
-"""The stores of many directories, and what of each journal is to be read: a snapshot of its data logs.
+"""The stores of many directories, and a snapshot of the data logs of each journal that are to be read.
 
-Planning reads the header of each data log, and of the newest ones as much as tells where the journal ends for whoever
-opens it, and which data logs should exist. It writes nothing and takes no lock, so the owner may go on.
+Planning reads the header of each data log. It also reads the newest data logs as far as needed to find the end of the
+journal, as an open would, and the list of existing data logs. It writes nothing and takes no lock, so the owner may
+continue.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from ...store.journal.scan import RELISTINGS_MAX, Damage, scan
 from ...store.numbering import OFFSET_BITS
 
 Directories = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-"""One path, several, or a glob: of what was given to `forebay.open`, or the directory of one broker in it."""
+"""One path, several, or a glob. A path is the directory given to `forebay.open`, or the directory of one broker in
+it.
+"""
 
 
 class Store(NamedTuple):
@@ -47,21 +50,21 @@ class Part:
     size_bytes: int = 0
     """Size when the part was planned."""
     is_newest: bool = True
-    """Whether bytes at its end that do not verify are a tail; in other data logs they are damage."""
+    """Whether bytes at its end that do not verify are a tail. In other data logs they are damage."""
     next_sequence: int | None = None
-    """Log sequence with which the next data log begins, where that one's number follows."""
+    """Log sequence with which the next data log begins, if that has the next id."""
     begin: int = DATA_LOG_HEADER_BYTES
-    """Offset of the first record that is asked for."""
+    """Offset of the first requested record."""
     end: int | None = None
-    """Offset behind the last record; None: to the end."""
+    """Offset behind the last record. None: to the end."""
     salt: int | None = None
-    """Salt of the data log that was planned, which tells it from a later one of its number; None: any will do."""
+    """Salt of the planned data log, to detect a later one with the same id. None: any salt is fine."""
     problem: str | None = None
     """Why nothing can be read."""
 
 
 def find_stores(directories: Directories) -> list[Store]:
-    """Return every store in the directories, once, sorted. SettingsError names a directory that is no store."""
+    """Return every store in the directories, once, sorted. Raises SettingsError for a directory that is not a store."""
     found: dict[str, Store] = {}
     for directory in _paths(directories):
         for disk in stores_in(directory):
@@ -79,12 +82,12 @@ def _paths(directories: Directories) -> Iterator[str]:
 
 
 def plan(disk: Disk) -> list[Part]:
-    """Return the data logs of a journal in order, also missing ones, each with the part to read."""
+    """Return the data logs of a journal in order, each with the part to read, including missing ones."""
     for _ in range(RELISTINGS_MAX):
         try:
             return _plan(disk)
         except FileNotFoundError:
-            continue  # the owner deleted a data log between the listing and its turn
+            continue  # the owner deleted a data log after the listing
     return _plan(disk)
 
 
@@ -138,11 +141,11 @@ def _seen(disk: Disk, data_log: int) -> _Seen:
 
 
 def _without_tail(disk: Disk, seen: list[_Seen]) -> list[_Seen]:
-    """Leave out the data logs behind the place where the journal ends for whoever opens it.
+    """Leave out the data logs behind the place where an open would end the journal.
 
-    A power cut can leave one before the newest incomplete, sealed and with whole ones behind it. Whether that is a tail
-    says the durable position: the first place that does not verify and that no record knows to be durable. Reads the
-    data logs whole that are not known to be durable, which are the last one or two.
+    A power cut can leave an incomplete data log before the newest one, sealed and with whole ones behind it. The
+    durable position tells whether that is a tail: the tail begins at the first place that does not verify and that no
+    record knows to be durable. It reads the data logs completely that are not known to be durable: the last one or two.
     """
     ends_at: int | None = None
     durable = max((_durable(disk, found) for found in seen[-1:]), default=0)
@@ -161,7 +164,10 @@ def _without_tail(disk: Disk, seen: list[_Seen]) -> list[_Seen]:
 
 
 def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
-    """Return where a data log stops making sense; None: it leads to the next one. Reads all of it."""
+    """Return the first place of a data log that is no record.
+
+    None if it leads to the next data log. Reads all of it.
+    """
     part, header = found
     if header is None:
         return 0
@@ -189,7 +195,7 @@ def _durable(disk: Disk, found: _Seen) -> int:
 
 
 def _existing(disk: Disk, seen: list[_Seen]) -> tuple[int, set[int]] | None:
-    """(data log of the newest state record, the data logs that exist by it and the drops behind it)."""
+    """Return (data log of the newest state record, the existing data logs by it and by later drop records)."""
     dropped: set[int] = set()
     for part, header in reversed(seen):
         if header is None:
@@ -207,7 +213,7 @@ def _existing(disk: Disk, seen: list[_Seen]) -> tuple[int, set[int]] | None:
 
 
 def _stated(file: File, header: DataLogHeader, dropped: set[int]) -> set[int] | None:
-    """Return what the state record of a data log names; add what its drop records name to `dropped`."""
+    """Return the data logs that the state record of a data log names; add those of its drop records to `dropped`."""
     existing: set[int] | None = None
     for _, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence):
         if record.kind == STATE:

@@ -1,9 +1,8 @@
-"""The heads of many records taken apart at once: what makes reading a journal as fast as its checksums.
+"""Decodes the heads of many records at once, so that reading a journal is as fast as its checksums.
 
-A sealed data log ends with the offsets of its records, so nothing is walked: a region is read whole, the 64 bytes at
-each offset are gathered into columns, and each head is verified by its checksum. Whatever is out of the ordinary raises
-`Unusual`, and the reader goes on with the store's own scan from there. Bodies are passed over unless they are asked
-for.
+A sealed data log ends with the offsets of its records, so no walk is needed. A region is read at once, the 64 bytes at
+each offset are gathered into columns, and each head is verified by its checksum. Any unusual record raises `Unusual`,
+and the reader continues from there with the store's own scan. Bodies are skipped unless they are requested.
 """
 
 from __future__ import annotations
@@ -54,42 +53,44 @@ _HEAD: Final = np.dtype(
         "itemsize": _HEAD_BYTES,
     }
 )  # fmt: skip
-"""A slice of one message, and over it the fields of an ack of one run."""
+"""A slice of one message. The fields of an ack of one run overlap it."""
 _BYTES: Final = np.dtype((np.void, _HEAD_BYTES))
-"""The same bytes without fields: these are copied at once, and not field by field."""
+"""The same bytes without fields, because these are copied at once and not field by field."""
 
 
 class Unusual(Exception):
-    """Something that is not in the books of a sealed, undamaged data log. Internal."""
+    """Something that a sealed, undamaged data log does not normally have. Internal."""
 
 
 @dataclass(slots=True)
 class Heads:
-    """Records that follow each other, verified. `region` begins at the first, and reaches to the end of the last."""
+    """Consecutive verified records. `region` begins at the first, and reaches to the end of the last."""
 
     begin: int
     """Offset of the first in its data log."""
     region: memoryview
-    """Its bytes are there until the next heads are asked for."""
+    """Its bytes are valid until the next heads are requested."""
     at: NDArray[np.int64]
-    """The place in the region at which each record begins."""
+    """The offset in the region at which each record begins."""
     head: NDArray[Any]
-    """The fields of each record; those that its kind does not have are meaningless."""
+    """The fields of each record. Fields that its kind does not have are meaningless."""
     head_bytes: NDArray[np.int64]
     slices: NDArray[np.int64]
-    """Places of the records that hold messages."""
+    """Indexes of the records that have messages."""
     runs: NDArray[np.int64]
-    """Places of the acks of one run, the only other records that come by the million."""
+    """Indexes of the acks of one run, the only other frequent records."""
     rare: NDArray[np.int64]
-    """Places of all other records."""
+    """Indexes of all other records."""
     next_sequence: int
     """Log sequence of the record behind the last."""
 
 
 def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) -> NDArray[np.int64] | None:
-    """Return the offset of each record of a sealed data log, its directory's last. None: not sealed, or in doubt.
+    """Return the offset of each record of a sealed data log; its directory's is the last.
 
-    is_newest: in doubt also where its seal does not know that all before it is durable.
+    None if it is not sealed, or in doubt.
+
+    is_newest: a data log whose seal does not know all records before it to be durable is in doubt, too.
     """
     seal = seal_of(file, header)
     if seal is None:
@@ -99,7 +100,7 @@ def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) 
     if is_newest and record.durable < header.data_log << OFFSET_BITS | offset:
         return None
     if record.sequence != header.first_sequence + records:
-        return None  # a repair gave up records of it
+        return None  # a repair gave up some of its records
     offsets = np.frombuffer(head, "<u4", records, HEADER_BYTES).astype(np.int64)
     offsets = np.append(offsets, offset)
     if not records or offsets[0] != DATA_LOG_HEADER_BYTES or (np.diff(offsets) < HEADER_BYTES).any():
@@ -108,9 +109,9 @@ def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) 
 
 
 def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> Iterator[Heads]:
-    """Yield the records of a sealed data log but its directory. Unusual: scan from there on.
+    """Yield the records of a sealed data log without its directory. Raises Unusual: scan from there on.
 
-    offsets: as directory_of gives them. 8 MiB in RAM, more where a record is larger.
+    offsets: from directory_of. Takes 8 MiB of RAM, more if a record is larger.
     """
     epoch = 0
     buffer = np.empty(min(REGION_BYTES, int(offsets[-1] - offsets[0])) + _HEAD_BYTES, np.uint8)
@@ -120,7 +121,7 @@ def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> I
         behind = int(np.searchsorted(offsets, begin + REGION_BYTES, "right")) - 1
         behind = min(max(behind, at + 1), last)
         end = int(offsets[behind])
-        # A short record at the end needs bytes behind it to be gathered like the others, whatever they are.
+        # A short record at the end needs bytes behind it to be gathered like the others. Their values do not matter.
         if len(buffer) < end - begin + _HEAD_BYTES:
             buffer = np.empty(end - begin + _HEAD_BYTES, np.uint8)
         if file.read_into(begin, buffer[: end - begin].data) < end - begin:
@@ -172,7 +173,7 @@ def _gathered(
 def _checksums(
     salt: int, gathered: NDArray[Any], region: memoryview, at: NDArray[np.int64], head_bytes: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Return the checksum of each head; those of the usual lengths are computed together."""
+    """Return the checksum of each head. Those of the usual lengths are computed together."""
     if (head_bytes == _HEAD_BYTES).all():
         return checksums(_rows(gathered), _CRC_BYTES, salt)
     found = np.empty(len(at), np.uint32)
@@ -197,11 +198,11 @@ class Messages:
     """The messages of some heads, one row each."""
 
     record: NDArray[np.int64]
-    """The place among the heads of each message's record."""
+    """The index among the heads of each message's record."""
     place: NDArray[np.int64]
-    """Its place in the slice, from 0."""
+    """The index of each message in its slice, from 0."""
     begin: NDArray[np.int64]
-    """The place in the region at which its content begins."""
+    """The offset in the region at which its content begins."""
     crc: NDArray[np.uint32]
     content: NDArray[np.int64]
     """Bytes of its properties and body."""
@@ -209,8 +210,8 @@ class Messages:
 
 
 def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
-    """Return the messages of the heads that are slices, in order. Unusual: a table that does not add up."""
-    # Not heads.head[records]: records of fields are copied field by field.
+    """Return the messages of the heads that are slices, in order. Raises Unusual for an inconsistent table."""
+    # Not heads.head[records]: numpy copies structured records field by field.
     chosen = slice(None) if len(records) == len(heads.at) else records
     head, head_bytes = heads.head, heads.head_bytes[chosen]
     starts = heads.at[chosen] + head_bytes
@@ -245,7 +246,7 @@ def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
 
 
 def verify_messages(heads: Heads, messages: Messages) -> None:
-    """Unusual unless the content of each verifies."""
+    """Raise Unusual unless the content of each message verifies."""
     view = heads.region
     ends = (messages.begin + messages.content).tolist()
     crcs = [crc32(view[begin:end]) for begin, end in zip(messages.begin.tolist(), ends, strict=True)]

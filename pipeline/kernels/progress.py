@@ -1,4 +1,4 @@
-"""Finds how far a journal can be read from a place: what a stream offers next, and how far its reader lags."""
+"""Finds how far a journal can be read from a place: the next batch of a stream, and the lag of its reader."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_l
 
 
 class Place(NamedTuple):
-    """In one journal: everything before that offset of that data log is read."""
+    """In one journal: everything before this offset of this data log is read."""
 
     data_log: int
     offset: int
 
 
 def ahead(disk: Disk, start: Place, limit_bytes: int | None) -> tuple[Place, list[int], int]:
-    """(how far one may read from there, the data logs between, bytes). A limit is passed by one record at most.
+    """Return (the place up to which one may read, the data logs between, bytes).
 
-    Reads the directory of a sealed data log, and the heads of one that is not. One that is gone is passed; reading it
-    says so.
+    A limit is exceeded by at most one record.
+
+    Reads the directory of a sealed data log, and the heads of another. A deleted data log is skipped here; reading it
+    reports that.
     """
     place, passed, size = start, list[int](), 0
     while True:
@@ -51,7 +53,7 @@ def ahead(disk: Disk, start: Place, limit_bytes: int | None) -> tuple[Place, lis
 
 
 def _has_begun(disk: Disk, data_log: int) -> bool:
-    """Return whether the first record is there, so that the data log before it is not written any more."""
+    """Return whether the first record exists, so that the data log before it is finished."""
     try:
         file = disk.open_for_reading(data_log_name(data_log))
     except FileNotFoundError:
@@ -67,7 +69,7 @@ def _has_begun(disk: Disk, data_log: int) -> bool:
 
 
 def _end_of(file: File, place: Place, left: int | None) -> tuple[int, bool]:
-    """(end of the last record that fits into what is left, whether none follows it)."""
+    """Return (end of the last record that fits the remaining bytes, whether no record follows it)."""
     header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
     seal = seal_of(file, header)
     if seal is not None and left is None:

@@ -1,4 +1,4 @@
-"""Rows as they come from a table or a file of JSON Lines, made messages. What cannot be one is said in a line."""
+"""Converts rows of a table or of JSON Lines to messages. A row that can't be a message gives an error of one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUIRED: Final = FIELDS[:2]
 
 
 class LoadedMessage(NamedTuple):
-    """One row, encoded as the store does it."""
+    """One row, encoded as in the store."""
 
     destination: str
     priority: int
@@ -31,7 +31,7 @@ class LoadedMessage(NamedTuple):
 
 
 def check_columns(names: list[str]) -> None:
-    """SettingsError unless a row with these names can be a message."""
+    """Raise SettingsError unless a row with these names can be a message."""
     for name in REQUIRED:
         if name not in names:
             raise SettingsError(f"a load needs the column {name!r}; there are: {', '.join(names) or 'none'}")
@@ -40,7 +40,7 @@ def check_columns(names: list[str]) -> None:
 
 
 def message_of(row: Mapping[str, Any], now_ms: int) -> LoadedMessage:
-    """SettingsError says what is wrong with the row. now_ms: its timestamp where it has none."""
+    """Return the message of a row. Raises SettingsError with the problem of the row. now_ms: the default timestamp."""
     destination = check_name(row["destination"])
     body = row["body"]
     if isinstance(body, str):
@@ -58,7 +58,7 @@ def message_of(row: Mapping[str, Any], now_ms: int) -> LoadedMessage:
 
 
 def parse_line(line: bytes | str) -> dict[str, Any]:
-    """Parse one object of JSON Lines; a body that is no text comes as {"base64": "..."}. SettingsError."""
+    """Parse one object of JSON Lines. A body that is not text is {"base64": "..."}. Raises SettingsError."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -79,16 +79,16 @@ def _headers(headers: object) -> dict[str, HeaderValue] | None:
         except (ValueError, RecursionError):
             raise SettingsError("headers is text, but not JSON") from None
     if isinstance(headers, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in headers):
-        headers = dict(headers)  # as Arrow gives a map
+        headers = dict(headers)  # a map in the form of Arrow
     if not isinstance(headers, dict):
         raise SettingsError(f"headers must be an object or a map, not {_kind(headers)}")
     return {name: _plain(value) for name, value in headers.items()}
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value that JSON cannot hold from what `forebay dump` writes: {"base64": "..."}, {"float": "nan"}."""
+    """Return the value behind the forms of `forebay dump`: {"base64": "..."}, {"float": "nan"}."""
     if not isinstance(value, list | dict) or depth > NESTING_MAX:
-        return value  # what is deeper is refused as a header
+        return value  # deeper values are refused as a header later
     if isinstance(value, list):
         return [_plain(item, depth + 1) for item in value]
     if len(value) == 1:

@@ -1,4 +1,4 @@
-"""The columns of facts, for Arrow and for Spark. One place, because Spark compares both exactly."""
+"""The columns of facts, for Arrow and for Spark. They are in one place, because Spark compares both exactly."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BACKLOG_COLUMNS: Final = {
 INDEX_COLUMNS: Final = {"broker": "string", "lane": "long", "block": "long", "messages": "int", "packed": "binary"}
 
 TIME_MS_MAX: Final = 253_402_300_799_999
-"""The end of the year 9999, the last that Spark knows."""
+"""The end of the year 9999, the last one that Spark supports."""
 
 
 def columns(*, bodies: bool = False, problems: bool = False) -> dict[str, str]:

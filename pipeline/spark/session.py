@@ -1,6 +1,6 @@
-"""A Spark session that suits this library: the right Python and Java, Arrow sizes, no UI, executors that have us.
+"""A Spark session that suits this library: the right Python and Java, Arrow sizes, no UI, executors with this package.
 
-Any session of your own serves as well. What this one sets is there to be overridden: `configuration` wins.
+You may use any session of your own. `configuration` overrides every setting of this one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 COLLECTOR: Final = "-XX:+UseParallelGC"
-"""Rows live for microseconds, while G1 has each thread note what it writes: a fifth of the CPU that they take."""
+"""Rows live for microseconds. G1 makes each thread record its writes, which takes a fifth of the CPU."""
 CONFIGURED_BY: Final = (
     "SPARK_HOME",
     "SPARK_CONF_DIR",
@@ -53,7 +53,7 @@ _LEFT_OUT: Final = {"tests", "build", "dist"}
 
 
 def require_spark() -> None:
-    """Raise SparkMissing where the extra `spark` is not installed."""
+    """Raise SparkMissing if the extra `spark` is not installed."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -61,7 +61,7 @@ def require_spark() -> None:
 
 
 def configuration_of(master: str, configuration: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the configuration that `session` sets, overridden by the caller's own."""
+    """Return the configuration of `session`, overridden by the caller's own."""
     settings = dict(_SETTINGS)
     if master.startswith("local"):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -71,7 +71,10 @@ def configuration_of(master: str, configuration: Mapping[str, str] | None = None
 
 
 def check_master(master: str) -> None:
-    """Raise SettingsError where Spark knows no master of this form: its own refusal takes a Java process to start."""
+    """Raise SettingsError if Spark knows no master of this form.
+
+    Spark itself would start a Java process to refuse it.
+    """
     if not _MASTERS.fullmatch(master):
         raise SettingsError(
             f"{master!r} is no master of Spark: give local[*], local[4], spark://HOST:7077, k8s://HOST:PORT or yarn"
@@ -81,10 +84,10 @@ def check_master(master: str) -> None:
 def session(
     master: str = "local[*]", *, app_name: str = "forebay", configuration: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the session that runs already, or a new one. SparkMissing names what is not installed.
+    """Return the running session, or a new one. Raises SparkMissing with the name of what is not installed.
 
-    master: as in Spark; SettingsError for what Spark knows none of. Executors elsewhere get this package by
-    `addPyFile`; Python, pyspark, pyarrow and pandas must be there. A new one takes some seconds and half a GiB.
+    master: as in Spark; SettingsError for an unknown form. Executors on other machines get this package by `addPyFile`;
+    they must have Python, pyspark, pyarrow and pandas. A new session takes some seconds and half a GiB.
     """
     check_master(master)
     require_spark()
@@ -96,7 +99,7 @@ def session(
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
-    # Workers would else be started with the python3 of the PATH, which need not have any of this.
+    # Otherwise workers would start the python3 of the PATH, which may lack these packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.Builder().master(master).appName(app_name)
@@ -104,7 +107,7 @@ def session(
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
-    except Exception as error:  # py4j and the launcher raise many kinds, all of which mean that it did not start
+    except Exception as error:  # py4j and the launcher raise many types for a failed start
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SparkMissing(f"Spark did not start: {reason}") from error
     spark.sparkContext.setLogLevel("ERROR")
@@ -114,7 +117,7 @@ def session(
 
 
 def add_package(spark: SparkSession) -> None:
-    """Give executors this package, as a zip archive of its modules that lies there until the process ends."""
+    """Give executors this package, as a zip archive of its modules that exists until the process ends."""
     root = Path(__file__).resolve().parents[2]
     folder = Path(tempfile.mkdtemp(prefix="forebay-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -4,8 +4,8 @@
     CREATE TEMPORARY VIEW facts USING forebay OPTIONS (path '/brokers/*')
 
 Options: `table` (facts, pins, backlog, index, examined), `bodies`, `relocated`, `onDamage` (refuse, report),
-`partitionBytes`, `parallelism`; those of a stream are in stream.py. A given schema chooses among the columns of facts,
-and what is not in it is never made.
+`partitionBytes`, `parallelism`; stream.py has those of a stream. A given schema selects columns of facts, and other
+columns are never made.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ForebaySource(DataSource):
         asked = options.chosen(schema)
         if options.table != FACTS:
             return TableReader(options)
-        # Spark refuses a reader that takes filters where its setting does not allow it, and says so by nothing else.
+        # Spark refuses a reader with filters if its setting forbids them. Only this module shows the setting.
         return (FilteringReader if _PUSHDOWN_WORKER in sys.modules else FactsReader)(options, asked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -75,7 +75,7 @@ class FactsReader(DataSourceReader):
         self._conditions: list[FilterCondition] = []
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the data logs that are there now, packed."""
+        """Return the existing data logs, packed into partitions."""
         found = [
             (store, part)
             for store in find_stores(self._options.directories)
@@ -104,7 +104,7 @@ class FactsReader(DataSourceReader):
 
 
 class FilteringReader(FactsReader):
-    """Rows of facts that meet conditions: Spark gets no other rows, and data logs without any are not read."""
+    """Rows of facts that meet conditions. Spark gets no other rows, and data logs without any are not read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take the filters that can be applied here, and leave the others to Spark."""
@@ -117,7 +117,7 @@ class FilteringReader(FactsReader):
 
 
 class TableReader(DataSourceReader):
-    """Rows of the other tables: a task reads a store, or a few data logs."""
+    """Rows of the other tables. A task reads a store, or a few data logs."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -167,13 +167,13 @@ def _sizes(disk: OsDisk) -> Iterator[tuple[int, int]]:
 
 
 def examined(store: Store, parts: list[Part]) -> Iterator[tuple[Any, ...]]:
-    """Yield (broker, root, data log, what was found in it as JSON)."""
+    """Yield (broker, root, data log, findings as JSON)."""
     from ..kernels.checking import examine_by_columns, to_text
 
     wanted = {part.data_log for part in parts}
     disk = OsDisk(store.root)
     for data_log in sorted(wanted):
-        # One that has gone by now is passed over as in a listing made now; judging misses it where nothing dropped it.
+        # A data log that is gone by now is skipped, as a listing now would. `judge` misses it if no record dropped it.
         for found, file in open_data_logs(disk, data_log - 1):
             if found == data_log:
                 yield store.broker, store.root, data_log, to_text(examine_by_columns(data_log, file))

@@ -1,14 +1,14 @@
-"""The stream: facts in the order in which they were written, batch after batch, from where the last one ended.
+"""The stream: facts in the order in which they were written, each batch from the end of the last one.
 
     spark.readStream.format("forebay").option("lease", "audit").load("/brokers/*")
 
-An offset names, for each store, the data log and the place in it up to which everything was read, and the data logs
-that were read since the offset before; so a batch that is repeated reads the same bytes. Records become visible once
-they are written, not once they are synced.
+An offset names, for each store, the place (data log and offset) up to which everything was read, and the data logs that
+were read since the previous offset. So a repeated batch reads the same bytes. Records become visible once they are
+written, not once they are synced.
 
-Options, besides those of the table facts: `lease` names a reader for whom the store keeps what is not read yet, for
-`leaseSeconds` (3600) after it was last seen; `maxBytesPerTrigger` bounds a batch; `startingOffset` is "earliest" or
-"latest".
+Options, besides those of the table facts: `lease` names a reader for which the store keeps unread data logs, until
+`leaseSeconds` (3600) after the reader was last seen; `maxBytesPerTrigger` bounds a batch; `startingOffset` is
+"earliest" or "latest".
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .partitions import StorePart, packed
 from .worker import freeze_imports
 
 RENEWAL_MS: Final = 1000
-"""A lease whose reader has not left its data log is written at most so often."""
+"""While its reader stays in one data log, a lease is written at most this often."""
 
 Offset = dict[str, Any]
-"""By root of each store: data_log, offset, and passed, the data logs between the offset before and this one."""
+"""By root of each store: data_log, offset, and passed, the data logs between the previous offset and this one."""
 
 
 class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of one query, in a process of its driver; `read` runs in workers and shares nothing with it."""
+    """The reader of one query, in a process of its driver. `read` runs in workers and shares nothing with it."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ahead(disk, first, None)[0] if self._options.is_latest else first
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return how far one may read now. A store that came since the stream began is read from its beginning."""
+        """Return how far one may read now. A store that appeared after the stream began is read from its beginning."""
         left = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         offset: Offset = {}
         for root in sorted({*start, *(store.root for store in self._stores())}):
@@ -97,7 +97,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if all(_place(offset[root]) == _place(start.get(root)) for root in offset) else offset
 
     def reportLatestOffset(self) -> Offset:
-        """Return where the journals end: from the end of a batch to there is the stream's lag."""
+        """Return the ends of the journals. The distance from the end of a batch to them is the stream's lag."""
         return {
             store.root: _said(ahead(OsDisk(store.root), self._first(OsDisk(store.root)), None)[0], [])
             for store in self._stores()
@@ -138,12 +138,12 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------ the lease
 
     def commit(self, end: Offset) -> None:
-        """Let the store delete everything before the offset."""
+        """Let the store delete all data logs before the offset."""
         for root, said in end.items():
             self._lease(root, _place(said), is_commit=True)
 
     def _lease(self, root: str, place: Place, *, is_first: bool = False, is_commit: bool = False) -> None:
-        """Keep what lies behind the place. is_first: only where there is no lease yet."""
+        """Keep everything from the place on. is_first: only if there is no lease yet."""
         if self._options.lease is None:
             return
         now_ms = SystemClock().time_ms()
@@ -165,7 +165,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._leased[root] = place, now_ms
 
     def stop(self) -> None:
-        """Do nothing: the lease goes on until it expires, because the query may be started again."""
+        """Do nothing: the lease lasts until it expires, because the query may be started again."""
 
 
 def _place(said: Mapping[str, Any] | None) -> Place:

@@ -8,11 +8,11 @@ from functools import cache
 
 @cache
 def freeze_imports() -> None:
-    """Let the garbage collector pass over all that is imported.
+    """Exclude all imported objects from garbage collection.
 
-    Spark collects behind each task, which takes 45 ms with PyArrow, NumPy and pandas loaded: more than a small task
+    Spark collects after each task, which takes 45 ms with PyArrow, NumPy and pandas loaded: more than a small task
     takes.
     """
-    import pandas  # noqa: F401  PyArrow would with the first array, behind this
+    import pandas  # noqa: F401  PyArrow would import it later, with the first array
 
     gc.freeze()

@@ -1,1 +1,1 @@
-"""Files, mapped write windows and directory names: everything that touches the operating system."""
+"""The access to the operating system: files, mapped write windows, and names in directories."""

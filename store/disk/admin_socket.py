@@ -64,13 +64,13 @@ class AdminSocket:
         _open.add(self)
 
     def serve(self, answer: Callable[[bytes], bytes]) -> None:
-        """Answer requests until `stop`. answer: takes a line, returns one without its end; must not raise."""
+        """Answer requests until `stop`. answer: takes a line and returns a line without its end; it must not raise."""
         try:
             while True:
                 self._wait(self._listener, select.POLLIN, None)
                 try:
                     connection, _ = self._listener.accept()
-                except OSError:  # the client has gone, or the process has no descriptor left
+                except OSError:  # the client has gone, or the process has no file descriptor left
                     self._wait(None, 0, _PAUSE_SECONDS)
                     continue
                 with connection, suppress(OSError):
@@ -150,7 +150,7 @@ class AdminSocket:
 def ask(root: str, request: bytes, seconds: float) -> bytes | None:
     """Send a request to the process that has a store's directory open; return its answer.
 
-    None: no process listens there, or it ended meanwhile. TimeoutError after so many seconds.
+    Return None if no process listens there, or if it ended meanwhile. Raises TimeoutError after that many seconds.
     """
     deadline = time.monotonic() + seconds
     answer = bytearray()

@@ -20,10 +20,10 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class File(Protocol):
-    """An open file. Errors are OSError, as the system gave them."""
+    """An open file. Errors are the OSError of the system."""
 
     def append(self, data: bytes) -> None:
-        """Write all of data at the append position and advance it; short writes are continued.
+        """Write all of data at the append position and advance it. Short writes are continued.
 
         On an error the append position is what it was before the call; the bytes behind it are undefined. Small appends
         (< 32 KiB) keep the interpreter lock, because a system call that releases it costs up to 5 ms beside one
@@ -73,10 +73,10 @@ class Disk(Protocol):
     """A directory tree. Directory changes are durable after sync_directory of the parent."""
 
     def open(self, name: str, *, create: bool = False) -> File:
-        """Open for reading and appending at 0. create: the name must not exist (0600, never through a link)."""
+        """Open for reading and appending at 0. create: the name must not exist (mode 0600, never through a link)."""
 
     def open_for_reading(self, name: str) -> File:
-        """Open an existing file whose append raises."""
+        """Open an existing file for reading. Its append raises."""
 
     def exists(self, name: str) -> bool:
         """Return whether a file or directory has this name. Raises if that can't be known."""
@@ -131,10 +131,11 @@ class OsDisk:
     """
 
     def __init__(self, root: str, *, maps: bool = False, fills: bool = False) -> None:
-        """maps: small appends to preallocated space are copies into mapped memory, where that is safe.
+        """maps: whether small appends to preallocated space are copies into mapped memory, on file systems where that
+        is safe.
 
-        fills: preallocated space is filled with zeros ahead of small appends, which are system calls; each of them
-        costs more then, and a sync less.
+        fills: whether preallocated space is filled with zeros ahead of small appends, which then are system calls. An
+        append costs more then, and a sync less.
         """
         # Absolute, so that the process may change its working directory.
         self.root = os.path.abspath(root)

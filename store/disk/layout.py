@@ -1,4 +1,5 @@
-"""Names in the store's directory, made and parsed here alone, and the lock that gives it one owner.
+"""All names in the store's directory are made and parsed here. The directory's lock, which gives it one owner, is here
+too.
 
     <directory>/<broker name>/lock
                               journal/data-<id>.log, journal/reserve-<part>
@@ -11,8 +12,8 @@
                               import/<load id>.load, import/part-<set>-<number>-<nonce>.data
                               status.json, which disk/status_file.py writes
 
-The lock is the kernel's (flock), so that whatever ends the process frees it; the file stays behind and its content is
-only for the message to whoever comes second.
+The lock belongs to the kernel (flock), so it is free after any end of the process. The lock file stays, and its content
+only serves the error message of a second process.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def validate_broker_name(name: object) -> None:
 def check_path(what: str, path: object) -> str:
     """Return a path as text. SettingsError: it names no place; empty text is not the current directory.
 
-    what: the argument, as its caller knows it.
+    what: the name of the argument, for the error.
     """
     try:
         text = os.fspath(path)  # type: ignore[call-overload]
@@ -221,7 +222,7 @@ _held: dict[tuple[int, int], DirectoryLock] = {}
 
 
 class DirectoryLock:
-    """The lock by which one owner holds a store's directory, among processes and within this one.
+    """The lock that makes one owner of a store's directory, among processes and within this one.
 
     The directory must exist. A child made by fork does not inherit ownership: its copy of the lock is closed without
     unlocking, and the parent goes on undisturbed.

@@ -138,7 +138,7 @@ class MemoryDisk:
             return MemoryFile(self, self._lock, content, name, is_writable=True)
 
     def open_for_reading(self, name: str) -> MemoryFile:
-        """Open an existing file whose append raises."""
+        """Open an existing file for reading. Its append raises."""
         with self._lock:
             return MemoryFile(self, self._lock, self._file(name), name, is_writable=False)
 
@@ -191,7 +191,7 @@ class MemoryDisk:
             return max(self.capacity_bytes - sum(content.size for content in self._files.values()), 0)
 
     def copy(self) -> MemoryDisk:
-        """Return another disk with the same files: what the next process finds after a kill. O(bytes)."""
+        """Return another disk with the same files, as the next process finds them after a kill. O(bytes)."""
         with self._lock:
             disk = MemoryDisk(self.capacity_bytes)
             disk._directories = set(self._directories)

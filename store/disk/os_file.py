@@ -16,22 +16,22 @@ from .write_window import WINDOW_BYTES, move_window
 
 CALLS_FIRST: Final = 32
 FILL_BYTES: Final = 512 * 1024
-"""What is filled with zeros at a time. It takes some 0.5 ms, and makes the next sync longer once."""
+"""Bytes that are filled with zeros at a time. It takes about 0.5 ms, and makes the next sync longer once."""
 
 _SMALL_BYTES: Final = 32 * 1024
 _PAGE_OF_ZEROS: Final = bytes(4096)
-"""Zeros are written by single pages: the system keeps together what one write brought, and counts it as written again
-whenever a part of it is.
+"""Zeros are written by single pages: the system keeps the pages of one write together, and writes all of them again
+when one of them changes.
 """
 _CLOSED: Final = 2**31 - 1
-"""A descriptor that no file ever has, so that every call after close fails with EBADF."""
+"""A descriptor that no file ever has. Every call after close fails with EBADF."""
 
 
 def _write_keeping_the_interpreter_lock() -> Callable[[int, bytes, int], int]:
     """Return write(2) of the C library. Its result is all the caller gets, so each caller checks the length.
 
-    No argtypes are declared: converting through them costs more than the call itself, and a descriptor and a length
-    below 32 KiB fit the C int that ctypes makes of an int.
+    No argtypes are declared, because converting through them costs more than the call. A descriptor and a length below
+    32 KiB fit the C int that ctypes makes of an int.
     """
     try:
         import ctypes
@@ -56,10 +56,11 @@ else:
 
 
 class OsFile:
-    """A `File` of the operating system: one raw descriptor, nothing buffered.
+    """A `File` of the operating system: one raw descriptor without a buffer.
 
-    Small appends to preallocated space are copies into a mapped window where that is safe (see disk/write_window.py),
-    else system calls; in a file that is synced all the time they are calls that go to space filled with zeros before.
+    If it is safe, small appends to preallocated space are copies into a mapped window (see disk/write_window.py).
+    Otherwise they are system calls. In a file that is synced all the time they are system calls into space that was
+    filled with zeros.
     """
 
     # Fields with defaults, not slots: __del__ closes a handle even if an interrupt ended `__init__` half way.
@@ -71,19 +72,19 @@ class OsFile:
     _mappable: int = 0
     """Bytes from the start of the file that may be mapped."""
     _fillable: int = 0
-    """Bytes of the file, from its start, that are filled ahead of small appends."""
+    """Bytes from the file's start that are filled with zeros ahead of small appends."""
     _filled: int = 0
-    """Bytes of the file, from its start, behind which nothing was ever written, be it zeros."""
+    """Bytes from the file's start that were written, even if with zeros."""
     _calls_first: int = 0
-    """Small appends for which nothing is prepared: beside large ones a window, or zeros, would not be used."""
+    """Small appends for which nothing is prepared. Between large appends a window, or zeros, would not be used."""
 
     def __init__(
         self, path: str, flags: int, keeps_space: Callable[[int], bool] | None = None, *, fills: bool = False
     ) -> None:
         """Open the file at path, with flags of os.open.
 
-        keeps_space: says of a descriptor whether what is preallocated there may be mapped, or is worth filling; None:
-        it is not asked, and nothing is. fills: fill it, do not map it.
+        keeps_space: tells for a descriptor whether its preallocated space may be mapped, or is worth filling; None:
+        neither. fills: fill the space instead of mapping it.
         """
         self._fills = fills
         self._position = 0
@@ -95,7 +96,7 @@ class OsFile:
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it.
 
-        About 0.3 µs for 1 KiB through the window, 1.3 without. See `File.append` for what an error leaves.
+        1 KiB takes about 0.3 µs through the window, 1.3 without. See `File.append` for the state after an error.
         """
         position = self._position
         end = position + len(data)
@@ -133,10 +134,10 @@ class OsFile:
             self._map = None
 
     def _fill(self) -> None:
-        """Write zeros over the space that comes next.
+        """Write zeros over the next part of the file.
 
-        A sync of what is written over them makes that durable and nothing else. Where space was only preallocated, the
-        first write to it changes the file system's own records too, and each sync waits for those.
+        A sync of bytes that replace zeros makes only these bytes durable. The first write to space that was only
+        preallocated also changes the file system's own records, and each sync waits for those.
         """
         if self._calls_first:
             self._calls_first -= 1
@@ -147,7 +148,7 @@ class OsFile:
         os.lseek(self._descriptor, begin, os.SEEK_SET)
         for end in range(begin + page_bytes, min(begin + FILL_BYTES, self._fillable) + 1, page_bytes):
             if _write(self._descriptor, _PAGE_OF_ZEROS, page_bytes) != page_bytes:
-                self._fillable = 0  # whatever it is, the append itself meets it
+                self._fillable = 0  # the append itself meets the same error
                 return
             self._filled = end
 

@@ -30,7 +30,7 @@ class ReadySignal:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for; -1: it is closed."""
+        """Return the descriptor to wait for. -1 if it is closed."""
         return self._reader.fileno()
 
     def ring(self) -> None:
@@ -38,10 +38,10 @@ class ReadySignal:
         try:
             self._writer.send(b"\0")
         except OSError:
-            pass  # it is full, so it is readable; or it was closed meanwhile
+            pass  # it is full and so readable, or it was closed meanwhile
 
     def clear(self) -> None:
-        """Make the descriptor wait for the next ring."""
+        """Make the descriptor unreadable until the next ring."""
         try:
             while len(self._reader.recv(MOST_BYTES)) == MOST_BYTES:
                 pass

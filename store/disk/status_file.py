@@ -20,7 +20,7 @@ _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class StatusFile:
-    """The status file of one store's directory, as its owner sees it."""
+    """The status file of one store's directory, for its owner."""
 
     def __init__(self, root: str) -> None:
         self._path = os.path.join(os.path.abspath(root), STATUS)

@@ -1,22 +1,22 @@
-"""Branch: what one transaction has in the journal, what it wants gone, and the bytes of both.
+"""Branch: the slices of one transaction in the journal, the messages that it acknowledges, and the bytes of both.
 
-A branch knows its slices by place, 24 bytes each, never by message: lengths are read again from the slices when it is
-committed. So a transaction of a million messages costs what its four thousand slices cost.
+A branch knows its slices by place, 24 bytes each, but not its messages: lengths are read again from the slices at the
+commit. So a transaction of a million messages takes the memory of its four thousand slices.
 
     commit     number u64, count u32 and (lane u64, first sequence u64, position u64, messages u32),
-               count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges,
-               changes of host properties; where slices have times, when it was, u64; identities to the end
+               count u32 and (lane u64, first sequence u64, messages u64) of acknowledged messages,
+               changes of host properties; if slices have times, its own time, u64; identities to the end
     prepare    the branch: number u64, length of the xid u8, the xid,
                count u32 and (lane u64, position u64, messages u32, bytes of the record u32), count u32 and identities,
                runs and changes as in a commit
     rollback   number u64
 
-An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each: what of a
-transaction's messages must not be stored again. The highest bit of a slice's messages says that some of them have
+An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each. It marks a message
+of the transaction that must not be stored again. The highest bit of a slice's messages says that some of them have
 times. The highest bit of the count of slices says that changes of host properties follow the runs (see
-host_properties.py). The same bytes of a branch are in each state record while it is prepared, and in the root of each
-checkpoint while it is open. An xid of no bytes: not prepared. A second prepare record of a branch takes the place of
-the first: slices of it were moved.
+host_properties.py). Each state record has the same bytes of a branch while the branch is prepared, and the root of each
+checkpoint while it is open. An empty xid means that the branch is not prepared. A second prepare record of a branch
+replaces the first, because slices of it were moved.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Branch:
             nexts[lane_number] = first + messages
 
     def committed(self) -> Iterator[CommittedSlice]:
-        """Yield the slices with their sequences. Requires: give_sequences."""
+        """Yield the slices with their sequences. Requires: give_sequences was called."""
         timed = map(self.timed.__contains__, self._positions)
         return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts, timed)
 

@@ -58,7 +58,7 @@ from .state import (
 
 
 class Acked(NamedTuple):
-    """An ack: these messages of one lane are gone."""
+    """An ack: these messages of one lane are removed."""
 
     number: int
     """Number of the destination, or of the subscription that acknowledged."""
@@ -79,7 +79,7 @@ class Counted(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """A delete record: the queue is gone with everything in it."""
+    """A delete record: the queue or topic is deleted with all its messages."""
 
     number: int
     """The number of the queue or topic."""
@@ -135,7 +135,7 @@ class Survived(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A needs record: which subscriptions need some messages of a topic's lane."""
+    """A needs record: tells which subscriptions need some messages of a topic's lane."""
 
     run: Survivors
     """The messages, in one block of the lane."""
@@ -148,7 +148,7 @@ class Sealed(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """A record of a kind that a newer version may write."""
+    """A record of a kind that only a newer version knows."""
 
 
 Payload = (

@@ -62,7 +62,7 @@ class DestinationTable(MutableMapping[int, Destination]):
         by_name.insert(bisect_left(by_name, self._name(place), key=self._name), place)
 
     def __delitem__(self, number: int) -> None:
-        """Forget a destination. KeyError."""
+        """Forget a destination. Raises KeyError."""
         place = self._place(number)
         by_name = self._by_name[self._kind(place)]
         del by_name[bisect_left(by_name, self._name(place), key=self._name)]
@@ -94,10 +94,10 @@ class DestinationTable(MutableMapping[int, Destination]):
         return list(map(self._rows.number_at, self._by_name[kind]))
 
     def count(self, kind: int) -> int:
-        """Return how many queues, or topics, there are."""
+        """Return the number of queues, or topics."""
         return len(self._by_name[kind])
 
-    # ------------------------------------------------------------------ all of them
+    # ------------------------------------------------------------------ all rows
 
     @property
     def name_bytes(self) -> int:

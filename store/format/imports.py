@@ -1,10 +1,10 @@
-"""Imports: which loads the store has taken over, as the journal tells of them.
+"""Imports: the loads that the store has taken over, as the journal tells them.
 
     import     messages u64, taken u64, set id 16 bytes, length of the load id u8, the load id
 
-An import record begins or continues the load that it names. From there on each slice with the flag IMPORTED counts its
-messages as taken, so slice and progress are one write, and a journal that is cut anywhere says exactly what is still to
-come. Each state record restates all loads, the one under way last.
+An import record begins or continues the load that it names. Each later slice with the flag IMPORTED counts its messages
+as taken. So slice and progress are one write, and a journal that is cut anywhere tells exactly which messages are still
+missing. Each state record restates all loads, with the current one last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARK: Final = struct.Struct("<QQ16sB")
 
 
 class ImportMark(NamedTuple):
-    """How far one load has been taken over."""
+    """The progress of one load."""
 
     load_id: str
     set_id: bytes

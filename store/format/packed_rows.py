@@ -46,7 +46,7 @@ class PackedRows:
 
     @property
     def places(self) -> array[int]:
-        """Where the rows begin, in the order of their numbers. Read-only."""
+        """Places of the rows, in the order of their numbers. Read-only."""
         return self._places
 
     @property
@@ -64,16 +64,16 @@ class PackedRows:
         return int.from_bytes(self.data[place : place + _NUMBER_BYTES], "little")
 
     def size_at(self, place: int) -> int:
-        """Return how many bytes the row at a place has."""
+        """Return the size of the row at a place in bytes."""
         return self._end_of(self.data, place) - place
 
     def row_at(self, place: int) -> bytes:
-        """Return the row at a place, as a record has it."""
+        """Return the row at a place, in the form of a record."""
         end = self._end_of(self.data, place)
         return bytes(self.data[place:end])
 
     def joined(self) -> bytes:
-        """Return all rows as a record has them. It copies bytes and makes no object of any row."""
+        """Return all rows in the form of a record. It copies bytes and makes no objects."""
         return b"".join(map(self.row_at, self._places)) if self._wasted_bytes else bytes(self.data)
 
     def add(self, number: int, row: bytes) -> int:
@@ -108,7 +108,7 @@ class PackedRows:
         self._wasted_bytes = 0
 
     def _close_gaps(self) -> bool:
-        """Move the rows together, in the order of their numbers, if it is worth it; return whether it was."""
+        """Move the rows together in the order of their numbers, if the gaps are large enough; return whether it did."""
         if self._wasted_bytes <= max(len(self.data) // 2, _WASTE_MIN):
             return False
         data, places = bytearray(), array("I")

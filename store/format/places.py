@@ -46,7 +46,7 @@ class Singles(NamedTuple):
         return len(self.offsets)
 
     def part(self, first: int, behind: int) -> Singles:
-        """Return the messages with these indexes."""
+        """Return the messages with indexes from first up to behind, without behind."""
         return Singles(
             self.data_log, self.first_sequence + first, self.offsets[first:behind], self.lengths[first:behind]
         )

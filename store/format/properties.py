@@ -1,4 +1,4 @@
-"""The encoding of what travels with a body: a foreign message id, a group, a producer, headers.
+"""The encoding of a message's properties: a foreign message id, a group, a producer, headers.
 
 If a message has times, these come first; see format/times.py. Empty properties are no bytes at all. Id, group and
 producer are fields of (tag, length, UTF-8). Headers come last: one byte that says so, and then to the end one
@@ -26,8 +26,7 @@ _BIG_INT: Final = 1
 """Extension type of an int beyond 64 bits: its bytes, signed, lowest first."""
 
 _PLAIN: Final[Any] = str | int | float | bool | None
-"""Values that msgspec itself tells from all others while it decodes. What a list, dict, bytes or wide int is, is looked
-at behind it."""
+"""Types that msgspec itself checks while it decodes. Lists, dicts, bytes and wide ints are checked afterwards."""
 _EMPTY_MAP: Final = b"\x80"
 _TIME: Final = bytes((TIME_TAG,))
 _KEY: Final = struct.Struct("<BH")
@@ -39,7 +38,9 @@ BIG_INT_BYTES_MAX: Final = 512
 NESTING_MAX: Final = 32
 """How deep lists and dicts may nest in one header."""
 WARY_MAPS: Final = 32
-"""Maps in a row with plain values alone, after one with others, until the next one is expected to be such a map."""
+"""After a map with other values, this many maps in a row must have only plain values before plain ones are expected
+again.
+"""
 READERS_MAX: Final = 64
 """Number of sets of names with a reader of their own; for other sets all headers are decoded."""
 
@@ -83,7 +84,7 @@ def _field(tag: int, name: str) -> bytes:
 
 
 def _headers(headers: Headers) -> bytes:
-    plain = cast("dict[object, object]", headers if type(headers) is dict else dict(headers))  # whatever is in it
+    plain = cast("dict[object, object]", headers if type(headers) is dict else dict(headers))  # with any values
     for name, value in plain.items():
         if type(name) is not str or not name or type(value) not in _SCALARS:
             break
@@ -177,7 +178,7 @@ def _map_type(names: frozenset[str] | None, value: object) -> Any:
 
 
 class _HeaderReader:
-    """Decodes the map of headers of a message: all of them, or those of some names."""
+    """Decodes the map of headers of a message: all of them, or those with some names."""
 
     __slots__ = ("read_plain", "_read_any", "_wary_maps")
 
@@ -192,7 +193,9 @@ class _HeaderReader:
         self._wary_maps = 0
 
     def read(self, data: bytes) -> dict[str, HeaderValue]:
-        """Decode a map. RecordDamaged for bytes that are none, or that have what no header can be."""
+        """Decode a map. Raises RecordDamaged for bytes that are not a map, or that have a value that no header can
+        have.
+        """
         wary_maps = self._wary_maps
         if not wary_maps:
             try:
@@ -317,7 +320,7 @@ def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
 def header_values_of_each(
     properties: Sequence[bytes], names: frozenset[str]
 ) -> Sequence[dict[str, HeaderValue] | None]:
-    """Return header_values of each; None where that raises RecordDamaged. Half of the time of a call for each."""
+    """Return header_values of each message; None if that raises RecordDamaged. Takes half the time of single calls."""
     read = _reader(names).read_plain
     try:
         return [read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data)) for data in properties]

@@ -1,4 +1,4 @@
-"""The bytes of one journal record, made and taken apart. No files, no queues.
+"""The bytes of one journal record: encodes and decodes it. This module knows neither files nor queues.
 
 A record is a header of 32 bytes and a payload. All numbers are little-endian.
 
@@ -6,11 +6,11 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     length     u32  of the whole record
     kind       u8
     flags      u8   low four bits: priority of the lane; 0x10: a copy; 0x20: of a transaction; 0x40: some messages
-                    have times; 0x80: of the import set under way. 0x40 is a return record's too, the others slices'
-    count      u16  messages, ranges or entries in the payload; of a slice the highest bit: ids of messages count once
+                    have times; 0x80: of the current import set. Return records have 0x40 too, the others only slices
+    count      u16  messages, ranges or entries in the payload; highest bit of a slice's: duplicates are detected
     magic      u16  F0 BA, so that a search can find the next record behind damage
-    sequence   u48  log sequence: one a record, dense over the whole journal
-    epoch      u32  one an open (and one after each failed write)
+    sequence   u48  log sequence: one for each record, without gaps over the whole journal
+    epoch      u32  one for each open (and one after each failed write)
     durable    u64  position known to be on the device when this was written
 
 A *slice* carries 1 to 256 messages of one lane: destination u32, first sequence u64, timestamp u64 (ms), then a table
@@ -46,9 +46,9 @@ RANGE: Final = struct.Struct("<QI")
 RETURNED: Final = struct.Struct("<QIH")
 RETURNED_LATER: Final = struct.Struct("<QIHQ")
 MESSAGE_ONE: Final = struct.Struct("<IIIQIQIQ8xII4x")
-"""A slice of one message as recovery reads it: kind, flags and count in one, without timestamp and properties."""
+"""A slice of one message as recovery reads it: kind, flags and count in one field, without timestamp and properties."""
 ACK_ONE: Final = struct.Struct("<IIIQIQIQI")
-"""An ack of one run, likewise."""
+"""An ack of one run, with kind, flags and count in one field."""
 SLICE_BYTES: Final = HEADER_BYTES + SLICE.size
 ENTRY_BYTES: Final = ENTRY.size
 ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
@@ -73,7 +73,7 @@ The byte of the flags has no bit left, so this is the highest bit of the count b
 COUNT_MASK: Final = 0x7FFF
 COUNT_MAX: Final = (1 << 16) - 1
 PRIORITY_MASK: Final = 15
-"""The bits of the flags that are the lane's priority."""
+"""The bits of the flags that hold the lane's priority."""
 FLAGS_SHIFT: Final = 8
 COUNT_SHIFT: Final = 16
 """Where flags and count begin in the u32 whose lowest byte is the kind."""
@@ -125,7 +125,7 @@ UNSUBSCRIBE: Final = 14
 LOST: Final = 15
 DELETE: Final = 16
 IMPORT: Final = 17
-NEEDS: Final = 20  # no version wrote 18 or 19
+NEEDS: Final = 20  # no version ever wrote 18 or 19
 PROPERTIES: Final = 21
 SEEK: Final = 22
 KIND_NAMES: Final = {
@@ -170,7 +170,7 @@ PLAIN_MESSAGE: Final = 1 << COUNT_SHIFT | MESSAGE
 PLAIN_MESSAGES: Final = frozenset(PLAIN_MESSAGE | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
 PLAIN_ACK: Final = 1 << COUNT_SHIFT | ACK
 PLAIN_ACKS: Final = frozenset(PLAIN_ACK | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
-"""Kind, flags and count of the two."""
+"""Kind, flags and count of an ack of one run, for each priority."""
 
 # Under another name and without types, so that machine code passes the checksum on as the object that crc32 returned.
 _checksum: Final[Callable[..., Any]] = crc32
@@ -244,7 +244,7 @@ class Returned(NamedTuple):
     messages: int
     attempts: int
     due_at: int = 0
-    """When they are offered again, in ms since 1970 of the store's SteadyClock; 0: at once."""
+    """When they are offered again, in ms since 1970 of the store's SteadyClock. 0: at once."""
 
 
 class Survivors(NamedTuple):
@@ -504,7 +504,7 @@ def decode_seek(header: Header, head: bytes | memoryview) -> tuple[int, list[tup
 
 
 def needs_bytes(needs: int) -> int:
-    """Return the bytes of a needs record with that many ranges."""
+    """Return the size of a needs record with that many ranges."""
     return HEADER_BYTES + _SURVIVORS.size * (1 + needs)
 
 

@@ -1,11 +1,11 @@
-"""The bytes of the messages that a topic retains, and the names that they have among the host's properties.
+"""The bytes of the messages that a topic retains, and their names among the host's properties.
 
     name     "\\0retained/", the topic's number; of one that is kept by a header: "/", the key
     key      length of the header's name, "/", the name, "/", a letter for the type of its value, the value
     value    timestamp u64, priority u8, length of the message's properties u32, those, the body
 
-No property of the host has such a name, and a topic's number is never used again. A value is inside of a record that
-verifies, so what makes no sense here was written by another version.
+No property of the host has such a name, and a topic's number is never used again. A value is part of a record that
+verifies. So a value that can't be decoded was written by another version.
 """
 
 from __future__ import annotations

@@ -165,13 +165,13 @@ class State:
     subscriptions: list[Subscription] | EncodedRows[Subscription] = field(default_factory=list)
     """The existing durable subscriptions."""
     next_number: int = 0
-    """Above every number that a destination or subscription ever had."""
+    """A number above all that destinations and subscriptions ever had."""
     imports: list[ImportMark] = field(default_factory=list)
     """Loads that were taken over; the present one is last."""
     duplicates: list[WindowIds] = field(default_factory=list)
-    """The ids that each producer sent last; the producer that sent last is at the end."""
+    """The last ids of each producer. The producer that sent last is at the end."""
     attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
-    """Lane -> delivery counts of messages that came back."""
+    """Lane -> delivery counts of returned messages."""
     properties: dict[str, bytes] = field(default_factory=dict)
     """The host's own named values."""
 
@@ -192,7 +192,7 @@ class UseCounts(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """The messages of one lane, by blocks, that a durable subscription has not acknowledged."""
+    """The messages of one lane that a durable subscription has not acknowledged, by blocks."""
 
     lane_number: int
     """subscription number << 4 | priority."""
@@ -389,7 +389,7 @@ class _Reader:
         return state
 
     def sections(self, state: State) -> None:
-        """Read the optional parts to the end, into the state."""
+        """Read the optional parts up to the end, into the state."""
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
             end = self._at + size
@@ -446,7 +446,7 @@ def encode_delete(number: int) -> bytes:
 
 
 def decode_delete(data: bytes) -> int:
-    """Return the number of the queue that is gone."""
+    """Return the number of the queue or topic that was deleted."""
     return _Reader(data).count()
 
 

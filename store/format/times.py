@@ -23,7 +23,7 @@ TIME_TAG: Final = 10
 TIMES_BYTES: Final = 23
 DUE: Final = 0
 EXPIRY: Final = 1
-"""Index of the second of the two times; DUE is that of the first."""
+"""Index of the second of the two times. DUE is the index of the first."""
 CONTENTS_READ_WHOLE: Final = 64 * 1024
 """Contents of a slice up to this size are read at once; of larger ones, the first bytes of each message."""
 
@@ -287,7 +287,7 @@ def _above(column: array[int], least: int) -> bytes:
 
 
 def packed_times(packed: bytes) -> tuple[int, int]:
-    """Return when the first message of a packed block with times is due and when the first one expires; 0: never."""
+    """Return when the first message of a packed block with times is due, and when the first one expires. 0: never."""
     if len(packed) < _TAIL.size:
         return 0, 0
     due, expiry, *_ = _TAIL.unpack_from(packed, len(packed) - _TAIL.size)

@@ -22,7 +22,7 @@ from ..errors import SettingsError
 MAGIC: Final = b"FBTRACE1"
 VERSION: Final = 1
 HEADER: Final = struct.Struct("<8sHHIQQI")
-"""Magic, version, flags, reserved, memory limit, index cache (0: it follows the limit), crc."""
+"""Magic, version, flags, reserved, memory limit, index cache (0: it follows from the limit), crc."""
 BLOCK_HEADER: Final = struct.Struct("<III")
 BLOCK_BYTES_MAX: Final = 1 << 16
 EVENT_BYTES_MAX: Final = 40
@@ -36,7 +36,7 @@ INDEX_IN_RAM: Final = 1
 """Flag: the store ran with persistent_index=False."""
 
 TICK: Final = 0
-"""first: milliseconds since the recording began. Watermarks were measured."""
+"""first: milliseconds since the recording began. At a tick watermarks were measured."""
 WAITING: Final = 1
 """Messages are pending and not in RAM: they were there at open, or came by a large commit. extra: total bytes."""
 ARRIVE: Final = 2
@@ -46,7 +46,7 @@ LIST: Final = 3
 UNLIST: Final = 4
 """A list ended. extra: its number."""
 TAKE: Final = 5
-"""Messages were handed out. extra: number of the list."""
+"""Messages were delivered. extra: number of the list."""
 ACK: Final = 6
 """Messages were acknowledged: settled and gone."""
 LET_GO: Final = 7
@@ -87,7 +87,7 @@ class Encoder:
         self.is_full = False
 
     def put(self, kind: int, lane_number: int, first: int, count: int, extra: int) -> None:
-        """Add one event. About 1 µs."""
+        """Add one event. Takes about 1 µs."""
         head = lane_number << 4 | kind
         distance = first - self._ends.get(head, 0)
         self._ends[head] = first + count
@@ -111,7 +111,7 @@ class Encoder:
 
 
 class TraceReader:
-    """A recorded file, read forward in blocks, in constant memory."""
+    """Reads a recorded file forward in blocks, in constant memory."""
 
     def __init__(self, file: File) -> None:
         """Open a trace. SettingsError: it is not a trace of this version."""

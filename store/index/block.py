@@ -40,7 +40,7 @@ def packed_messages(packed: bytes) -> int:
 
 
 def packed_earliest(packed: bytes) -> tuple[int, int]:
-    """Return when the first pending message of a packed block is due, and when the first one expires; 0: never."""
+    """Return when the first pending message of a packed block is due, and when the first one expires. 0 means never."""
     return packed_times(packed) if packed[_PARTS_OFFSET : _PARTS_OFFSET + 1] >= _HAS_TIMES_BYTE else (0, 0)
 
 

@@ -192,7 +192,7 @@ class BlockCache:
         self._note_filling()
 
     def hold_fingerprints(self, held_bytes: int) -> bool:
-        """Charge so many bytes of fingerprints that no checkpoint has stored yet, as dirty blocks.
+        """Charge that many bytes of fingerprints that no checkpoint has stored yet, as dirty blocks.
 
         Return False, and leave the charge as it was, if they would take more than an eighth of the cache.
         """

@@ -68,7 +68,7 @@ class Deduplication:
         self.forgotten = 0
         self._undecided: dict[Identity, int] = {}
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ windows and ids
 
     def register(self, destination: int, name: str) -> None:
         """Give the windows of a destination the size that the policy of its name asks for."""
@@ -109,7 +109,7 @@ class Deduplication:
         self._noted += 1
 
     def forget(self, destination: int) -> None:
-        """Drop the windows of a destination that is gone. O(windows)."""
+        """Drop the windows of a deleted destination. O(windows)."""
         self._sizes.pop(destination, None)
         for key in [key for key in self._windows if key[0] == destination]:
             self._drop(key)

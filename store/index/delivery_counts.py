@@ -147,7 +147,7 @@ class DeliveryCounts:
 
 
 class DeliveryCountTable:
-    """The counts of all lanes that have any, and the memory that they share. The state lock guards it."""
+    """The counts of all lanes that have any, and their shared memory bound. The state lock guards it."""
 
     def __init__(self, account: Account | None = None, runs_max: int = RUNS_MAX) -> None:
         """Make an empty table.
@@ -277,7 +277,7 @@ class DeliveryCountTable:
         self._charge_bytes -= surplus
 
     def _forget_lowest(self) -> None:
-        """Keep three quarters of the runs, those with the highest counts."""
+        """Keep the three quarters of the runs that have the highest counts."""
         if not self._has_warned:
             self._has_warned = True
             logger.warning(

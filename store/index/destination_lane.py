@@ -92,7 +92,7 @@ class DestinationLane(BlockHolder):
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
         """Give the next sequences to messages that are a record each, block by block.
 
-        Requires: there is room for the blocks (`Index.is_crowded`).
+        Requires: the index has room for the blocks (`Index.is_crowded`).
         """
         begin = 0
         while begin < len(offsets):
@@ -315,7 +315,7 @@ class DestinationLane(BlockHolder):
         self.expect(block)
 
     def put_expiry(self, sequence: int, expires_at: int) -> None:
-        """Set when the message that was just added expires. O(1)."""
+        """Set the expiry of the message that was just added. O(1)."""
         block = self.tail
         assert block is not None
         times = block.times

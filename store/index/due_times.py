@@ -20,11 +20,11 @@ from .index import Index
 
 PAGE_ROWS: Final = 256
 EXPIRED_BLOCKS_MAX: Final = 16_384
-"""Blocks of a lane that one sweep finds: eight million messages."""
+"""Maximum number of blocks of a lane that one sweep finds: eight million messages."""
 
 
 class DueTimes:
-    """Finds messages of the index by their times. The state lock guards it; every method requires it held."""
+    """Finds messages of the index by their times. The state lock guards it. Every method requires the state lock."""
 
     def __init__(
         self,

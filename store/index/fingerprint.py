@@ -26,7 +26,9 @@ EXACT_VALUES_MAX: Final = 8
 EXACT_BYTES_MAX: Final = 128
 """If a block has so few distinct values that they fit into this, the fingerprint has the values themselves."""
 STRING_CHARACTERS_MAX: Final = 128
-"""A header with a longer string in a block is UNKNOWN there, because strings stay in RAM while a block is examined."""
+"""If a string of a header is longer, the header is UNKNOWN in that block. Strings stay in RAM while a block is
+examined.
+"""
 FILTER_BYTES_MAX: Final = 368
 BITS_A_VALUE: Final = 16
 """Bits of the Bloom filter for each value, as long as the filter is shorter than FILTER_BYTES_MAX."""
@@ -93,7 +95,7 @@ class ExactFingerprint(Fingerprint):
 
 
 class SummaryFingerprint(Fingerprint):
-    """Kinds, bounds and a Bloom filter of the values."""
+    """Types, bounds and a Bloom filter of the values."""
 
     __slots__ = ("kinds", "hashes", "low", "high", "first", "last", "_data")
 
@@ -190,15 +192,15 @@ class BlockSurvey:
 
     @property
     def examined(self) -> int:
-        """A bit for each message of the block that was examined."""
+        """One bit for each examined message of the block."""
         self._sum_up()
         return self._examined
 
     def decode(self, indexes: Sequence[int], properties: Sequence[bytes], names: frozenset[str]) -> None:
-        """Note the headers of messages, given the index in the block and the properties of each, as far as they can be
-        decoded.
+        """Note the headers of messages, as far as they can be decoded.
 
-        names: of those to decode, these at least. Together that takes half of the time.
+        indexes, properties: the index in the block and the properties of each message.
+        names: the headers to decode, at least those of the survey. Decoding many messages together takes half the time.
         """
         for index, values in zip(indexes, header_values_of_each(properties, names), strict=True):
             if values is not None:
@@ -218,7 +220,7 @@ class BlockSurvey:
         self.noted.clear()
 
     def merge(self, other: BlockSurvey) -> None:
-        """Take over what another survey of the same block and headers has noted."""
+        """Take over the notes of another survey of the same block and headers."""
         assert other.number == self.number and other.names == self.names
         self._sum_up()
         self._examined |= other.examined

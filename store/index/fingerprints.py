@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
     sequence: int
     """No message before this one matches."""
     unknown: frozenset[str]
-    """Headers of which the block has no fingerprint."""
+    """Headers for which the block has no fingerprint."""
 
     def survey(self, first: int) -> BlockSurvey | None:
         """Return a survey for these headers in messages from `first` on.

@@ -79,7 +79,7 @@ class IdleLanes:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what is charged for all of them."""
+        """Bytes that are charged for all rows."""
         return IDLE_LANE_BYTES * len(self)
 
     def _check(self) -> None:

@@ -117,14 +117,14 @@ class Index:
         return lane
 
     def next_sequences(self) -> Iterator[tuple[int, int]]:
-        """Yield the number and the next sequence of every lane, used or not."""
+        """Yield the number and the next sequence of every lane, in use or not."""
         yield from self.idle
         yield from ((number, lane.next_sequence) for number, lane in self.lanes.items())
 
     def skip_to(self, number: int, sequence: int) -> None:
         """Skip to a sequence in a lane as `DestinationLane.skip_to` does, without making an object for it.
 
-        Raises RecordDamaged likewise.
+        Raises RecordDamaged as `DestinationLane.skip_to` does.
         """
         lane = self.lanes.get(number)
         if lane is not None:
@@ -341,7 +341,7 @@ class Index:
 
     @property
     def is_filling(self) -> bool:
-        """Whether a checkpoint soon would keep the block cache from being crowded."""
+        """Whether a checkpoint soon would keep the block cache from becoming crowded."""
         return self.cache.is_filling
 
     @property

@@ -101,7 +101,7 @@ class PutOffLane(BlockHolder):
             self.earliest[DUE] = NEVER
 
     def is_pending(self, sequence: int) -> bool:
-        """Return whether a message waits."""
+        """Return whether a message is put off."""
         return self.waiting(sequence, sequence) != 0
 
     def waiting(self, first: int, last: int) -> int:

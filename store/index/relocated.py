@@ -66,7 +66,7 @@ class RelocatedPlaces:
 
     @property
     def mask(self) -> int:
-        """A bit for each message that was relocated."""
+        """One bit for each relocated message."""
         found = 0
         for stretch in self:
             found |= ((1 << (stretch.last - stretch.first + 1)) - 1) << stretch.first

@@ -72,7 +72,7 @@ class SequenceBitmap:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it is charged."""
+        """Bytes that are charged for the set."""
         return STEP_BYTES * (1 + self._paid_masks // STEP_MASKS)
 
     def _pay(self) -> None:
@@ -149,7 +149,7 @@ class SequenceBitmap:
         return Backlog(lane_number, pending_bytes, tuple(self.blocks), tuple(self._masks.items()))
 
     def restore(self, backlog: Backlog) -> None:
-        """Take over what a checkpoint stored. O(runs + masks)."""
+        """Take over the set that a checkpoint stored. O(runs + masks)."""
         self.clear()
         for first, last in backlog.blocks:
             self.blocks.add(first, last)

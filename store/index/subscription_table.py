@@ -112,7 +112,7 @@ class SubscriptionTable:
         """Return the charge of all rows."""
         return self._charged_bytes
 
-    # ------------------------------------------------------------------ of one topic
+    # ------------------------------------------------------------------ one topic
 
     def number_of(self, topic: int, name: str) -> int | None:
         """Return the number of a durable subscription, or None. O(log subscriptions)."""
@@ -133,7 +133,7 @@ class SubscriptionTable:
         return list(map(self._rows.number_at, self._by_name[begin:end]))
 
     def count(self, topic: int) -> int:
-        """Return how many durable subscriptions a topic has."""
+        """Return the number of durable subscriptions of a topic."""
         begin, end = self._range(topic)
         return end - begin
 
@@ -141,7 +141,7 @@ class SubscriptionTable:
         begin = bisect_left(self._by_name, topic.to_bytes(4, "big"), key=self._key)
         return begin, bisect_left(self._by_name, topic.to_bytes(4, "big") + b"\1", begin, key=self._key)
 
-    # ------------------------------------------------------------------ all of them
+    # ------------------------------------------------------------------ all rows
 
     def encoded(self) -> EncodedRows[Subscription]:
         """Return all subscriptions as a record has them. It copies bytes and makes no objects."""
@@ -252,7 +252,7 @@ class Cursors:
         return None if at is None else Cursor(*(column[at] for column in self._columns))
 
     def put(self, number: int, cursor: Cursor) -> None:
-        """Add the cursor of a subscription that has none here. O(subscriptions) copied bytes."""
+        """Add the cursor of a subscription that has none here. Copies O(subscriptions) bytes."""
         if self._numbers is _NO_NUMBERS:
             self._numbers, self._columns = array("I"), (array("Q"), array("q"), array("Q"), array("q"))
         at = bisect_left(self._numbers, number)
@@ -264,7 +264,7 @@ class Cursors:
         self._account.charge(CURSOR_BYTES)
 
     def take(self, number: int) -> Cursor | None:
-        """Return a cursor and forget the row, because the subscription is in use now. None: there is none."""
+        """Return a cursor and forget the row, because the subscription is in use now. None if there is none."""
         at = self._at(number)
         if at is None:
             return None
@@ -282,7 +282,7 @@ class Cursors:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what is charged for all of them."""
+        """Bytes that are charged for all cursors."""
         return CURSOR_BYTES * len(self)
 
     def _at(self, number: int) -> int | None:

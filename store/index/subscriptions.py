@@ -115,7 +115,7 @@ class Subscriptions(LaneMaker):
         del self._numbers[:]
         self.next_number = 1
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ topics
 
     def register(self, destination: Destination) -> None:
         """Note that a destination exists. Lanes of a topic are made as TopicLanes from now on."""
@@ -162,7 +162,7 @@ class Subscriptions(LaneMaker):
         lane.enter()
         lane.put_off = self._index.put_off.get(lane.number)
 
-    # ------------------------------------------------------------------ open or not
+    # ------------------------------------------------------------------ opening and putting away
 
     def __contains__(self, number: int) -> bool:
         return number in self.by_number or number in self.table
@@ -320,7 +320,7 @@ class Subscriptions(LaneMaker):
         return None if found is None else found.retention
 
     def topic_lanes(self, topic: int) -> list[TopicLane]:
-        """Return the lanes of a topic that something was sent to, by priority. Requires: the lock."""
+        """Return the lanes of a topic to which messages were sent, by priority. Requires: the lock."""
         index = self._index
         numbers = (topic << LANE_SHIFT | priority for priority in range(PRIORITIES))
         lanes = (index.lane_numbered(number) for number in numbers if number in index.lanes or number in index.idle)
@@ -375,7 +375,7 @@ class Subscriptions(LaneMaker):
                 lane.catch_up()
 
     def durable_lanes(self) -> list[SubscriptionLane]:
-        """Return the lanes of all durable subscriptions that are open. O(those)."""
+        """Return the lanes of all open durable subscriptions. O(lanes)."""
         return [lane for topic in self._lanes() for lane in topic.subscribers.values() if lane.is_durable]
 
     def note_backlogs(self) -> list[NotedBacklogs]:
@@ -415,7 +415,7 @@ class Subscriptions(LaneMaker):
         opened_bytes = SUBSCRIBER_BYTES * len(self.by_number) + sum(lane.subscribers_charge for lane in self._lanes())
         return self.table.charge_bytes + opened_bytes + self._backlogs.noted_charge
 
-    # ------------------------------------------------------------------ what nobody needs
+    # ------------------------------------------------------------------ sweeping
 
     @property
     def touched_blocks(self) -> int:

@@ -55,7 +55,7 @@ class BacklogSets:
         self._noted: list[SequenceBitmap] = []
 
     def cursors(self) -> Cursors:
-        """Return columns for the subscriptions that nobody uses."""
+        """Return columns for the subscriptions that are not in use."""
         return Cursors(self._account)
 
     def add_lane(self) -> None:
@@ -110,7 +110,7 @@ class LaneHome(ABC):
 
     @abstractmethod
     def lane_left(self, lane: TopicLane) -> None:
-        """Forget a lane that is a row of the index now."""
+        """Forget a lane that is only a row of the index now."""
 
     @abstractmethod
     def open_subscription(self, number: int) -> None:
@@ -170,7 +170,7 @@ class TopicLane(DestinationLane):
         self.is_unread = False
 
     def put_away(self, lane: SubscriptionLane, cursor: Cursor) -> None:
-        """Make a subscription's lane a row. Requires: no caller has the lane."""
+        """Make a subscription's lane a row. Requires: no caller holds the lane."""
         del self.subscribers[lane.destination_number]
         lane.leave(self.nowhere)
         self.cursors.put(lane.destination_number, cursor)
@@ -192,7 +192,7 @@ class TopicLane(DestinationLane):
                     self.home.open_subscription(number)
 
     def left(self) -> None:
-        """Tell the topic that the lane is a row of the index now."""
+        """Tell the topic that the lane is only a row of the index now."""
         if self.home is not None:
             self.home.lane_left(self)
 
@@ -268,7 +268,7 @@ class TopicLane(DestinationLane):
         return removed
 
     def readers(self) -> Iterable[PendingLane]:
-        """Return this lane and that of each open subscription."""
+        """Return this lane and the lane of each open subscription."""
         return (self, *self.subscribers.values())
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
@@ -346,7 +346,7 @@ class TopicLane(DestinationLane):
         return NotedBacklogs(durable, self.cursors, self)
 
     def forget_noted(self) -> None:
-        """Let subscriptions change the sets that were noted. The notes are not read again."""
+        """Allow subscriptions to change the noted sets. The notes are not read again."""
         self.open_snapshot = 0
 
     @property

@@ -1,1 +1,1 @@
-"""Bulk loads: import sets are staged beside a store and ingested at its next open."""
+"""Bulk loads: import sets are staged beside a store and ingested when it is opened next."""

@@ -43,19 +43,17 @@ _BUSY: Final = "the disk is too full for the index: it goes on at the next open"
 
 
 class _Refused(Exception):
-    """Nothing of this set may be taken, now or later."""
+    """No message of this set may be taken, now or later."""
 
 
 class _Waits(Exception):
-    """Ingestion can't go on now; the next open tries again."""
+    """Ingestion can't continue now; the next open tries again."""
 
 
 def open_and_ingest(
     disk: Disk, store: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> RecoveryReport:
-    """Open the store, and ingest the sets that wait for it. Errors are those of `DirectoryStore.open` and
-    `ingest_sets`.
-    """
+    """Open the store, and ingest the waiting sets. Errors are those of `DirectoryStore.open` and `ingest_sets`."""
     recovery = store.open()
     try:
         imports = ingest_sets(disk, store, state_lock, account, message_bytes_max=message_bytes_max)

@@ -1,4 +1,4 @@
-"""An import set: messages that somebody without the store's lock brings, for the store to take over at its next open.
+"""An import set: messages from a process without the store's lock, which the store takes over at its next open.
 
     <directory>/<broker>/import/part-...     parts, written by any number of tasks, named by nobody yet
                                 <id>.load    the manifest: written last, whole, under a name that tells the load id
@@ -6,10 +6,9 @@
     manifest   magic "FBIMPORT"  version u16  set id 16 bytes  messages u64  parts u32  length of the load id u8
                the load id, then for each part number u32, nonce u64, salt u32, bytes u64, messages u64; crc u32
 
-Before its manifest has that name a set does not exist, whatever was killed; from then on all of it does. A part of an
-attempt that lost, or of a load that never came to an end, is named by no manifest and is swept. A load id that is
-published or taken is never published again: an import set is the order of its messages, and the store may have begun
-with one.
+A set exists from the moment when its manifest has that name, and then all of it exists. Parts of a losing attempt, or
+of an unfinished load, are in no manifest and are swept. A load id that was published or taken is never published again:
+an import set has its messages in one order, and the store may have begun with the first set.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _BYTES_MAX: Final = _HEAD.size + 100 + PARTS_MAX * _PART.size + _CRC.size
 
 
 class Manifest(NamedTuple):
-    """The content of a set, in the order in which it is ingested."""
+    """The content of a set, in the order of ingestion."""
 
     load_id: str
     set_id: bytes
@@ -118,7 +117,7 @@ def find_load(disk: Disk, load_id: str) -> tuple[str, Manifest] | None:
 
 
 def publish(disk: Disk, manifest: Manifest) -> None:
-    """Make the set exist. Requires: the lock of import/, and find_load found nothing.
+    """Publish the set. Requires: the lock of import/, and find_load found nothing.
 
     RecordDamaged: a part is not as its writer said.
     """

@@ -1,10 +1,10 @@
-"""A part of an import set: messages for queues by name, as one writer gathered them, in a file like a data log.
+"""A part of an import set: messages for queues by name, gathered by one writer, in a file like a data log.
 
-A header (of a data log, with the set's id in the place of the store's, and the part's number + 1 in that of the data
-log), then destination records, which give names a number in this part, and slices, whose first sequence is the place of
-their first message in the part; a directory record ends it. A part that is not sealed was never finished. Who reads one
-trusts nothing of it: each length is checked before it is read, each checksum before it is believed, and one record is
-in RAM at a time, under a charge.
+The header is a data log's, with the set's id instead of the store's, and the part's number + 1 instead of the data
+log's. Destination records follow, which give names a number in this part, and slices, whose first sequence is the place
+of their first message in the part. A directory record ends the part. A part without it is unfinished. Readers trust
+nothing: each length is checked before it is read and each checksum before it is used. One record is in RAM at a time,
+under a charge.
 """
 
 from __future__ import annotations

@@ -64,13 +64,13 @@ _PIECE_BYTES: Final = 1 << 20
 def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     """Yield every record in journal order.
 
-    A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live process may leave at the end of the journal;
-    "unseen" is where the dump left off because a live process went on writing. Offset and length are the record's; a
-    message's own share of it is `bytes`, headers and body. Destinations are names, or numbers where no record before
-    names them. A message that was moved has a row for each place where it still lies, all but the first with
-    `relocated`. One with times has `expires_at` and `due_at` in ms since 1970, or `delay_ms`, which counts from the
-    commit of its transaction. Bytes in headers are {"base64": ...}, and floats that JSON has no number for {"float":
-    "inf"}. Reads each data log once, and messages with headers a second time.
+    A `kind` of "damaged" has a `problem`; "torn" is a damaged end of the journal, as a crash or a live process may
+    leave it; "unseen" is where the dump stopped because a live process kept writing. Offset and length are the
+    record's; `bytes` is a message's share of it, headers and body. Destinations are names, or numbers if no earlier
+    record has the name. A message that was moved has a row for each place where it still lies, all but the first with
+    `relocated`. A message with times has `expires_at` and `due_at` in ms since 1970, or `delay_ms`, which counts from
+    the commit of its transaction. Bytes in headers are {"base64": ...}, and floats that JSON has no number for
+    {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
     names: NamesByNumber = {}
     torn: list[Row] = []

@@ -69,7 +69,7 @@ class Fact(NamedTuple):
     """A row. None: the record does not say it."""
 
     offset: int
-    """Offset of the record, which several rows may share."""
+    """Offset of the record. Several rows may share it."""
     length: int
     """Bytes of the whole record."""
     kind: str
@@ -142,7 +142,7 @@ class Wanted:
     """The columns and rows that are wanted."""
 
     bodies: bool = False
-    """Whether rows have headers and bodies too; their checksums are verified."""
+    """Whether rows include headers and bodies; their checksums are then verified."""
     relocated: bool = False
     """Whether copies of relocated messages have rows too; one message has several rows then."""
 

@@ -59,7 +59,7 @@ class ReadOnlyStore:
     duplicates: Deduplication
     """The last ids of each producer whose ids count once."""
     reader: Callable[[int], tuple[File, int]]
-    """Data log -> an open file of it, and its salt."""
+    """Returns an open file of a data log, and its salt."""
 
 
 def open_read_only(disk: Disk, now_ms: int = 0, on_progress: OnProgress = tell_nobody) -> ReadOnlyStore:
@@ -71,7 +71,7 @@ def open_read_only(disk: Disk, now_ms: int = 0, on_progress: OnProgress = tell_n
         try:
             return _open(disk, now_ms, on_progress)
         except FileNotFoundError:
-            continue  # the owner deleted a data log between the listing and its turn
+            continue  # the owner deleted a data log after the listing
     return _open(disk, now_ms, on_progress)
 
 
@@ -127,7 +127,7 @@ def _no_checkpoint(position: int, epoch: int, state: State) -> None:
 
 
 class _ForeignTail(JournalTail):
-    """The end of a journal that another process may be writing: nothing is changed there."""
+    """The end of a journal that another process may be writing. Nothing is changed there."""
 
     may_cut: ClassVar[bool] = False
 
@@ -135,7 +135,7 @@ class _ForeignTail(JournalTail):
         self._disk = disk
 
     def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
-        """Return whether the owner is writing there, by a second look at what is whole behind the end."""
+        """Return whether the owner is writing there: search behind the end for intact records and walk again."""
         data_log, offset = end.position >> OFFSET_BITS, end.position & OFFSET_MASK
         header = headers.get(data_log)
         rest = [found for found in end.rest if headers[found] is not None]

@@ -47,7 +47,7 @@ from ..numbering import LANE_SHIFT
 from .forward_reader import ForwardReader
 
 FORMAT_VERSION: Final = 3
-"""The format of data logs that this version begins.
+"""The format of data logs that this version writes.
 
 Raise it for everything that an older reader would misunderstand or skip with harm: other bytes of a kind, a new flag, a
 new part of a state record, and each new kind unless the store is the same without its records. Replay skips a kind that
@@ -123,13 +123,13 @@ def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
 Plain = tuple[int, int, int, int, list[int], list[int]]
 """Consecutive records of one message each in a lane, or one ack of one run. Most of a journal is such records.
 
-(offset of the first record, lane number, first sequence, messages that the ack removes or 0, offset of each message's
+(offset of the first record, lane number, first sequence, number of acknowledged messages or 0, offset of each message's
 record, bytes of its content).
 """
 
 
 class Walk:
-    """A walk over the records of a data log. After the iteration, `end` and `problem` say where and why it stopped."""
+    """A walk over the records of a data log. After the iteration, `end` and `problem` tell where and why it stopped."""
 
     def __init__(
         self,
@@ -291,7 +291,7 @@ class Walk:
 
 
 def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
-    """Yield (offset, header) of each record with an intact head at or behind offset, wherever it begins.
+    """Yield (offset, header) of each record with an intact head at or after offset, wherever it begins.
 
     The inside of a record that is whole is not searched. Cost: it reads the rest of the file once, the messages of
     those records twice, and 2 KiB more for each place that looks like a header, whatever length it claims.
@@ -328,7 +328,7 @@ def _head_in(window: ForwardReader, place: int, salt: int, size: int) -> Header 
 
 
 def _is_whole(file: File, offset: int, record: Header) -> bool:
-    """Return whether the messages of a record whose head verifies do so too."""
+    """Return whether the messages of a record verify. Its head does."""
     if record.kind != MESSAGE:
         return True
     try:

@@ -37,7 +37,7 @@ class ForwardReader:
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte that is held."""
+        """Offset behind the last byte that is in memory."""
         return self.begin + len(self.data)
 
     def reach(self, end: int) -> bool:
@@ -97,7 +97,7 @@ _POWERS: Final = _powers()
 
 
 def _followed_by_zeros(crc: int, zeros: int) -> int:
-    """Return what a difference of two checksums becomes when that many equal bytes follow."""
+    """Return the difference of two checksums after that many equal bytes."""
     for power in _POWERS:
         if zeros & 1:
             crc = _times(crc, power)

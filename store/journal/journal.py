@@ -80,7 +80,7 @@ class Journal:
     _write: Callable[[bytes], None]
     """Appends to the newest data log. It is the file's own method, so that no record has to look it up."""
     _stamp: bytes
-    """Epoch and durable position, as they stand in the header of the next record."""
+    """Epoch and durable position, encoded for the header of the next record."""
     _salt: Any
     """An int, kept as an object, because machine code would make a new object for each checksum."""
 
@@ -326,7 +326,7 @@ class Journal:
         self._stamp = stamp(self.epoch, self.durable)
 
     def fail(self, reason: str) -> StoreFailed:
-        """Refuse everything from now on; return the error to raise."""
+        """Refuse every write from now on; return the error to raise."""
         self._limit = -1
         self.failure = self.failure or StoreFailed(reason)
         return self.failure
@@ -479,7 +479,7 @@ class Journal:
     # ------------------------------------------------------------------ beginning and ending data logs
 
     def roll(self, size: int = 0, *, is_adding: bool = True) -> None:
-        """Seal the newest data log and begin the next one. StoreFull: neither was done. Requires: the lock.
+        """Seal the newest data log and begin the next one. Raises StoreFull: neither was done. Requires: the lock.
 
         size: bytes of the record that must fit. is_adding: the record adds messages, so it is refused without space on
             the disk; others may use the reserve.
@@ -553,7 +553,7 @@ class Journal:
                 raise
         wanted = self._max_file_bytes // 2
         while wanted >= 2 * LAST_BYTES:
-            if 2 * wanted <= known_free_bytes(self._disk):  # the index needs some of it
+            if 2 * wanted <= known_free_bytes(self._disk):  # the index needs some of the space
                 with suppress(OSError):
                     return self._create_data_log(data_log, wanted), wanted, True
             wanted //= 2
@@ -573,7 +573,7 @@ class Journal:
             return *reserved, True
 
     def _create_data_log(self, data_log: int, size: int) -> File:
-        """Create a file that has its space and no content."""
+        """Create a file with reserved space and no content."""
         file = self._disk.open(data_log_name(data_log), create=True)
         try:
             file.preallocate(size)
@@ -619,7 +619,7 @@ class Journal:
     def sync(self, position: int | None = None) -> None:
         """Return once everything up to position (None: up to now) is on the device. Requires: no state lock.
 
-        One caller syncs for all that appended before; the others find it done.
+        One caller syncs for all that have appended before. The others find the sync done.
         """
         if position is not None and self.durable >= position:
             return
@@ -756,7 +756,7 @@ class Journal:
             self.sizes.pop(data_log, None)
 
     def close(self) -> None:
-        """Close the files. What was not synced before is left to the operating system. Requires: the lock."""
+        """Close the files. The operating system writes what was not synced. Requires: the lock."""
         self._limit = -1
         for file in [*(file for file, _ in self._readers.values()), *self._unsynced, self._file]:
             if file is not None:

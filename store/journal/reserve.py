@@ -125,7 +125,7 @@ class Reserve:
         return file, held_bytes
 
     def lend(self) -> bool:
-        """Give the index's part back to the file system. False: that was done already."""
+        """Give the index's part back to the file system. Return False if that was done already."""
         if _INDEX_PART not in self._held:
             return False
         self._give_back(_INDEX_PART)

@@ -36,7 +36,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no record; with a length of 0, a place where records are missing."""
+    """Bytes that are no record. With a length of 0: a place where records are missing."""
 
     offset: int
     length: int

@@ -1,8 +1,8 @@
 """Maintenance of the journal: cleanup, archive, leases and relocation.
 
-Read `cleaner.py` first, which deletes or archives (`archive.py`) the data logs that `removable.py` finds nothing needs.
-`retention_reasons.py` says why one stays, `leases.py` and `trimmer.py` are two such reasons. Then `relocation.py`,
-which copies what is live out of sparse data logs: which one (`relocation_plan.py`), what of it
-(`relocation_scan.py`, `prepared.py`), how fast (`throttle.py`), and when not (`draining.py`).
-docs/internals/store-maintenance.md says why.
+Read `cleaner.py` first: it deletes or archives (`archive.py`) the data logs that nothing needs (`removable.py`).
+`retention_reasons.py` tells why a data log remains; `leases.py` and `trimmer.py` are about two of the reasons. Then
+read `relocation.py`, which copies live messages out of sparse data logs. Its parts choose the data log
+(`relocation_plan.py`), find the messages (`relocation_scan.py`, `prepared.py`), limit the speed (`throttle.py`) and
+leave some data logs alone (`draining.py`). docs/internals/store-maintenance.md gives the reasons.
 """

@@ -26,7 +26,7 @@ class Draining:
         self.soon_empty: set[int] = set()
 
     def sample(self, now: float, uses: Mapping[int, DataLogUse]) -> None:
-        """Compare what is pending in each data log with the last sample. O(data logs). Requires: the lock."""
+        """Compare the pending messages of each data log with the last sample. O(data logs). Requires: the lock."""
         seconds, self._looked_at = now - self._looked_at, now
         before = self._pending
         self._pending = {data_log: use.pending_messages for data_log, use in uses.items() if use.pending_messages}

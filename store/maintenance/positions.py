@@ -130,6 +130,6 @@ class Positions:
 
 
 def _nth(runs: list[tuple[int, int]], begins: list[int], at: int) -> int:
-    """Return the number of the block at that place among the runs of block numbers."""
+    """Return the number of the block at that index in the runs of block numbers."""
     run = bisect_right(begins, at) - 1
     return runs[run][0] + at - begins[run]

@@ -28,7 +28,7 @@ class MoveReport(NamedTuple):
     problem: str
     """Why something is left; empty: nothing is."""
     is_waiting: bool = False
-    """Whether it is left for want of memory."""
+    """Whether slices were left for want of memory."""
 
 
 class PreparedMoving:

@@ -65,7 +65,7 @@ STEP_BYTES: Final = 256 * 1024
 SCAN_BYTES: Final = 4 << 20
 """Bytes of a data log that one step scans, or a little more."""
 STEP_CHARGE_BYTES: Final = 56 * 1024
-"""Memory of a step: a piece, what was found in it, a batch and its contents."""
+"""Memory of a step: a piece, the messages found in it, a batch and its contents."""
 SCAN_SHARE: Final = 16
 """So many scanned bytes count as much as one copied byte."""
 STEPS_MAX: Final = 16
@@ -108,7 +108,7 @@ class _Source:
 
 
 class Bounds(NamedTuple):
-    """Sizes of the journal and its targets in bytes. `journal` is what would remain if cleanup ran now."""
+    """Sizes of the journal and its targets in bytes. `journal` is the size that a cleanup would leave now."""
 
     journal: int
     journal_and_removable: int
@@ -177,10 +177,10 @@ class Relocation:
         self.appended_bytes = 0
         self._scanned_bytes = 0
 
-    # ------------------------------------------------------------------ what to do
+    # ------------------------------------------------------------------ choosing a data log
 
     def bounds(self) -> Bounds:
-        """Return the sizes that decide. Requires: the lock. O(data logs)."""
+        """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
         uses, sizes = self._index.uses, self._journal.sizes
         doomed = self._removable()
         # The newest data log has its space already.
@@ -211,7 +211,9 @@ class Relocation:
 
         Data logs that fill meanwhile wait for the next round.
 
-        Requires: no lock. Return how many messages were copied.
+        Data logs that fill up meanwhile wait for the next round.
+
+        Return the number of copied messages. Requires: no lock.
         """
         before = self.messages
         with self._lock:
@@ -226,7 +228,7 @@ class Relocation:
         return self.messages - before
 
     def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
-        """Relocate as much as the traffic leaves room for; return how many steps were done. Requires: no lock."""
+        """Relocate as much as the traffic leaves room for; return the number of steps. Requires: no lock."""
         with self._lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
                 self._sampled_at = now
@@ -318,7 +320,7 @@ class Relocation:
         self._kept.add(data_log)
         logger.log(level, "data-%d.log stays as it is: %s", data_log, problem, event="data_log_not_relocated")
 
-    # ------------------------------------------------------------------ doing it
+    # ------------------------------------------------------------------ steps
 
     def step(self) -> bool:
         """Scan a part of a data log and copy its live messages. Requires: no lock. False: there was nothing to do.
@@ -617,7 +619,7 @@ class Relocation:
             first = last + 1
 
     def _still_live(self, run: Survivors) -> Iterator[Survivors]:
-        lane = self._index.lanes.get(run.lane_number)  # None: all of it is gone meanwhile
+        lane = self._index.lanes.get(run.lane_number)  # None: all its messages are gone meanwhile
         at, behind = run.first, run.first + run.messages
         while (
             lane is not None

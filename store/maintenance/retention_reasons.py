@@ -31,13 +31,13 @@ IN_USE: Final = "in_use"
 LEASE: Final = "lease"
 
 JOURNAL_HOLDER: Final = "journal"
-"""Holder of the data log that is written to."""
+"""Holder of the newest data log, which is written to."""
 CHECKPOINT_HOLDER: Final = "checkpoint"
 """Holder of a data log that the next open would still replay, because a checkpoint found no room."""
 BLOCKS_AT_ONCE: Final = 32
 """Blocks of the index that are examined before the lock is released: about a millisecond if all are stored."""
 SUBSCRIPTIONS_A_BLOCK: Final = 64
-"""So many subscriptions cost about as much as their block."""
+"""This many subscriptions cost about as much as their block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class RetentionReasons:
         destination = self._destinations.get(number)
         return f"{destination.kind}:{destination.name}" if destination is not None else f"{QUEUE}:#{number}"
 
-    # ------------------------------------------------------------------ the index
+    # ------------------------------------------------------------------ reading the index
 
     def _survey(self, wanted: Iterable[int]) -> dict[int, dict[int, _Held]]:
         """Return what is pending in the wanted data logs, by data log and destination.

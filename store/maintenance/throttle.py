@@ -24,7 +24,7 @@ class Throttle:
         self._busy_at = now
 
     def sample(self, now: float, appended_bytes: int, *, is_far_above: bool) -> None:
-        """Note how much traffic there is.
+        """Note the amount of traffic.
 
         appended_bytes: total appended by others than relocation. is_far_above: whether the journal is above the bound
             that holds under load.

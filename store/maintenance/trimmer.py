@@ -135,7 +135,7 @@ class Trimmer:
                 return removed
             times = sorted((self._sent_at(lane) or 0, at) for at, lane in enumerate(lanes) if lane.depth[0])
             oldest, end = lanes[times[0][1]], BEHIND_ALL
-            if len(times) > 1:  # up to where it is another lane's turn
+            if len(times) > 1:  # up to the message where another lane's turn comes
                 end = self._positions.at(oldest.topic, times[1][0] + TURN_MS)
             with self._lock, self._whole:
                 removed += self._trim_bytes(oldest, excess, end)

@@ -19,10 +19,10 @@ from .store import BlockRuns, MetadataDamaged
 Row = tuple[int, int, int, int, int]
 """Lane, block, checksum of its bytes, when its first message is due, and when one expires; 0: never."""
 
-_MIX = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio.
-_MIX_EXPIRY = 0xC2B2AE3D27D4EB4F  # A prime that is not near it.
+_MIX = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
+_MIX_EXPIRY = 0xC2B2AE3D27D4EB4F  # a prime that is not near it
 _MASK = 2**64 - 1
-_CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
+_CHECKSUM_MASK = 2**63 - 1  # SQLite's integers are signed
 
 
 @dataclass(frozen=True, slots=True)

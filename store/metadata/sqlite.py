@@ -26,7 +26,7 @@ _SCHEMA_VERSION = 1
 _SCHEMA = (
     "CREATE TABLE root (id INTEGER PRIMARY KEY, store_id BLOB, position INTEGER, epoch INTEGER,"
     " blocks INTEGER, checksum INTEGER, crc INTEGER, root BLOB)",
-    # Ids rise with time, so new blocks fill whole pages at the end instead of splitting pages in the middle.
+    # Ids ascend with time, so new blocks fill whole pages at the end instead of splitting pages in the middle.
     "CREATE TABLE blocks (id INTEGER PRIMARY KEY, lane INTEGER, block INTEGER, crc INTEGER, due INTEGER,"
     " expiry INTEGER, packed BLOB)",
     "CREATE UNIQUE INDEX places ON blocks (lane, block, crc, due, expiry)",
@@ -73,7 +73,9 @@ _TROUBLE = (sqlite3.DatabaseError, UnicodeDecodeError, OSError)
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 """A quota, and perhaps a failing disk, shows as a write error. In both cases the committed state is untouched."""
 _DESCRIPTORS = 6
-"""Descriptors that both connections need: the file and its write-ahead log each, their index, a directory to sync."""
+"""File descriptors that both connections need: the file and its write-ahead log each, their index, a directory to
+sync.
+"""
 
 
 class SqliteMetadataStore:
@@ -148,7 +150,7 @@ class SqliteMetadataStore:
             writer = self._connect()
         version = _scalar(writer, "PRAGMA user_version")
         if version == 0 and _scalar(writer, "SELECT count(*) FROM sqlite_master") == 0:
-            self._disconnect()  # A kill came between the file and its tables: the next commit makes both anew.
+            self._disconnect()  # A kill came between the file and its tables: the next commit makes both again.
             return None
         if version != _SCHEMA_VERSION:
             raise MetadataDamaged(f"{_FILES[0]} has schema version {version}, not {_SCHEMA_VERSION}")
@@ -313,7 +315,10 @@ class SqliteMetadataStore:
         return rows
 
     def fingerprints(self, lane_number: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
-        """Return (block, name, bytes) of the fingerprints of these headers and blocks, verified. About 1 µs each."""
+        """Return (block, name, bytes) of the fingerprints of these headers and blocks, verified.
+
+        Takes about 1 µs each.
+        """
         if not self._has_fingerprints:
             return []
         with self._reading:
@@ -359,7 +364,7 @@ class SqliteMetadataStore:
             self._is_sound = True
 
     def close(self) -> None:
-        """Close the files. SQLite folds its write-ahead log into the file."""
+        """Close the files. SQLite moves its write-ahead log into the file."""
         with self._writing:
             self._disconnect()
             self._is_sound = False
@@ -421,10 +426,10 @@ class SqliteMetadataStore:
             for setting in (
                 "synchronous = NORMAL",
                 f"cache_size = {self._cache_size}",
-                "wal_autocheckpoint = 0",  # _give_back does it, and sees its errors.
-                "mmap_size = 0",  # A device error in a mapped page would kill the process.
+                "wal_autocheckpoint = 0",  # _give_back does it, and handles its errors
+                "mmap_size = 0",  # a device error in a mapped page would kill the process
                 "temp_store = MEMORY",
-                "secure_delete = OFF",  # Places are no secret; wiping them doubles what a delete writes.
+                "secure_delete = OFF",  # places are no secret; wiping them doubles the writes of a delete
                 "cell_size_check = ON",
                 "trusted_schema = OFF",
             ):
@@ -452,7 +457,7 @@ class SqliteMetadataStore:
                 continue
         directory = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(directory)  # Or a power cut could put an old write-ahead log beside the new file.
+            os.fsync(directory)  # otherwise a power cut could put an old write-ahead log beside the new file
         finally:
             os.close(directory)
 

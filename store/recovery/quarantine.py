@@ -39,7 +39,8 @@ def set_aside(disk: Disk, name: str, data: bytes) -> bool:
 def set_aside_message(disk: Disk, region: Region) -> bool:
     """Keep a copy of the record of a message that does not verify or can't be decoded.
 
-    False: it can be read after all, the disk failed to read it, which may pass, or the quarantine is full.
+    Return False if the message can be read after all, if the disk failed to read it (which may pass), or if the
+    quarantine is full.
     """
     messages, _ = read_regions([region])
     try:

@@ -62,7 +62,7 @@ PLAIN_RECORDS_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening the directory did."""
+    """The outcome of opening the directory."""
 
     clean: bool
     """Whether the last process closed the store itself. Also True if there was no store yet."""
@@ -81,7 +81,7 @@ class RecoveryReport:
     """Number of transactions that wait for their outcome; see `Forebay.prepared`."""
     seconds: float
     damaged: tuple[DamagedPlace, ...] = ()
-    """With on_missing_data_log="report": the places that were given up, once each."""
+    """With on_missing_data_log="report": each place that was given up, once."""
     imports: tuple[ImportReport, ...] = ()
     """Import sets that were found: what was taken over of each, and if not all, why."""
 
@@ -127,7 +127,7 @@ class Recovered:
 
 
 class JournalEnd(NamedTuple):
-    """Where the journal ends."""
+    """The end of the journal."""
 
     position: int
     rest: list[int]
@@ -163,13 +163,15 @@ class Recovery:
         tail: JournalTail | None = None,
         on_progress: OnProgress = tell_nobody,
     ) -> None:
-        """journaled: is brought up to the journal. marker: the clean-shutdown marker, if there is one.
-
-        write_checkpoint(position, epoch, state) stores the index as it is now. synced: the position that the sync mark
-        tells; 0: none. verifies_all: what the replay does not read is verified too. known_durable: a repair has found
-        that this position was durable, and has done what can be done: what is missing still is given up and reported.
-        tail: what is done at the end of the journal; None: as the owner of the store does it. on_progress: told before
-        the first data log that is replayed, and behind each.
+        """journaled: brought up to the journal.
+        marker: the clean-shutdown marker, if there is one.
+        write_checkpoint(position, epoch, state): stores the index as it is now.
+        synced: the position that the sync mark tells; 0: none.
+        verifies_all: whether bytes that the replay does not read are verified too.
+        known_durable: after a repair, the position that was found to be durable. Everything that is still missing is
+        given up and reported.
+        tail: handles the end of the journal; None: as the owner of the store.
+        on_progress: told before the first data log that is replayed, and after each.
         """
         self._on_progress = on_progress
         self._verifies_all = verifies_all
@@ -283,7 +285,7 @@ class Recovery:
                 self._known = state
                 return None
             if data_log not in self._headers:
-                return None  # a power cut brought back an index from before a cleanup
+                return None  # a power cut restored an index from before a cleanup
             if offset > self._result.sizes[data_log]:
                 end = self._result.sizes[data_log]
                 self._give_up(data_log, end, f"the data log ends, and was durable up to offset {offset}", lanes)
@@ -344,9 +346,7 @@ class Recovery:
             return record_at(file, header, offset) is None and used_bytes(file, offset) > 0
 
     def _known_bytes(self, data_log: int, offset: int) -> int:
-        """Return how many bytes of a data log, from that offset on, are known to have been durable, whatever is there
-        now.
-        """
+        """Return how many bytes of a data log, from that offset on, are known to have been durable."""
         if data_log > self.durable >> OFFSET_BITS:
             return 0
         is_newest = data_log == self.durable >> OFFSET_BITS
@@ -373,7 +373,7 @@ class Recovery:
         replay.forget_lost_slices()
 
     def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> JournalEnd | None:
-        """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""
+        """Replay the journal behind a checkpoint. None: the index is damaged, or older than a cleanup."""
         try:
             end = self._replay(ids, start, next_sequence)
             self._sweep(end)
@@ -464,7 +464,7 @@ class Recovery:
         uses = self._index.uses.items()
         return any(use.pending_messages and data_log not in self.replay.expected for data_log, use in uses)
 
-    # ------------------------------------------------------------------ the journal
+    # ------------------------------------------------------------------ replaying the journal
 
     def _replay(self, ids: list[int], start: int, next_sequence: int | None) -> JournalEnd:
         """Apply all records from start on, and make them durable. It changes no data log."""
@@ -504,7 +504,7 @@ class Recovery:
     def _replay_file(self, header: DataLogHeader, offset: int, next_sequence: int) -> tuple[Walk, int]:
         """Apply the records of one data log from an offset on, and make them durable.
 
-        Return the walk, which is at its end, and the size of the file.
+        Return the finished walk and the size of the file.
         """
         file = self._disk.open(data_log_name(header.data_log))
         try:
@@ -540,7 +540,7 @@ class Recovery:
             if durable_log not in self._headers:
                 self._give_up(durable_log, 0, f"the data log is missing{self._by_sync_mark()}")
             if any(self._headers[other] is not None for other in end.rest if other > end.position >> OFFSET_BITS):
-                self._accepts_loss = False  # nothing intact may be cut off
+                self._accepts_loss = False  # intact records must not be cut
             if end.rest or not self._result.damaged:
                 problem = f"{end.problem}, and was durable{self._by_sync_mark()}"
                 self._give_up(place >> OFFSET_BITS, place & OFFSET_MASK, problem)
@@ -580,7 +580,7 @@ class Recovery:
         return walk
 
     def _cut(self, end: JournalEnd) -> None:
-        """Cut the data log at the end, behind which nothing was ever durable, and set aside those that follow."""
+        """Cut the data log at the end, behind which nothing was ever durable, and set aside later data logs."""
         for data_log in end.rest:
             if not self._tail.may_cut:
                 if data_log != end.position >> OFFSET_BITS:

@@ -1,4 +1,4 @@
-"""Repair: what `on_missing_data_log="report"` does to a journal that would be refused as corrupt.
+"""Repair: with `on_missing_data_log="report"`, makes a usable journal of one that would be refused as corrupt.
 
 Each damaged range becomes one record that says so. Its head is written over the first 40 bytes, with the log sequence
 that was due and the number of lost records. Intact records stay where they are, so places in the index stay valid. A

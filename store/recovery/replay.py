@@ -183,7 +183,7 @@ class Replay:
             case PropertyChanges():
                 self._properties.apply(payload.changes)
             case Attested() | Sealed() | Unknown():
-                pass  # for those who scan data logs, or for a newer version
+                pass  # for scans of data logs, or for a newer version
             case _:
                 assert_never(payload)
 
@@ -299,7 +299,7 @@ class Replay:
         def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
             home = placed.position >> OFFSET_BITS
             if self._is_gone(home):
-                return None  # its data log was deleted when all of it was acknowledged
+                return None  # its data log was deleted when all its messages were acknowledged
             try:
                 if placed.position not in known:
                     raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
@@ -308,7 +308,7 @@ class Replay:
                 return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
             except RecordDamaged:
                 if self.accepts_loss or self._has_loss(home):
-                    return None  # a repair could not bring it back
+                    return None  # a repair could not restore it
                 raise
 
         def make_room() -> None:

@@ -44,7 +44,7 @@ from ..sequence_set import SequenceSet
 
 
 class JournalFinding(NamedTuple):
-    """A place, and what is wrong there."""
+    """A place in the journal, and its problem."""
 
     data_log: int
     offset: int
@@ -69,9 +69,9 @@ class DataLogFacts:
     records: int = 0
     messages: int = 0
     findings: list[JournalFinding] = field(default_factory=list)
-    """Places that no crash leaves."""
+    """Damage that no crash leaves."""
     damages: list[Damage] = field(default_factory=list)
-    """Places that a crash may leave, but only behind everything that is durable."""
+    """Damage that a crash may leave, but only behind everything that is durable."""
     unseen_from: int | None = None
     """Offset behind which nothing was examined, because the owner went on writing there. None: all was examined."""
     existing: list[tuple[int, list[int]]] = field(default_factory=list)

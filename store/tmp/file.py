@@ -102,7 +102,7 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
 
 
 def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the only message of a region with an empty body, as journal.reading does; or why it can't be read.
+    """Return the only message of a region with an empty body, as journal.reading does, or why it can't be read.
 
     pay: see journal.reading.read_headers.
     """
@@ -131,7 +131,7 @@ def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[St
 
 
 def _read(region: TmpRegion) -> tuple[bytes, str]:
-    """Return the bytes of a region, or why there are none."""
+    """Return the bytes of a region, or the problem."""
     if region.file is None:
         return b"", region.problem
     length = region.length

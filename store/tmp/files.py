@@ -54,7 +54,7 @@ class SpillBatch(NamedTuple):
 
 
 class TmpFiles:
-    """The files of one tmp-storage. The state lock guards them; every method requires it held."""
+    """The files of one tmp-storage. The state lock guards them. Every method requires the state lock."""
 
     def __init__(
         self,

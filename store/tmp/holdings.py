@@ -121,7 +121,7 @@ class TmpOwner:
         self._shares.insert(at, share)
 
     def _halves(self, at: int, sequence: int) -> tuple[int, int]:
-        """Return what a share holds below a sequence and above it."""
+        """Return the bits of a share below a sequence and above it."""
         share = self._share(at)
         base = share.chunk.base
         assert not share.held & share.chunk.range(sequence, sequence), f"sequence {sequence} is held already"

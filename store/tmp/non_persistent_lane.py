@@ -224,9 +224,9 @@ class NonPersistentLane(PendingLane):
         self._turns = None
         self.pending_messages, self.removed_bytes = 0, self.added_bytes
         self._is_closed = True
-        self.next_sequence = (self.next_sequence | BLOCK_MASK) + 1  # so that the next one would begin a block
+        self.next_sequence = (self.next_sequence | BLOCK_MASK) + 1  # the next message would begin a block
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ queries
 
     def is_pending(self, sequence: int) -> bool:
         block = self._blocks.get(sequence >> BLOCK_SHIFT)

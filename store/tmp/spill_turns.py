@@ -75,7 +75,7 @@ class SpillTurns:
         return turn - self._last[0] <= _STEP_MAX and sequence - self._last[1] <= _STEP_MAX
 
     def before(self, sequence: int) -> int:
-        """Return the persistent sequence before which this message comes; 0 before the first turn. O(log turns)."""
+        """Return the persistent sequence before which this message comes. 0 before the first turn. O(log turns)."""
         group = bisect_right(self._first_sequences, sequence) - 1
         if group < 0:
             return 0

@@ -45,7 +45,7 @@ _Fitting = list[list[int]]
 
 @dataclass(frozen=True, slots=True)
 class TmpStorageStatistics:
-    """How much was spilled."""
+    """Sizes and counts of tmp-storage."""
 
     bytes: int
     """Bytes that the files take on the disk, dead messages included."""
@@ -62,11 +62,14 @@ class Compaction(NamedTuple):
     messages: int
     moved_bytes: int
     freed_bytes: int
-    """Bytes of the file that was unlinked, or 0 while there is more to move."""
+    """Size of the deleted file, or 0 while it has more to move."""
 
 
 class TmpStorage:
-    """The files, and who holds what in them. The state lock guards them; every method requires it held."""
+    """The files, and the messages that each owner holds in them.
+
+    The state lock guards them. Every method requires it.
+    """
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class TmpStorage:
         self._files.limit_bytes = limit_bytes
 
     def on_room(self, room_came: Callable[[], None]) -> None:
-        """Set the callback for when a file is gone; it is called under the state lock."""
+        """Set the callback for deleted files. It is called under the state lock."""
         self._files.room_came = room_came
 
     @property
@@ -433,7 +436,7 @@ def _offsets_charge(grown: Chunk, batch: SpillBatch) -> int:
 
 
 def _parts(held: Sequence[int], batches: list[SpillBatch]) -> list[list[int]]:
-    """Return for each batch what each owner holds, as bits."""
+    """Return, for each batch, the messages that each owner holds, as bits."""
     parts: list[list[int]] = []
     begin = 0
     for batch in batches:
