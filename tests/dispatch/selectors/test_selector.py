@@ -8,7 +8,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -23,7 +23,7 @@ from forebay.dispatch.selectors.selector import (
 from forebay.store.errors import SelectorError
 from forebay.store.message import HeaderValue
 
-Values = dict[str, HeaderValue]
+Values = Mapping[str, HeaderValue]
 
 
 def matches(text: str, values: Values) -> bool:
