@@ -473,23 +473,13 @@ class TargetArea(ListKeeper):
     def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
 
-        O(runs); and what lists that share have in RAM, or know to match.
+        O(lists of the lane), each as in TargetList.offer.
         """
         for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is not lane or not runs:
                     continue
-                for first, last in runs:
-                    if first < target.frontier:
-                        target.returned.add(first, min(last, target.frontier - 1))
-                    load = target.load
-                    behind = max(first, target.frontier)
-                    if load is not None and behind <= min(last, load.last):
-                        # It passed them over while they waited: it ends before them, and is looked through again.
-                        lane.purges += 1
-                        load.last = behind - 1
-                if target.is_shared:
-                    target.forget_known(target.returned)
+                target.offer(runs)
                 self.loads.request(target)
                 self.wake(consumer_group)
         if runs:
