@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.message_memory import MessageMemory
+from ...cache.shares import near_bytes
 from ...cache.tab import LastingCharge, Tab
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
@@ -362,10 +363,12 @@ class TargetList(ListSupply):
         return self.frontier < self.lane.published or self.references.count > 0 or self.returned.count > 0
 
     @property
-    def has_room_for_all(self) -> bool:
-        """Everything that is pending in its lane would fit under its watermark."""
+    def is_near(self) -> bool:
+        """So little is pending in its lane that what arrives is wanted before long."""
         messages, content_bytes = self.lane.pending_lane.depth
-        return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
+        return content_bytes + messages * OVERHEAD_BYTES <= near_bytes(
+            self.lane.memory.fair_list_bytes, self.high_watermark_bytes
+        )
 
     @property
     def next_sequence(self) -> int | None:
