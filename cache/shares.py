@@ -103,7 +103,8 @@ def read_ahead_share(limit_bytes: int, available_bytes: int) -> float:
 
 def read_ahead_bytes(watermark_bytes: int, share: float) -> int:
     """Return how far reads fill a list with this high watermark."""
-    return min(max(int(watermark_bytes * share), READ_AHEAD_BYTES_MIN), watermark_bytes)
+    # Where it is all of it, the same number: each list keeps one object less.
+    return min(watermark_bytes, max(int(watermark_bytes * share), READ_AHEAD_BYTES_MIN))
 
 
 def near_bytes(fair_bytes: int, watermark_bytes: int) -> int:
