@@ -188,7 +188,10 @@ class EagerLoader:
         What is no longer pending, or not due yet, is taken out of runs.
         """
         pending_lane = target.lane.pending_lane
-        room = max(target.high_watermark_bytes - target.direct_bytes, 0)
+        bound_bytes = target.read_ahead_bytes
+        if target.direct_bytes >= bound_bytes:
+            bound_bytes = target.high_watermark_bytes
+        room = max(bound_bytes - target.direct_bytes, 0)
         if runs:
             room = target.lane.load_room(room, runs.first)
         room = min(room, self._target_area.shares.load_bytes_max)

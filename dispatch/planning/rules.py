@@ -164,7 +164,10 @@ class ReadAhead(MemoryRule):
 
     def __init__(self, share: float) -> None:
         super().__init__()
-        self.read_ahead_share = share
+        self._share = share
+
+    def divide(self, shares: Shares) -> Shares:
+        return replace(shares, read_ahead_share=self._share)
 
 
 RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
@@ -180,8 +183,9 @@ RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
     "overflow: keep all of it": KeepAll,
     "overflow: keep none of it": KeepNone,
     "overflow: half of the memory": lambda: OverflowShare(0.5),
-    "overflow: all of the memory": lambda: OverflowShare(1.0),
+    "overflow: two thirds of it": lambda: OverflowShare(0.65),
     "prefetch: an eighth": lambda: ReadAhead(0.125),
     "prefetch: half": lambda: ReadAhead(0.5),
+    "prefetch: the whole watermark": lambda: ReadAhead(1.0),
 }
 """By name, what makes each rule; the first is the library's own."""

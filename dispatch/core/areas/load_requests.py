@@ -32,7 +32,7 @@ TRIAL_SECONDS: Final = 0.01
 """How long a trial takes."""
 JUDGED_SECONDS: Final = 0.05
 """How often a consumer that passed is judged again: others may hold a thread up for some milliseconds."""
-JUDGED_BYTES: Final = 256 * 1024
+JUDGED_BYTES: Final = 128 * 1024
 """Bytes taken between two looks at the clocks."""
 BUSY_SHARE: Final = 0.85
 """The part of the time in which threads of the process compute, from which on the loader has nothing to gain."""

@@ -21,8 +21,6 @@ class MemoryRule:
     def __init__(self) -> None:
         self.lists_give_first = False
         """Lists give memory back before the caches do."""
-        self.read_ahead_share = 1.0
-        """What is read for a list fills it so far. Arrivals, and what the caches have, fill it whole."""
 
     def divide(self, shares: Shares) -> Shares:
         """Return how a memory limit is divided, from how it usually is."""
