@@ -706,6 +706,13 @@ class LaneState(LaneMessages):
         """
         return list_bytes
 
+    def stays_cached(self, sequence: int, room_bytes: int) -> bool:
+        """Return whether a message stays in its cache until somebody asks for it.
+
+        room_bytes: what its list has room for. Default: the loader puts it into the list ahead of that.
+        """
+        return False
+
     def loaded(self, load: Load[TargetList]) -> None:
         """Note that a load was put into its list: others may need what it read.
 

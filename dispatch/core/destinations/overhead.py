@@ -111,10 +111,10 @@ class DestinationOverhead:
         kept_bytes: what of its room is kept for others. users: for whom it is; where there are any, others that have
         nothing are closed first.
         """
-        room_bytes = self._room_for(charge_bytes, holder) - kept_bytes
+        room_bytes = self._room_for(charge_bytes + kept_bytes, holder) - kept_bytes
         if room_bytes < charge_bytes and users:
             self._close_others(users)
-            room_bytes = self._room_for(charge_bytes, holder) - kept_bytes
+            room_bytes = self._room_for(charge_bytes + kept_bytes, holder) - kept_bytes
         if room_bytes < charge_bytes:
             raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
 
@@ -135,6 +135,8 @@ class DestinationOverhead:
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             target_area.make_room(charge_bytes, None)
+            if target_area.budget.free_bytes < charge_bytes:  # many lists with one large message each: it is read again
+                target_area.make_room(charge_bytes, None, least=0)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
         if covered_bytes < charge_bytes:  # what is guaranteed is there, however full the rest is
             room_bytes = min(room_bytes, target_area.budget.free_bytes + covered_bytes)
