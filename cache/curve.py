@@ -15,12 +15,19 @@ the state between two such moments follows from the rules in cache/shares.py, as
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .shares import Shares, high_watermark_bytes, high_watermarks
+from .backlog import BYTES_MIN, Backlog
+from .shares import (
+    LOW_WATERMARK_SHARE,
+    Shares,
+    high_watermark_bytes,
+    high_watermarks,
+    near_bytes,
+    read_ahead_bytes,
+)
 
 QUANTUM_BYTES: Final = 128 * 1024
 """A list is sampled when it has delivered so much. A smaller value is more exact, and slower."""
@@ -31,9 +38,6 @@ QUANTUM_SHARE: Final = 32
 GOOD_ENOUGH: Final = 0.01
 """A smaller difference in hit ratio is not worth a larger limit."""
 LOAD_MESSAGES: Final = 512
-
-_NO_LIMITS: Final = array("d")
-"""Of all lists that would hold their backlog under every limit. It always stays empty."""
 
 
 def quantum_bytes(waiting: float, charge: float) -> int:
@@ -72,25 +76,22 @@ class Track:
     backlog.
     """
 
-    __slots__ = ("waiting", "taken", "charge", "behind", "direct", "overflowed", "outside")
+    __slots__ = ("waiting", "taken", "charge", "direct", "rest")
 
     def __init__(self, waiting: float, charge: float) -> None:
         # Backlog behind the list's front at the last sample.
         self.waiting = waiting
         self.taken = 0
         self.charge = charge
-        self.behind = 0
-        # By limit. `outside` is what only the journal would have.
-        self.direct = self.overflowed = self.outside = _NO_LIMITS
+        self.direct: list[float] = []
+        """By limit."""
+        self.rest: list[Backlog] = []
+        """By limit, what is behind direct messages: in the PendingCache, or in the journal alone."""
 
-    def fall_behind(self, direct: float, overflowed: float, outside: float) -> None:
-        """Begin to track one more limit."""
-        if self.direct is _NO_LIMITS:
-            self.direct, self.overflowed, self.outside = array("d"), array("d"), array("d")
-        self.behind += 1
-        self.direct.append(direct)
-        self.overflowed.append(overflowed)
-        self.outside.append(outside)
+    @property
+    def behind(self) -> int:
+        """How many limits are tracked."""
+        return len(self.rest)
 
 
 class Step(NamedTuple):
@@ -101,68 +102,10 @@ class Step(NamedTuple):
     waiting: float
     """Its present backlog."""
     charge: float
-    """Mean charge of its messages."""
-
-
-class Fluid:
-    """The backlog of one list under one limit, as parts that flow into each other."""
-
-    __slots__ = ("direct", "overflowed", "outside", "missed", "room", "_left", "_share")
-
-    def __init__(self, track: Track, at: int, room: float, left: float, share: float) -> None:
-        """room: for direct messages. left: for direct and overflowed ones together. share: of the PendingCache."""
-        self.direct, self.overflowed, self.outside = track.direct[at], track.overflowed[at], track.outside[at]
-        # Bytes read from the journal.
-        self.missed = 0.0
-        self.room = room
-        self._left = left
-        self._share = share
-
-    @property
-    def _pending_room(self) -> float:
-        """Bytes that may still overflow beside the direct ones."""
-        return max(min(self._share, self._left - self.direct) - self.overflowed, 0.0)
-
-    def deliver(self, went: float) -> None:
-        """Hand out from the front; then drop what exceeds a watermark that fell."""
-        self.direct -= went
-        if self.direct > self.room:
-            kept = min(self.direct - self.room, self._pending_room)
-            self.outside += self.direct - self.room - kept
-            self.overflowed += kept
-            self.direct = self.room
-
-    def load(self, filled: float) -> None:
-        """Load until the list is half full, each time up to `filled`, first from the PendingCache."""
-        while self.direct < self.room / 2 and (self.overflowed > 0 or self.outside > 0):
-            wanted = filled - self.direct
-            taken = min(wanted, self.overflowed)
-            self.overflowed -= taken
-            read = min(wanted - taken, self.outside)
-            self.outside -= read
-            self.missed += read
-            self.direct += taken + read
-        self.direct = max(self.direct, 0.0)
-
-    def take_in(self, arriving: float) -> None:
-        """Add arriving messages: direct while nothing is behind, then overflowed while they are near."""
-        if not (self.overflowed or self.outside):
-            kept = min(arriving, max(self.room - self.direct, 0.0))
-            self.direct += kept
-            arriving -= kept
-        near = max(self.room - self.direct - self.overflowed - self.outside, 0.0) if self.outside else arriving
-        kept = min(arriving, near, self._pending_room)
-        self.overflowed += kept
-        self.outside += arriving - kept
-
-    def settle(self, waiting: float) -> None:
-        """Make the parts add up to the backlog, which is known better than the parts."""
-        surplus = self.direct + self.overflowed + self.outside - waiting
-        if surplus > 0 or self.outside:
-            self.outside, surplus = max(self.outside - surplus, 0.0), max(surplus - self.outside, 0.0)
-        over = max(surplus, 0.0)
-        self.overflowed, surplus = max(self.overflowed - over, 0.0), surplus - min(over, self.overflowed)
-        self.direct -= surplus
+    """Mean of its messages."""
+    in_flight: float
+    lists: int
+    """How many there are, this one among them."""
 
 
 class CurveSampler:
@@ -179,6 +122,7 @@ class CurveSampler:
         self._not_direct = [0.0] * len(shares)
         self._missed = [0.0] * len(shares)
         self._delivered = 0.0
+        self._tracks: dict[Track, None] = {}
         self._watermarks: dict[tuple[int, float | None], list[int]] = {}
 
     def track(self, waiting: float, in_ram: float, charge: float) -> Track:
@@ -187,43 +131,50 @@ class CurveSampler:
         in_ram: how much of the end of the backlog the HeadQueueCache saw arrive.
         """
         track = Track(waiting, charge)
+        self._tracks[track] = None
         self._waiting += waiting
         if waiting > 0:
-            for at, shares in enumerate(self._shares):
+            for shares in self._shares:
                 kept = min(in_ram, waiting, shares.head_queue_cache_bytes)
-                self._fall_behind(track, at, 0.0, kept, waiting - kept)
+                self._fall_behind(track, 0.0, kept, waiting - kept)
         return track
 
     def sample(
-        self, track: Track, waiting: float, taken: int, charge: float, watermarks: Sequence[int], in_flight: float
+        self,
+        track: Track,
+        waiting: float,
+        taken: int,
+        charge: float,
+        watermarks: Sequence[int],
+        in_flight: float,
+        lists: int,
     ) -> None:
         """Sample a list: advance each limit's state from the last sample. O(limits that would be behind).
 
-        waiting: its present backlog. taken: what it has delivered since its beginning. charge: mean charge of its
-            messages. watermarks: what each limit grants to the list.
+        waiting: its backlog now. taken: what it has delivered since its beginning. charge: mean of its messages.
+        watermarks: what each limit grants to the list. lists: how many there are, also those that have no track.
         """
         went = taken - track.taken
         came = max(waiting - track.waiting + went, 0.0)
         shares = self._shares
         peak = track.waiting - went / 2 + came
         at = track.behind
-        while at < len(shares) and peak > min(watermarks[at], self._room(track, at, in_flight)):
-            self._fall_behind(track, at, track.waiting, 0.0, 0.0)
+        while at < len(shares) and peak > min(watermarks[at], self._room(track, at, 0.0)):
+            self._fall_behind(track, track.waiting, 0.0, 0.0)
             at += 1
-        step = Step(came, went, waiting, charge)
+        step = Step(came, went, waiting, charge, in_flight, lists)
         for at in range(track.behind):
-            self._advance(track, at, step, watermarks[at], in_flight)
+            self._advance(track, at, step, watermarks[at])
         self._waiting += waiting - track.waiting
         track.waiting, track.taken, track.charge = waiting, taken, charge
-        while track.behind and not track.overflowed[-1] and not track.outside[-1]:
-            track.behind -= 1
+        while track.behind and track.rest[-1].waiting < BYTES_MIN:
             self._drop_last(track)
         self._delivered += went / charge
 
     def end(self, track: Track) -> None:
         """Drop the track of a list that has ended."""
+        del self._tracks[track]
         while track.behind:
-            track.behind -= 1
             self._drop_last(track)
         self._waiting -= track.waiting
 
@@ -250,38 +201,112 @@ class CurveSampler:
         return found
 
     def _room(self, track: Track, at: int, in_flight: float) -> float:
-        """Return the bytes that a limit leaves to this list, direct and overflowed, after all others have theirs."""
-        shares = self._shares[at]
-        direct, overflowed = (track.direct[at], track.overflowed[at]) if at < track.behind else (track.waiting, 0.0)
+        """Return what a limit leaves to this list, direct and overflowed, when all others have theirs."""
+        direct, overflowed = (track.direct[at], track.rest[at].kept) if at < track.behind else (track.waiting, 0.0)
         others = self._waiting - self._not_direct[at] - direct + self._overflowed[at] - overflowed
-        return shares.available_bytes - min(in_flight, shares.dispatch_bytes_max) - others
+        return self._free(at, in_flight) - others
 
-    def _fall_behind(self, track: Track, at: int, direct: float, overflowed: float, outside: float) -> None:
-        assert at == track.behind
-        track.fall_behind(direct, overflowed, outside)
+    def _free(self, at: int, in_flight: float) -> float:
+        """Return what a limit leaves to all lists and the PendingCache."""
+        shares = self._shares[at]
+        return shares.available_bytes - min(in_flight, shares.dispatch_bytes_max)
+
+    def _fall_behind(self, track: Track, direct: float, overflowed: float, outside: float) -> None:
+        at, rest = track.behind, Backlog()
+        rest.append(overflowed, overflowed)
+        rest.append(outside, 0.0)
+        track.direct.append(direct)
+        track.rest.append(rest)
         self._overflowed[at] += overflowed
         self._not_direct[at] += track.waiting - direct
 
     def _drop_last(self, track: Track) -> None:
-        self._overflowed[track.behind] -= track.overflowed.pop()
-        self._not_direct[track.behind] -= track.waiting - track.direct.pop()
-        track.outside.pop()
+        self._overflowed[track.behind - 1] -= track.rest[-1].kept
+        self._not_direct[track.behind - 1] -= track.waiting - track.direct.pop()
+        track.rest.pop()
 
-    def _advance(self, track: Track, at: int, step: Step, watermark_bytes: int, in_flight: float) -> None:
-        """Advance one limit from the last sample: deliver half of what went, let arrivals come, deliver the rest."""
-        shares = self._shares[at]
-        left = self._room(track, at, in_flight)
-        others = self._overflowed[at] - track.overflowed[at]
-        self._not_direct[at] -= track.waiting - track.direct[at]
-        fluid = Fluid(track, at, min(watermark_bytes, left), left, max(shares.pending_cache_bytes - others, 0.0))
-        load_bytes = min(shares.load_bytes_max, fluid.room / 2)
-        filled = max(fluid.room - load_bytes + min(load_bytes, LOAD_MESSAGES * step.charge) / 2, 0.0)
-        for arriving in (step.came, 0.0):
-            fluid.deliver(step.went / 2)
-            fluid.load(filled)
-            fluid.take_in(arriving)
-        fluid.settle(step.waiting)
-        self._overflowed[at] = others + fluid.overflowed
-        self._missed[at] += fluid.missed / step.charge
-        track.direct[at], track.overflowed[at], track.outside[at] = fluid.direct, fluid.overflowed, fluid.outside
-        self._not_direct[at] += step.waiting - track.direct[at]
+    def _advance(self, track: Track, at: int, step: Step, watermark: float) -> None:
+        """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
+        before = track.waiting - track.direct[at]
+        rest = track.rest[at]
+        others_direct = self._waiting - self._not_direct[at] - track.direct[at]
+        # What came is counted before what is in flight: at the sample before, that was still in the list.
+        for arriving, held in ((step.came, 0.0), (0.0, step.in_flight)):
+            room = self._free(at, held) - others_direct - self._overflowed[at] + rest.kept
+            direct = track.direct[at] - step.went / 2
+            if direct > watermark:  # it fell
+                put_back = direct - watermark
+                kept = min(put_back, self._cache_room(at, room - watermark, rest))
+                self._overflowed[at] += kept
+                rest.put_back(put_back, kept)
+                direct = watermark
+            track.direct[at] = direct
+            self._refill(track, at, watermark, room, step.charge)
+            direct = track.direct[at]
+            if not rest.waiting:
+                kept = min(arriving, max(min(watermark, room) - direct, 0.0))
+                direct += kept
+                arriving -= kept
+            near = arriving
+            if not rest.is_newest_kept:
+                fair_bytes = high_watermark_bytes(self._shares[at].limit_bytes, step.lists, None)
+                near = max(near_bytes(fair_bytes, int(watermark)) - direct - rest.waiting, 0.0)
+            kept = min(arriving, near, self._cache_room(at, room - direct, rest))
+            self._overflowed[at] += kept
+            rest.append(arriving, kept)
+            track.direct[at] = direct
+        # The backlog is known better than what became of each part of it.
+        surplus = track.direct[at] + rest.waiting - step.waiting
+        if surplus < 0 and rest.waiting:
+            rest.append(-surplus, 0.0)
+        else:
+            kept = rest.kept
+            track.direct[at] -= surplus - rest.cut(surplus)
+            self._overflowed[at] += rest.kept - kept
+        self._not_direct[at] += step.waiting - track.direct[at] - before
+
+    def _cache_room(self, at: int, room: float, rest: Backlog) -> float:
+        """Return how much more of a list the PendingCache would take, where RAM has room for so much of it in all."""
+        share = self._shares[at].pending_cache_bytes - self._overflowed[at]
+        return max(min(share, room - rest.kept), 0.0)
+
+    def _refill(self, track: Track, at: int, watermark: float, room: float, charge: float) -> None:
+        """Load what one limit lets a list have ahead. What is read pushes out of the PendingCache what has no room."""
+        rest, direct = track.rest[at], track.direct[at]
+        ahead = read_ahead_bytes(int(watermark), self._shares[at].read_ahead_share)
+        low = ahead * LOW_WATERMARK_SHARE
+        load = min(self._shares[at].load_bytes_max, low)
+        brought = min(load, LOAD_MESSAGES * charge) / 2
+        read = 0.0
+        if direct < low:
+            while rest.waiting:
+                wanted = (watermark if rest.is_front_kept else ahead) - load + brought - direct
+                if wanted < BYTES_MIN:
+                    break
+                size, kept = rest.take(wanted)
+                self._overflowed[at] -= kept
+                direct += size
+                read += size - kept
+        self._missed[at] += read / charge
+        # Each read frees room for its buffer too: half of one stays free, on the average.
+        missing = direct + rest.kept + min(read, load) / 2 - room
+        while missing > BYTES_MIN and self._overflowed[at] > BYTES_MIN:
+            fullest = self._fullest(at)
+            kept = fullest.rest[at].kept
+            released = fullest.rest[at].evict(min(missing, max(kept / 2, fullest.charge)))
+            if not released:
+                break
+            self._overflowed[at] -= released
+            missing -= released
+        track.direct[at] = max(direct, 0.0)
+
+    def _fullest(self, at: int) -> Track:
+        """Return the list with the most messages in the PendingCache of a limit. O(lists)."""
+        fullest, most = None, -1.0
+        for track in self._tracks:
+            if len(track.rest) > at:
+                messages = track.rest[at].kept / track.charge
+                if messages > most:
+                    fullest, most = track, messages
+        assert fullest is not None, "something has overflowed"
+        return fullest

@@ -35,6 +35,8 @@ class MessageMemory:
         self.dispatch_holder = dispatch_holder
         self.head_queue_cache = head_queue_cache
         self.pending_cache = pending_cache
+        self.fair_list_bytes = 0
+        """The high watermark of a list of these destinations that was not measured yet."""
 
     @property
     def free_bytes(self) -> int:

@@ -11,6 +11,7 @@ from .budget import Holder
 from .charge import charge_bytes
 from .head_queue_cache import HeadQueueCache
 from .message_cache import MessageCache
+from .reading_order import ReadingOrder
 
 
 class PendingCache(MessageCache):
@@ -21,6 +22,9 @@ class PendingCache(MessageCache):
         self._head_queue_cache = head_queue_cache
         # By lane, the sequence behind the last arrival that was kept, if nothing was given back since.
         self._ends: dict[int, int] = {}
+        """By lane, the sequence behind the last arrival that was kept, if nothing was given back since."""
+        self._orders: dict[int, ReadingOrder] = {}
+        """By lane, of those that several readers share and that have messages here."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         """Keep an arrival for which a list has no room, if little or nothing before it must be read first.
@@ -37,7 +41,7 @@ class PendingCache(MessageCache):
         return False
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes`, newest messages first. The next arrival would then leave a gap."""
+        """Release at least `wanted_bytes`, what is farthest from its reader first: what arrives next leaves a gap."""
         self._ends.clear()
         return super().give_back(wanted_bytes)
 
@@ -54,3 +58,49 @@ class PendingCache(MessageCache):
             return True
         self._head_queue_cache.give_back(charge)
         return self._keep(lane_number, message, charge)
+
+    def put_shared(self, lane_number: int, message: StoredMessage) -> bool:
+        """Keep the message of a lane that several readers share; it takes the place of those farther from readers."""
+        sequence = message[0]
+        if self.peek(lane_number, sequence) is not None:
+            return True
+        order = self._orders.get(lane_number)
+        while not self.put(lane_number, message):
+            victim = None if order is None else order.farther_than(sequence)
+            if victim is None:
+                return False
+            self.take(lane_number, victim)
+        self.note_shared(lane_number, sequence)
+        return True
+
+    def note_shared(self, lane_number: int, sequence: int) -> None:
+        """Note that a message was kept of a lane that several readers share."""
+        order = self._orders.get(lane_number)
+        if order is None:
+            order = self._orders[lane_number] = ReadingOrder()
+        order.add(sequence)
+
+    def follow_readers(self, lane_number: int, fronts: list[int]) -> None:
+        """Note where the readers of a shared lane go on. O(1): the list is kept."""
+        order = self._orders.get(lane_number)
+        if order is not None:
+            order.follow(fronts)
+
+    def drop_before(self, lane_number: int, sequence: int) -> None:
+        order = self._orders.get(lane_number)
+        if order is not None:
+            order.drop_before(sequence)
+        super().drop_before(lane_number, sequence)
+
+    def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
+        """Take the message that came last; of a shared lane the one that is farthest from its next reader."""
+        order = self._orders.get(lane_number)
+        while order is not None and (sequence := order.pop_farthest()) is not None:
+            message = messages.pop(sequence, None)
+            if message is not None:
+                return message
+        return super()._pop_victim(lane_number, messages)
+
+    def _leave(self, lane_number: int) -> None:
+        super()._leave(lane_number)
+        self._orders.pop(lane_number, None)

@@ -50,12 +50,19 @@ class SharedCache:
         return self._cache.share_bytes
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message if it is not here already; return whether there was room for it."""
-        return self._cache.put(self._lane_number, message)
+        """Keep the message, if it is not here already, and return whether there was room for it.
+
+        What is farther from the reader that comes to it next makes room.
+        """
+        return self._cache.put_shared(self._lane_number, message)
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
-        """Keep an arrival as PendingCache does. It is kept for all readers."""
-        return self._cache.put_overflow(self._lane_number, message, is_near=is_near)
+        """See PendingCache. What one reader's list has no room for is kept for all."""
+        is_here = self._cache.peek(self._lane_number, message[0]) is not None
+        is_kept = self._cache.put_overflow(self._lane_number, message, is_near=is_near)
+        if is_kept and not is_here:
+            self._cache.note_shared(self._lane_number, message[0])
+        return is_kept
 
     def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
         """Return the message. It stays as long as another reader may look for it."""
@@ -91,6 +98,10 @@ class SharedCache:
             for first, last in gone:
                 for sequence in range(first, min(last + 1, self._others)) if self._others > first else ():
                     self._cache.take(self._lane_number, sequence)
+
+    def follow_readers(self, fronts: list[int]) -> None:
+        """Note where all readers go on: what is farthest ahead of them leaves first. O(1): the list is kept."""
+        self._cache.follow_readers(self._lane_number, fronts)
 
     def drop_before(self, sequence: int) -> None:
         """Drop messages that no reader will look for any more. O(those)."""

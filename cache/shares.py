@@ -11,13 +11,10 @@ from types import MappingProxyType
 from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
-"""Largest share of the limit for the HeadQueueCache. It serves consumers that come, which is rare."""
-PENDING_CACHE_SHARE: Final = 0.65
-"""Largest share of what the fixed parts leave for the PendingCache.
-
-With much less, queues whose consumers come in turn keep less than under a plain LRU. With all of it, lists that run
-empty find no room.
-"""
+"""Most of the limit that the HeadQueueCache may hold: it serves consumers that arrive, which is rare."""
+PENDING_CACHE_SHARE: Final = 1.0
+"""Most that the PendingCache may hold of what the fixed parts leave. Much less, and messages are read that would have
+fitted; all of it, and lists that run empty find no room."""
 DISPATCH_AREA_SHARE: Final = 0.5
 """Largest share of what the fixed parts leave for bodies in flight.
 
@@ -33,7 +30,12 @@ DESTINATIONS_SHARE: Final = 0.5
 EXISTING_SHARE: Final = 0.875
 """Largest share for both together; the rest is for messages."""
 TARGET_LISTS_SHARE: Final = 0.375
-"""The high watermarks of all TargetLists add up to this share of the limit."""
+"""Part of the limit that the high watermarks of all TargetLists add up to."""
+READ_AHEAD_SHARE_MIN: Final = 0.5
+"""Part of its high watermark to which reads fill a TargetList where memory is short. What is read is read once anyway,
+and takes room from arrivals, which need no read as long as they find some."""
+READ_AHEAD_STEPS: Final = 8
+"""That part comes in so many steps: some bytes more or less of fixed parts change nothing."""
 LOW_WATERMARK_SHARE: Final = 0.5
 """The loader is called when this part of what is read ahead for a TargetList is left."""
 LARGE_MESSAGE_SHARE: Final = 0.125
@@ -61,7 +63,12 @@ UNMEASURED_BYTES_PER_SECOND: Final = 65536.0
 BYTES_PER_SECOND_MIN: Final = 1024.0
 """The lowest assumed rate, even of consumers that take nothing, so that no list holds an infinite supply."""
 HIGH_WATERMARK_BYTES_MIN: Final = 256 * 1024
-"""A slower list gets this much anyway, unless its fair share is less."""
+"""A slower list gets so much all the same, unless its fair share is less."""
+READ_AHEAD_BYTES_MIN: Final = 32 * 1024
+"""Reads fill a list so far all the same, unless its high watermark is less: a read brings several messages."""
+NEAR_WATERMARKS: Final = 2
+"""With at most so many fair shares of a list pending, arrivals behind a gap are kept: the list comes to them before
+long."""
 
 
 def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float | None) -> int:
@@ -90,6 +97,28 @@ def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int
     return granted
 
 
+def read_ahead_share(limit_bytes: int, available_bytes: int) -> float:
+    """Return the part of its high watermark to which reads fill a list: together no more than full lists leave."""
+    lists_bytes = limit_bytes * TARGET_LISTS_SHARE
+    share = round((available_bytes - lists_bytes) / lists_bytes * READ_AHEAD_STEPS) / READ_AHEAD_STEPS
+    return min(max(share, READ_AHEAD_SHARE_MIN), 1.0)
+
+
+def read_ahead_bytes(watermark_bytes: int, share: float) -> int:
+    """Return how far reads fill a list with this high watermark."""
+    # Where it is all of it, the same number: each list keeps one object less.
+    return min(watermark_bytes, max(int(watermark_bytes * share), READ_AHEAD_BYTES_MIN))
+
+
+def near_bytes(fair_bytes: int, watermark_bytes: int) -> int:
+    """Return how much may wait for a list with this high watermark while arrivals behind a gap are kept for it.
+
+    fair_bytes: the watermark that a list gets which was not measured yet. That of a slow list is lower; what waits for
+    it fits RAM all the same, where the other lists leave so much.
+    """
+    return NEAR_WATERMARKS * max(fair_bytes, watermark_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaBytes:
     """The bytes of a pattern's `memory_share` and `memory_reserve` under one limit."""
@@ -113,7 +142,9 @@ class Shares:
     """What the fixed parts leave of the limit."""
     head_queue_cache_bytes: int
     pending_cache_share: float
-    """Largest share for a PendingCache of what fixed parts and reserves leave to its destinations."""
+    """Most that a PendingCache may hold of what fixed parts and reserves leave to its destinations."""
+    read_ahead_share: float
+    """Part of its high watermark to which reads fill a list. Arrivals, and what the caches have, fill it whole."""
     dispatch_bytes_max: int
     in_flight_bytes_max: int
     large_message_bytes: int
@@ -163,6 +194,7 @@ class Shares:
             available_bytes=available_bytes,
             head_queue_cache_bytes=int((limit_bytes - reserved_bytes) * HEAD_QUEUE_CACHE_SHARE),
             pending_cache_share=PENDING_CACHE_SHARE,
+            read_ahead_share=read_ahead_share(limit_bytes, available_bytes),
             dispatch_bytes_max=int(available_bytes * DISPATCH_AREA_SHARE),
             in_flight_bytes_max=int(available_bytes * IN_FLIGHT_SHARE),
             large_message_bytes=int(limit_bytes * LARGE_MESSAGE_SHARE),

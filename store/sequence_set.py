@@ -126,6 +126,11 @@ class SequenceSet:
             return None
         return max(number, self._firsts[at]), self._lasts[at]
 
+    def last_up_to(self, number: int) -> int | None:
+        """Return the last number that is not behind `number`; None where there is none."""
+        at = bisect_right(self._firsts, number) - 1
+        return min(number, self._lasts[at]) if at >= 0 else None
+
     def split_last(self, count: int) -> SequenceSet:
         """Remove the last `count` numbers and return them as a set."""
         taken = SequenceSet()

@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.message_memory import MessageMemory
+from ...cache.shares import near_bytes
 from ...cache.tab import LastingCharge, Tab
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
@@ -376,10 +377,12 @@ class TargetList(ListSupply):
         return self.frontier < self.lane.published or self.references.count > 0 or self.returned.count > 0
 
     @property
-    def has_room_for_all(self) -> bool:
-        """Whether all pending messages of the lane would fit under the watermark."""
+    def is_near(self) -> bool:
+        """So little is pending in its lane that what arrives is wanted before long."""
         messages, content_bytes = self.lane.pending_lane.depth
-        return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
+        return content_bytes + messages * OVERHEAD_BYTES <= near_bytes(
+            self.lane.memory.fair_list_bytes, self.high_watermark_bytes
+        )
 
     @property
     def next_sequence(self) -> int | None:
@@ -406,6 +409,34 @@ class TargetList(ListSupply):
         self.direct_bytes += charge
         self.frontier = messages[-1][0] + 1
         return True
+
+    def offer(self, runs: Iterable[tuple[int, int]]) -> None:
+        """Put runs that are free again, or due, into their places, if the list has passed them or passed over them.
+
+        A load takes only what is ready: what was put off may be missing between its messages, in RAM and on the way.
+        O(runs), and the direct messages and references between the first and the last of them.
+        """
+        missing = SequenceSet()
+        for first, last in runs:
+            if first < self.frontier:
+                missing.add(first, min(last, self.frontier - 1))
+            if self.load is not None:
+                self._cut_load(self.load, max(first, self.frontier), last)
+        self.forget_known(missing)
+        for first, last in missing:
+            self.returned.add(first, last)
+
+    def _cut_load(self, load: Load[TargetList], first: int, last: int) -> None:
+        """End the load under way before what it passed over of first..last: that is looked through again."""
+        if first > min(last, load.last):
+            return
+        passed_over = SequenceSet()
+        passed_over.add(first, min(last, load.last))
+        for first_read, last_read in load.runs:
+            passed_over.remove(first_read, last_read)
+        if passed_over:
+            self.lane.purges += 1
+            load.last = passed_over.first - 1
 
     def move_first_to(self, other: TargetList) -> None:
         """Move the first direct message, with its charge, to the end of another list over the same lane."""
@@ -693,6 +724,13 @@ class LaneState(LaneMessages):
         EagerLoader.begin calls it. Default: as many as the list has room for.
         """
         return list_bytes
+
+    def stays_cached(self, sequence: int, room_bytes: int) -> bool:
+        """Return whether a message stays in its cache until somebody asks for it.
+
+        room_bytes: what its list has room for. Default: the loader puts it into the list ahead of that.
+        """
+        return False
 
     def loaded(self, load: Load[TargetList]) -> None:
         """Note that a load was put into its list, because others may need the same messages.

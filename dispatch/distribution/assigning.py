@@ -104,12 +104,9 @@ class SharedConsumerGroup(ConsumerGroup):
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
     def offer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-        """Offer messages of these runs again, as far as they lie before the front."""
+        """Offer these messages again, unless the list has them still or comes to them."""
         target = self.list_over(lane)
-        front = target.front
-        for first, last in runs:
-            if first < front:
-                target.returned.add(first, min(last, front - 1))
+        target.offer(runs)
         self.assigning.target_area.loads.request(target)
         self.assigning.target_area.wake(self)
 

@@ -18,8 +18,10 @@ from ..core.model import TargetList
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """The limits of the live curve, as multiples of the memory limit with which the store was opened."""
 
-TRACK_BYTES: Final = 1024
-"""Charged for a list that is followed, including the watermarks that each limit would grant it."""
+TRACK_BYTES: Final = 640
+"""Charged for a list that is followed, and so much more for each limit of the curve: see LIMIT_BYTES."""
+LIMIT_BYTES: Final = 448
+"""Its backlog as one limit would have it, and the watermark that the limit would grant it."""
 
 LISTS_MAX: Final = 256
 """With more lists, each is assumed to have an equal share: sharing by rates costs O(lists * limits) a second."""
@@ -32,17 +34,20 @@ class CurveWatch(ListObserver):
         """Make it. shares_at: returns the shares of a limit; SettingsError: the limit is too small."""
         self._target_area = target_area
         self._holder = target_area.budget.holder("curve")
-        self._sampler = CurveSampler(_shares_around(limit_bytes, shares_at))
+        shares = _shares_around(limit_bytes, shares_at)
+        self._sampler = CurveSampler(shares)
+        self.track_bytes: Final = TRACK_BYTES + LIMIT_BYTES * len(shares)
+        """Charged for each list that is followed."""
         self._tracks: dict[TargetList, Track] = {}
         # The high watermark that each limit would have granted to each list at the last measurement.
         self._watermarks: dict[TargetList, tuple[int, ...]] = {}
 
     def begin(self, target: TargetList) -> None:
-        """Follow a new list, if memory has room for that."""
-        if self._holder.held_bytes + TRACK_BYTES > self._bytes_max:
+        """See ListObserver. A list that memory has no room for is not followed."""
+        if self._holder.held_bytes + self.track_bytes > self._bytes_max:
             return
-        self._target_area.make_room(TRACK_BYTES, None)
-        if not self._holder.reserve(TRACK_BYTES):
+        self._target_area.make_room(self.track_bytes, None)
+        if not self._holder.reserve(self.track_bytes):
             return
         lane, pending_lane = target.lane, target.lane.pending_lane
         waiting = pending_lane.pending_bytes + pending_lane.pending_messages * OVERHEAD_BYTES
@@ -64,7 +69,7 @@ class CurveWatch(ListObserver):
         self._sampler.end(self._tracks.pop(target))
         self._watermarks.pop(target, None)
         target.sample_at_bytes = UNLIMITED
-        self._holder.release(TRACK_BYTES)
+        self._holder.release(self.track_bytes)
 
     def sample(self, target: TargetList) -> None:
         track = self._tracks.get(target)
@@ -81,7 +86,7 @@ class CurveWatch(ListObserver):
         watermarks: Sequence[int] | None = self._watermarks.get(target)
         if watermarks is None:
             watermarks = self._sampler.watermarks_of(len(target_area.lists), target.measured_rate)
-        self._sampler.sample(track, waiting, taken, charge, watermarks, held_bytes)
+        self._sampler.sample(track, waiting, taken, charge, watermarks, held_bytes, len(target_area.lists))
 
     def measured(self) -> None:
         """Sample all lists, and share each limit among them by their new rates. O(lists * limits)."""
@@ -113,7 +118,7 @@ class CurveWatch(ListObserver):
         AssertionError if it follows a list that has ended.
         """
         assert self._tracks.keys() <= self._target_area.lists.keys(), "a list that is gone is followed"
-        return TRACK_BYTES * len(self._tracks)
+        return self.track_bytes * len(self._tracks)
 
 
 def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list[Shares]:

@@ -109,6 +109,10 @@ class EagerLoader:
             is_fed = fed_bytes > target.read_ahead_bytes and target.is_ready
             if is_fed and fed_bytes <= target.high_watermark_bytes:
                 is_fed = not target.is_next_cached
+            is_awaited = target.consumer_group.is_awaited and not target.direct
+            if not is_fed and not is_awaited:
+                room_bytes = target.high_watermark_bytes - target.direct_bytes
+                is_fed = target.lane.stays_cached(target.first_to_load, room_bytes)
             if is_fed or target.is_loading or not target.has_supply:
                 del running_low[target]
                 if not target.is_loading:
@@ -116,7 +120,7 @@ class EagerLoader:
                 continue
             if loads.leaves(target):
                 continue
-            load = self.begin(target, is_needed=target.consumer_group.is_awaited and not target.direct)
+            load = self.begin(target, is_needed=is_awaited)
             if load is not None:
                 self._previous = target
                 return load
@@ -194,7 +198,10 @@ class EagerLoader:
         Messages that are no longer pending, or not due yet, are removed from runs.
         """
         pending_lane = target.lane.pending_lane
-        room = max(target.high_watermark_bytes - target.direct_bytes, 0)
+        bound_bytes = target.read_ahead_bytes
+        if target.direct_bytes >= bound_bytes:
+            bound_bytes = target.high_watermark_bytes
+        room = max(bound_bytes - target.direct_bytes, 0)
         if runs:
             room = target.lane.load_room(room, runs.first)
         room = min(room, self._target_area.shares.load_bytes_max)
@@ -277,15 +284,25 @@ class EagerLoader:
             charge = charge_bytes(message)
             if is_needed and is_shared and memory.free_bytes < charge:
                 self._target_area.make_room(charge, target)
-            if not reserve(charge):  # others need it too: it is spilled for all of them, and read
+            if not reserve(charge):  # others need it too: it is spilled for all, and read, or stays where it is
                 assert is_shared, "what was just released can be reserved again"
                 target.lane.pager.write_out((message,))
-                if is_needed and cache.peek(lane_number, sequence) is not None:
-                    self._make_lazy(load, sequence, is_needed)
+                if cache.peek(lane_number, sequence) is not None:
+                    self._end_before_cached(load, sequence, is_needed)
                 return
             load.hold(message, charge)
             load.from_cache.add(sequence)
             cache.served += 1
+
+    def _end_before_cached(self, load: Load[TargetList], sequence: int, is_needed: bool) -> None:
+        """End the load before a message that a cache keeps for others, and that memory has no room to copy.
+
+        Where somebody waits for that very message it becomes lazy.
+        """
+        if is_needed and not load.held:
+            self._make_lazy(load, sequence, is_needed)
+            sequence += 1
+        load.last = min(load.last, sequence - 1)
 
     def _copy_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
         """Copy messages of the load from a cache, where they stay for others.

@@ -108,7 +108,7 @@ class _OldestFirstCache(PendingCache):
             self.give_back(charge_bytes(message)) > 0 and self.put(lane_number, message)
         )
 
-    def _pop_victim(self, messages: dict[int, StoredMessage]) -> StoredMessage:
+    def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
         return messages.pop(next(iter(messages)))
 
 
@@ -166,7 +166,10 @@ class ReadAhead(MemoryRule):
 
     def __init__(self, share: float) -> None:
         super().__init__()
-        self.read_ahead_share = share
+        self._share = share
+
+    def divide(self, shares: Shares) -> Shares:
+        return replace(shares, read_ahead_share=self._share)
 
 
 RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
@@ -182,8 +185,9 @@ RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
     "overflow: keep all of it": KeepAll,
     "overflow: keep none of it": KeepNone,
     "overflow: half of the memory": lambda: OverflowShare(0.5),
-    "overflow: all of the memory": lambda: OverflowShare(1.0),
+    "overflow: two thirds of it": lambda: OverflowShare(0.65),
     "prefetch: an eighth": lambda: ReadAhead(0.125),
     "prefetch: half": lambda: ReadAhead(0.5),
+    "prefetch: the whole watermark": lambda: ReadAhead(1.0),
 }
 """The function that makes each rule, by name. The first is the library's own."""

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
-from ...cache.charge import OVERHEAD_BYTES
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes
 from ...cache.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
 from ...store.checkpointer import SWEEP_BLOCKS
@@ -55,8 +55,8 @@ from .arrivals import ArrivalOrder
 from .latest_keys import NewestPerKey
 
 NOBODY: Final = -1
-SHARED_LIST_BYTES: Final = (32 * 1024, 128 * 1024)
-"""Bounds of the bytes in a subscription's list while other subscriptions of the topic are read too."""
+SHARED_LIST_BYTES: Final = (4 * 1024, 128 * 1024)
+"""The bounds of what a list of a subscription holds directly, where other subscriptions of the topic are read too."""
 
 
 class Verdicts:
@@ -595,6 +595,11 @@ class SubscriptionLaneState(QueueLaneState):
         """
         return UNLIMITED if self._is_followed and self.peek(first) is None else list_bytes
 
+    def stays_cached(self, sequence: int, room_bytes: int) -> bool:
+        """See LaneState. Many lists with a copy of a large message leave no room for what all of them want next."""
+        message = self.peek(sequence) if self._has_neighbours else None
+        return message is not None and charge_bytes(message) > room_bytes
+
     def loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""
         topic_lane, shared = self.topic_lane, self._shared
@@ -605,17 +610,18 @@ class SubscriptionLaneState(QueueLaneState):
         reach = int(shared.share_bytes / 2 / mean_bytes)
         others = topic_lane.fronts(but=self)
         followers = [front for front in others if load.first - reach <= front <= load.last]
+        at = load.target.first_to_load
+        self._is_followed = any(at - reach <= front <= at for front in others)
+        self._has_neighbours = any(abs(at - front) <= reach for front in others)
+        shared.follow_readers([load.first, *others])
+        if self._has_neighbours:  # first: what leaves the list makes room for what others need
+            self.destination.target_area.shorten(load.target)
         if load.regions and followers:
             least = min(followers)
             for message in load.messages or [load.held[sequence] for sequence in sorted(load.held)]:
                 if message[0] >= least and message[2] is not None and not shared.put(self.pending_lane.number, message):
                     break
-        at = load.target.first_to_load
-        self._is_followed = any(at - reach <= front <= at for front in others)
-        self._has_neighbours = any(abs(at - front) <= reach for front in others)
         shared.drop_before(min([at, *others]))
-        if self._has_neighbours:
-            self.destination.target_area.shorten(load.target)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message from the cache that the topic's subscriptions share. None: it is not there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Callable
 from random import Random
 
@@ -11,8 +13,10 @@ from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, 
 from simulated_bay import SimulatedBay
 
 from forebay.cache import shares
+from forebay.cache.backlog import RUNS_MAX
 from forebay.cache.curve import Curve, CurvePoint, CurveSampler, quantum_bytes
 from forebay.cache.shares import Shares
+from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
 from forebay.dispatch.planning.plan import plan
 
 MIB = 1 << 20
@@ -166,14 +170,16 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         waiting = random.choice((0, random.randrange(8 * MIB)))
         rate = random.choice((None, 0.0, 1e6))
         watermarks = sampler.watermarks_of(len(tracks), rate)
-        sampler.sample(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB))
+        sampler.sample(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB), len(tracks))
         for limit in range(len(limits)):
             behind = [track for track in tracks if track.behind > limit]
-            assert sampler._overflowed[limit] == pytest.approx(sum(track.overflowed[limit] for track in behind), abs=1)
+            assert sampler._overflowed[limit] == pytest.approx(sum(track.rest[limit].kept for track in behind), abs=1)
             others = sum(track.waiting - track.direct[limit] for track in behind)
             assert sampler._not_direct[limit] == pytest.approx(others, abs=1)
             for track in behind:
-                parts = track.direct[limit], track.overflowed[limit], track.outside[limit]
+                rest = track.rest[limit]
+                rest._check()
+                parts = track.direct[limit], rest.kept, rest.waiting - rest.kept
                 assert min(parts) >= -1
                 assert sum(parts) == pytest.approx(track.waiting, abs=1)
         assert sampler._waiting == pytest.approx(sum(track.waiting for track in tracks), abs=1)
@@ -182,6 +188,31 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         sampler.end(track)
     assert sampler._waiting == pytest.approx(0, abs=1)
     assert sampler._overflowed == pytest.approx([0] * 4, abs=1)
+
+
+@interpreted("measures Python objects")
+@pytest.mark.parametrize("limits", [4, 7])
+def test_a_list_with_as_many_gaps_as_are_told_apart_costs_no_more_than_it_is_charged(limits: int) -> None:
+    divided = [
+        Shares.of(4 * MIB << at, index_bytes=MIB // 2, metadata_bytes=MIB // 8, fixed_bytes=MIB) for at in range(limits)
+    ]
+    sampler = CurveSampler(divided)
+    lists = 100
+    tracemalloc.start()
+    try:
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        tracks = {at: sampler.track(1000.0 + at, 100.0, 1000.0 + at) for at in range(lists)}
+        for rest in [rest for track in tracks.values() for rest in track.rest]:
+            for at in range(2 * RUNS_MAX):
+                rest.append(1000.0 + at, 1000.0 * (at % 2))
+        watermarks = {at: tuple(1000 * (number + limits * at) for number in range(limits)) for at in tracks}
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert all(len(track.rest) == limits for track in tracks.values()) and len(watermarks) == lists
+    assert grown <= lists * (TRACK_BYTES + limits * LIMIT_BYTES)
 
 
 def test_last_list_may_end_far_behind_what_it_has_seen() -> None:

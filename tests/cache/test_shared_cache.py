@@ -18,16 +18,16 @@ TOPIC, MINE = 100, 7
 class Readers:
     """A PendingCache, and one reader's view of it beside others that are at `others`."""
 
-    def __init__(self) -> None:
+    def __init__(self, share_bytes: int = 1 << 19) -> None:
         budget = Budget(1 << 20)
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
-        self.cache = PendingCache(budget.holder("pending_cache"), heads, 1 << 19)
+        self.cache = PendingCache(budget.holder("pending_cache"), heads, share_bytes)
         self.others = 0
         self.mine = SharedCache(self.cache, TOPIC, lambda: self.others)
 
     def held(self) -> list[int]:
         self.cache._check()
-        return [sequence for sequence in range(20) if self.cache.peek(TOPIC, sequence) is not None]
+        return [sequence for sequence in range(200) if self.cache.peek(TOPIC, sequence) is not None]
 
 
 @pytest.fixture
@@ -85,3 +85,40 @@ def test_a_forgotten_run_of_an_empty_cache_asks_nobody(readers: Readers) -> None
     readers.mine.forget_runs(MINE, gone)
     assert not readers.mine.may_have(MINE, 9) and readers.mine.take(MINE, 1) is None
     assert readers.mine.served == 0 and readers.mine.share_bytes == 1 << 19
+
+
+def test_what_is_near_a_reader_takes_the_place_of_what_is_far_from_all() -> None:
+    readers = Readers(share_bytes=6 * charge_bytes(message(0)))
+    for sequence in range(6):
+        assert readers.mine.put(MINE, message(sequence))
+    readers.mine.follow_readers([0, 100])
+    assert readers.mine.put(MINE, message(100)) and readers.mine.put(MINE, message(101))
+    assert readers.held() == [0, 1, 2, 3, 100, 101]
+    assert not readers.mine.put(MINE, message(104)), "farther than any other"
+    assert readers.held() == [0, 1, 2, 3, 100, 101]
+
+
+def test_what_is_far_from_all_readers_is_given_back_first(readers: Readers) -> None:
+    for sequence in (*range(8), *range(100, 103)):
+        readers.mine.put(MINE, message(sequence))
+    readers.mine.follow_readers([0, 100])
+    readers.cache.give_back(5 * charge_bytes(message(0)))
+    assert readers.held() == [0, 1, 2, 100, 101, 102]
+
+
+def test_what_overflowed_is_given_back_in_the_same_order(readers: Readers) -> None:
+    for sequence in (*range(100, 103), *range(8)):
+        assert readers.mine.put_overflow(MINE, message(sequence), is_near=True)
+    readers.mine.follow_readers([0, 100])
+    readers.cache.give_back(5 * charge_bytes(message(0)))
+    assert readers.held() == [0, 1, 2, 100, 101, 102]
+
+
+def test_what_one_reader_took_for_good_does_not_keep_others_from_giving_back(readers: Readers) -> None:
+    for sequence in range(8):
+        readers.mine.put(MINE, message(sequence))
+    readers.others = 8
+    readers.mine.follow_readers([0])
+    assert readers.mine.may_have(MINE, 7) and readers.mine.take(MINE, 7) == message(7)
+    readers.cache.give_back(charge_bytes(message(0)))
+    assert readers.held() == [0, 1, 2, 3, 4, 5]

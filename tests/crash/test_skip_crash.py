@@ -20,7 +20,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, Forebay, Message
 from forebay.dispatch.selectors.selector import compile_selector
-from forebay.store.message import Headers
+from forebay.store.message import HeaderValue
 from forebay.store.numbering import BLOCK_MESSAGES
 
 SELECTORS = ("region = 'eu'", "region <> 'us'", "n BETWEEN 300 AND 340", "n = 700 OR region = 'de'", "region IS NULL")
@@ -135,7 +135,7 @@ class SkipsForSubscriptions(Skips):
     def require_all_kept(self, bay: Forebay) -> None:
         everything = kept(bay, "all", None)
         with bay.topic("prices").reader("begin") as reader:
-            headers: dict[int, Headers] = {}
+            headers: dict[int, dict[str, HeaderValue]] = {}
             while (more := reader.take(1000)) or inside(bay).loader.step():
                 headers |= {delivery.sequence: delivery.headers for delivery in more}
         for selector in SELECTORS:

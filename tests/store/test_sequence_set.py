@@ -44,6 +44,13 @@ def test_ten_million_consecutive_numbers_cost_what_one_costs() -> None:
     assert runs_of((0, 9_999_999)).held_bytes == runs_of((0, 0)).held_bytes == RUN_BYTES
 
 
+def test_the_last_number_up_to_another_is_in_the_run_before_it_or_around_it() -> None:
+    runs = runs_of((3, 7), (20, 30))
+    asked = (2, 3, 5, 7, 19, 20, 25, LARGEST)
+    assert [runs.last_up_to(number) for number in asked] == [None, 3, 5, 7, 7, 20, 25, 30]
+    assert SequenceSet().last_up_to(5) is None
+
+
 def test_touching_runs_become_one() -> None:
     assert list(runs_of((0, 1), (4, 5), (2, 3))) == [(0, 5)]
     assert list(runs_of((5, 9), (0, 4))) == [(0, 9)]

@@ -72,12 +72,12 @@ def of_benchmark(name: str, part: float) -> Callable[[RecordedBay], None]:
 
 LAB_TRAFFICS: Final[Mapping[str, tuple[Callable[[RecordedBay], None], int]]] = {
     "steady": (lambda bay: steady(bay, Random(2), 20), 4),
-    "burst": (lambda bay: burst(bay, Random(1)), 6),
-    "competing": (lambda bay: competing(bay, Random(1), 12), 6),
-    "pass by": (lambda bay: pass_by(bay, Random(1), 20), 6),
-    "deep backlogs": (of_benchmark("deep backlogs", 0.05), 4),
+    "burst": (lambda bay: burst(bay, Random(1)), 4),
+    "competing": (lambda bay: competing(bay, Random(1), 12), 4),
+    "pass by": (lambda bay: pass_by(bay, Random(1), 20), 4),
+    "deep backlogs": (of_benchmark("deep backlogs", 0.05), 8),
     "many queues": (of_benchmark("many queues", 0.05), 5),
-    "late joiner": (of_benchmark("late joiner", 0.05), 8),
+    "late joiner": (of_benchmark("late joiner", 0.05), 5),
 }
 """By name, what plays it, and the limit of 4, 5, 6 and 8 MiB under which ours has the largest regret."""
 

@@ -92,3 +92,8 @@ class SimulatedBay(Inside):
     def reads(self) -> int:
         """Reads of the disk so far."""
         return self.disk.calls["read"]
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that reads of the disk brought so far."""
+        return self.disk.read_bytes

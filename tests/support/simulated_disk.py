@@ -104,7 +104,9 @@ class SimulatedFile:
         """See `File.read`."""
         inode = self._opened()
         self._disk._call("read", self._name)
-        return inode.read(offset, length)
+        data = inode.read(offset, length)
+        self._disk.read_bytes += len(data)
+        return data
 
     def read_into(self, offset: int, into: memoryview) -> int:
         """See `File.read_into`."""
@@ -182,6 +184,8 @@ class SimulatedDisk:
         self.on_call: Callable[[str, str], None] | None = None
         # Calls so far of each kind, failed ones included.
         self.calls: dict[str, int] = _NO_CALLS.copy()
+        self.read_bytes = 0
+        """Calls so far of each kind, failed ones included."""
         self._faults: list[_Fault] = []
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}

@@ -28,9 +28,9 @@ from ..model import TargetList
 TRIAL_SECONDS: Final = 0.01
 """Length of a trial."""
 JUDGED_SECONDS: Final = 0.05
-"""How often a consumer that passed is judged again, because other threads may hold it up for some milliseconds."""
-JUDGED_BYTES: Final = 256 * 1024
-"""Bytes taken between two readings of the clocks."""
+"""How often a consumer that passed is judged again: others may hold a thread up for some milliseconds."""
+JUDGED_BYTES: Final = 128 * 1024
+"""Bytes taken between two looks at the clocks."""
 BUSY_SHARE: Final = 0.85
 """If threads of the process compute for this share of the time, the loader saves nothing."""
 STEADY_SHARE: Final = 0.5

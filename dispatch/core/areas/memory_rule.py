@@ -21,9 +21,7 @@ class MemoryRule:
     def __init__(self) -> None:
         # Whether lists give memory back before the caches do.
         self.lists_give_first = False
-        # Reads from disk fill a list up to this share of its bound. Arrivals and messages from the caches fill it
-        # whole.
-        self.read_ahead_share = 1.0
+        """Lists give memory back before the caches do."""
 
     def divide(self, shares: Shares) -> Shares:
         """Return how a memory limit is divided. shares: the usual division."""

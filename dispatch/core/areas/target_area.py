@@ -16,7 +16,7 @@ from typing import Final
 
 from ....cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.message_memory import MessageMemory, QuotaMemory
-from ....cache.shares import Shares
+from ....cache.shares import Shares, high_watermark_bytes
 from ....cache.tab import Tab
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
@@ -196,10 +196,16 @@ class TargetArea(ListKeeper):
         self.consumer_memory.charge(LIST_BYTES)
         self.lists[target] = None
         self.watch.begin(target)
-        # The others shrink to their fair share at the next measurement, so this is O(1) however many lists there are.
-        limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, target.lane.memory.share_bytes)
+        # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
+        limit_bytes = self._find_fair_share(target.lane.memory)
         watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
-        target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
+        target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
+
+    def _find_fair_share(self, memory: MessageMemory) -> int:
+        """Find what each list of these destinations would hold if all were alike; return the limit that all divide."""
+        limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, memory.share_bytes)
+        memory.fair_list_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
+        return limit_bytes
 
     def find_sole_lists(self, destination: DestinationState) -> None:
         """Set each lane's only list again, after consumer groups or lanes were added or removed."""
@@ -311,19 +317,21 @@ class TargetArea(ListKeeper):
             most = self._rule.high_watermarks(memory.quota.share_bytes, own_rates)
             for target, least_bytes, most_bytes in zip(own, least, most, strict=True):
                 granted[target] = min(max(granted[target], least_bytes), most_bytes)
+        for each in self.memories.all:
+            self._find_fair_share(each)
         for target, watermark_bytes in granted.items():
             self._move_high_watermark(target, watermark_bytes)
 
     def shorten(self, target: TargetList) -> None:
-        """Cut a list to its high watermark, but keep the message that reaches over it: a load brings at least one."""
-        target.move_high_watermark(target.high_watermark_bytes, self._rule.read_ahead_share)
+        """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
+        target.move_high_watermark(target.high_watermark_bytes, self.shares.read_ahead_share)
         self._evict(
             target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
         )
 
     def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
-        """Move the bound of a list's watermark. Messages above it go to the PendingCache if they fit."""
-        target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
+        """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
+        target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
         self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
 
     def _evict(self, target: TargetList, is_too_long: Callable[[], bool]) -> None:
@@ -434,7 +442,7 @@ class TargetArea(ListKeeper):
         is_kept = False
         for target in behind:
             if not is_kept:
-                is_near = target.frontier == message[0] or (lane.is_persistent and target.has_room_for_all)
+                is_near = target.frontier == message[0] or (lane.is_persistent and target.is_near)
                 is_kept = lane.pending_cache.put_overflow(lane.pending_lane.number, message, is_near=is_near)
             self.loads.request(target)
             self.wake(target.consumer_group)
@@ -477,24 +485,13 @@ class TargetArea(ListKeeper):
     def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
 
-        O(runs), plus what lists that share have in RAM or know to match.
+        O(lists of the lane), each as in TargetList.offer.
         """
         for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is not lane or not runs:
                     continue
-                for first, last in runs:
-                    if first < target.frontier:
-                        target.returned.add(first, min(last, target.frontier - 1))
-                    load = target.load
-                    behind = max(first, target.frontier)
-                    if load is not None and behind <= min(last, load.last):
-                        # The load passed these messages over while they waited, so it ends before them and the rest is
-                        # examined again.
-                        lane.purges += 1
-                        load.last = behind - 1
-                if target.is_shared:
-                    target.forget_known(target.returned)
+                target.offer(runs)
                 self.loads.request(target)
                 self.wake(consumer_group)
         if runs:

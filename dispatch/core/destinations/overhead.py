@@ -115,10 +115,10 @@ class DestinationOverhead:
         kept_bytes: the part of its room that is kept for others.
         users: destinations that need the room. If there are any, other empty destinations are closed first.
         """
-        room_bytes = self._room_for(charge_bytes, holder) - kept_bytes
+        room_bytes = self._room_for(charge_bytes + kept_bytes, holder) - kept_bytes
         if room_bytes < charge_bytes and users:
             self._close_others(users)
-            room_bytes = self._room_for(charge_bytes, holder) - kept_bytes
+            room_bytes = self._room_for(charge_bytes + kept_bytes, holder) - kept_bytes
         if room_bytes < charge_bytes:
             raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
 
@@ -139,6 +139,8 @@ class DestinationOverhead:
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             target_area.make_room(charge_bytes, None)
+            if target_area.budget.free_bytes < charge_bytes:  # many lists with one large message each: it is read again
+                target_area.make_room(charge_bytes, None, least=0)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
         if covered_bytes < charge_bytes:  # the guaranteed part is there, however full the rest is
             room_bytes = min(room_bytes, target_area.budget.free_bytes + covered_bytes)

@@ -31,7 +31,7 @@ class QueueLaneState(PersistentLaneState):
             return
         first = messages[0][0]
         is_next = sole.frontier == first and not sole.references
-        is_far = sole.frontier < first and not sole.has_room_for_all
+        is_far = sole.frontier < first and not sole.is_near
         if is_next and sole.admit(messages, charges_bytes(messages) if charge is None else charge):
             self.published = sole.frontier
         elif is_far and not self.pending_cache.has(self.pending_lane.number):
@@ -60,8 +60,8 @@ class QueueLaneState(PersistentLaneState):
             else:
                 self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=True)
         else:
-            # If the list has room for everything, the loader reads what the list missed, and then has caught up.
-            self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=sole.has_room_for_all)
+            # Where little waits, the loader soon reads what it missed, and has caught up.
+            self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=sole.is_near)
         consumer_group = sole.consumer_group
         if consumer_group.waiting:
             consumer_group.arrived.notify()

@@ -11,9 +11,11 @@ first. This class does not know the lane or the consumers.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from itertools import islice, takewhile
+from operator import itemgetter
 from typing import Any, Final
 
 from ....cache.charge import charge_bytes, charges_bytes
@@ -24,6 +26,8 @@ from ..memory.consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
 
 NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
 """The direct messages of all lists that have none, because an empty deque takes 760 bytes. It always stays empty."""
+
+_SEQUENCE_OF: Final = itemgetter(0)
 
 
 class ListContents:
@@ -107,12 +111,19 @@ class ListContents:
         return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
 
     def forget_known(self, runs: SequenceSet) -> None:
-        """Remove from `runs` what is direct or a reference, because it is examined anyway. O(direct + references)."""
-        if runs:
-            for message in self.direct:
+        """Take out of these what is direct, or a reference, and so is looked at anyway. O(those between their ends)."""
+        if not runs:
+            return
+        first, last = runs.first, runs.last
+        direct = self.direct
+        if direct and direct[-1][0] >= first:
+            behind = islice(direct, bisect_left(direct, first, key=_SEQUENCE_OF), None)
+            for message in takewhile(lambda message: message[0] <= last, behind):
                 runs.remove(message[0], message[0])
-            for first, last in self.references:
-                runs.remove(first, last)
+        at = first
+        while (known := self.references.next_from(at)) is not None and known[0] <= last:
+            runs.remove(*known)
+            at = known[1] + 1
 
     def put_back(self, messages: list[StoredMessage]) -> None:
         """Put loaded messages that had come back into their places. O(messages that had come back).

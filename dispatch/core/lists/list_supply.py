@@ -6,7 +6,12 @@ is measured. This class does not know the lane or the consumers.
 
 from __future__ import annotations
 
-from ....cache.shares import BYTES_PER_SECOND_MIN, LOW_WATERMARK_SHARE, UNMEASURED_BYTES_PER_SECOND
+from ....cache.shares import (
+    BYTES_PER_SECOND_MIN,
+    LOW_WATERMARK_SHARE,
+    UNMEASURED_BYTES_PER_SECOND,
+    read_ahead_bytes,
+)
 from ....cache.tab import Tab
 from ....store.numbering import UNLIMITED
 from .list_contents import ListContents
@@ -73,8 +78,7 @@ class ListSupply(ListContents):
         return charge
 
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
-        """Move the bound of the watermark and the bounds below it."""
-        self.high_watermark_bytes = self.read_ahead_bytes = high_watermark_bytes
-        if read_ahead_share < 1.0:
-            self.read_ahead_bytes = int(high_watermark_bytes * read_ahead_share)
+        """Move the bound of the watermark, and those below it."""
+        self.high_watermark_bytes = high_watermark_bytes
+        self.read_ahead_bytes = read_ahead_bytes(high_watermark_bytes, read_ahead_share)
         self.low_watermark_bytes = int(self.read_ahead_bytes * LOW_WATERMARK_SHARE)

@@ -21,8 +21,8 @@ LOOP_BYTES: Final = 1920
 CONSUMER_GROUP_BYTES: Final = 168
 """Charged for a consumer group, without its selector."""
 ASSIGNED_BYTES: Final = 320
-"""Charged in addition for each consumer of a queue whose messages have groups: it has a list of assigned messages."""
-LIST_BYTES: Final = 640
+"""Charged besides for each consumer of a queue whose messages have groups: for what is assigned to it."""
+LIST_BYTES: Final = 800
 """Charged for a list over one lane."""
 DIRECT_BYTES: Final = 768
 """Charged in addition for a list that has room for direct messages.

@@ -12,6 +12,7 @@ from forebay import DestinationPolicy, Message
 from forebay.cache.shares import CURVE_SHARE
 from forebay.dispatch.core.memory.consumer_memory import STEP_BYTES, STEP_RUNS
 from forebay.dispatch.core.publisher import STEP_BYTES as STEP
+from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
 from forebay.dispatch.topics.latest_keys import PLACE_BYTES, STEP_PLACES
 from forebay.store.journal.reading import PIECE_BYTES
 
@@ -29,7 +30,8 @@ def test_the_curve_follows_as_many_lists_as_its_share_has_room_for() -> None:
     bay.queue().send(b"x", headers={"k": 0})
     consumers = [bay.queue().subscribe(selector=f"k = {number}") for number in range(MANY)]
     most = int(bay.budget.limit_bytes * CURVE_SHARE)
-    assert most - 1024 < charged(bay, "curve") <= most
+    limits = len(bay.bay.statistics().memory.curve.points)
+    assert most - TRACK_BYTES - limits * LIMIT_BYTES < charged(bay, "curve") <= most
     bay.check()
     bay.bay.resize("16MiB")
     bay.bay.resize("4MiB")

@@ -531,3 +531,14 @@ def test_destinations_and_subscriptions_that_ended_leave_nothing(count: int) -> 
     assert len(gc.get_objects()) - objects < 200
     assert after.holders == before.holders | {"index": after.holders["index"]}
     assert after.holders["index"] <= before.holders["index"] + 2 * 5632
+
+
+def test_a_consumer_finds_room_where_each_list_has_one_large_message() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    consumers = []
+    for number in range(60):
+        queue = bay.queue(f"q{number}")
+        consumers.append(queue.subscribe(prefetch=0))
+        queue.send(bytes(64 * 1024))
+    bay.check()
+    assert [len(consumer.take(2)) for consumer in consumers] == [1] * 60

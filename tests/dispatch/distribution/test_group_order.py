@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from compiled import interpreted
-from delivering import bodies
+from delivering import bodies, take_all
 from simulated_bay import SimulatedBay
 
 from forebay import Message, Queue
@@ -108,3 +108,46 @@ def test_a_message_that_came_back_is_in_its_group_where_its_body_found_no_room(
     a.close()
     assert bodies(b.take(10)) == [b"1", b"2"]
     bay.check()
+
+
+def delayed_second_of_three(bay: SimulatedBay) -> None:
+    """Of the group "g", the second is put off for five seconds; nobody consumes. Another group's stands before it."""
+    queue = bay.queue()
+    send(queue, 0, group="other")
+    send(queue, 1, 2, 3)
+    with queue.subscribe() as consumer:
+        consumer.take(2)[1].nack(delay=5.0)
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_message_that_a_new_consumer_passed_over_while_it_was_put_off_is_before_later_ones_of_its_group(
+    bay: SimulatedBay, reopens: bool
+) -> None:
+    delayed_second_of_three(bay)
+    if reopens:
+        bay.reopen()
+    with bay.queue().subscribe() as consumer:
+        while bay.loader.step():
+            pass
+        assert consumer.statistics().direct_entries == 3, "all but what was put off"
+        bay.clock.advance(5.0)
+        bay.bay.step()
+        assert bodies(consumer.take(10)) == [b"1: 0", b"1: 1", b"2: 2", b"3: 3"]
+        bay.check()
+
+
+def test_a_message_whose_delay_ends_while_a_load_has_passed_it_over_is_before_later_ones_of_its_group(
+    bay: SimulatedBay,
+) -> None:
+    delayed_second_of_three(bay)
+    with bay.queue().subscribe() as consumer:
+        target = next(target for target in bay.lists() if target.frontier == 0)
+        with bay.lock:
+            load = bay.loader.begin(target, is_needed=True)
+        assert load is not None and load.runs == [(0, 0), (2, 3)]
+        bay.clock.advance(5.0)
+        with bay.lock:
+            bay.release_due()
+        bay.loader.finish(load)
+        assert bodies(take_all(consumer)) == [b"1: 0", b"1: 1", b"2: 2", b"3: 3"]
+        bay.check()

@@ -6,7 +6,6 @@ import math
 import operator
 import random
 import time
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +20,7 @@ from forebay.store.format.properties import encode_properties
 from forebay.store.format.properties import header_values as read_headers
 from forebay.store.message import HeaderValue
 
-Values = Mapping[str, HeaderValue]
+Values = dict[str, HeaderValue]
 
 MANY = settings(max_examples=max(500, settings().max_examples))
 

@@ -95,6 +95,83 @@ def test_what_different_selectors_do_not_match_is_read_once_and_kept_by_nobody()
     bay.check()
 
 
+def read_by_groups(memory_limit: str, sizes: tuple[int, ...], groups: int, members: int, messages: int) -> int:
+    """How many bytes groups of subscriptions read, each of them side by side and all far from each other."""
+    bay = SimulatedBay(memory_limit=memory_limit)
+    topic = bay.bay.topic("prices")
+    names = [f"g{group}-{number}" for number in range(members) for group in range(groups)]
+    for name in names:
+        topic.subscribe(durable=name).close()
+    for n in range(messages):
+        topic.send(bytes(sizes[n % len(sizes)]), headers={"n": n})
+    begins = [messages * (at % groups) // (groups + 1) for at in range(len(names))]
+    for name, begin in zip(names, begins, strict=True):
+        with topic.subscribe(durable=name, prefetch=0) as consumer:
+            while begin > 0:
+                deliveries = consumer.take(min(begin, 20))
+                consumer.ack(deliveries)
+                begin -= len(deliveries)
+    bay.reopen()
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(durable=name, prefetch=0) for name in names]
+    before = bay.read_bytes
+    assert read_all(bay, consumers) == [list(range(begin, messages)) for begin in begins]
+    return bay.read_bytes - before
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_groups_of_subscriptions_far_apart_read_what_one_of_each_group_reads(groups: int) -> None:
+    sizes = 16, KIB, 64 * KIB
+    alone = read_by_groups("8MiB", sizes, groups, 1, 600)
+    assert read_by_groups("8MiB", sizes, groups, 8, 600) <= 1.1 * alone
+
+
+@pytest.mark.parametrize("size", [16 * KIB, 64 * KIB, 128 * KIB])
+def test_subscriptions_side_by_side_share_large_messages_where_each_list_has_room_for_none(size: int) -> None:
+    sizes = 16, KIB, size
+    alone = read_by_groups("4MiB", sizes, 1, 1, 200)
+    assert read_by_groups("4MiB", sizes, 1, 16, 200) <= 1.2 * alone
+
+
+def test_so_many_lists_leave_the_cache_room_for_what_all_of_them_want() -> None:
+    alone = read_by_groups("4MiB", (KIB,), 1, 1, 600)
+    assert read_by_groups("4MiB", (KIB,), 1, 60, 600) <= 1.2 * alone
+
+
+def test_lists_have_no_copies_of_a_large_message_before_somebody_takes_it() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(durable=f"s{number}", prefetch=0) for number in range(10)]
+    for _ in range(10):
+        topic.send(bytes(64 * KIB))
+    for _ in range(100):
+        bay.bay.step()
+    for consumer in consumers:
+        consumer.ack(consumer.take(1))
+    before = bay.reads
+    for _ in range(100):
+        bay.bay.step()
+    assert bay.reads == before
+    assert sum(target.direct_bytes for target in bay.lists()) < 10 * 64 * KIB
+    for consumer in consumers:
+        assert len(consumer.take(1)) == 1
+    assert bay.reads == before
+
+
+def test_what_ram_has_is_not_read_ahead_of_need_because_a_list_has_no_room_for_it() -> None:
+    bay, consumers = lagging(2, "8MiB")
+    for consumer in consumers:
+        consumer.ack(consumer.take(20))
+    target = next(target for target in bay.lists() if target.is_next_cached)
+    with bay.lock:
+        holder, free_bytes = bay.budget.holders["browsers"], bay.budget.free_bytes
+        assert holder.reserve(free_bytes)
+        load = bay.loader.begin(target, is_needed=False)
+        assert load is None and target.is_next_cached
+        holder.release(free_bytes)
+    assert read_all(bay, consumers) == [list(range(20, BACKLOG))] * 2
+
+
 def test_subscriptions_that_drift_apart_get_all_in_order() -> None:
     print(f"seed {SEED}")
     bay, consumers = lagging(7, "4MiB")
