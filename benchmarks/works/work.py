@@ -37,7 +37,6 @@ RECORD_BYTES: Final = 160
 HEADER_BYTES: Final = 112
 """Most bytes of the four headers that a message has in W11 and W12."""
 
-FILL_MESSAGES: Final = 100_000
 _SAMPLES: Final = 40
 """Samples of the process while it fills, and again while it drains."""
 
@@ -223,9 +222,8 @@ def _fill(queue: forebay.Queue, messages: int, work: Work) -> None:
         for body in made:
             send(body)
     else:
-        # In parts, because the ids of ten million messages are more than all else that the process holds.
-        while queue.send_many(forebay.Message(body) for body in islice(made, FILL_MESSAGES)):
-            pass
+        while part := [forebay.Message(body) for body in islice(made, work.batch)]:
+            queue.send_many(part)
 
 
 def _cross_singly(queue: forebay.Queue, consumer: forebay.Consumer, work: Work) -> None:
