@@ -22,9 +22,8 @@ class PendingCache(MessageCache):
         self._head_queue_cache = head_queue_cache
         # By lane, the sequence behind the last arrival that was kept, if nothing was given back since.
         self._ends: dict[int, int] = {}
-        """By lane, the sequence behind the last arrival that was kept, if nothing was given back since."""
+        # By lane, the reading order of lanes that several readers share and that have messages here.
         self._orders: dict[int, ReadingOrder] = {}
-        """By lane, of those that several readers share and that have messages here."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         """Keep an arrival for which a list has no room, if little or nothing before it must be read first.

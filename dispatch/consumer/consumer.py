@@ -422,7 +422,8 @@ class Consumer(Taker):
 
         Args:
             deliveries: One delivery, or a list or tuple of them.
-            delay: Seconds until they may be handed out again. A longer delay of the queue's policy counts instead."""
+            delay: Seconds until they may be handed out again. A longer delay of the queue's policy counts instead.
+        """
         batch = batch_of(deliveries)
         check_seconds("delay", delay)
         if self._parts.settlements.nack(self, batch, delay):

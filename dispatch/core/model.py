@@ -792,13 +792,13 @@ class PersistentLaneState(LaneState):
         return names if has_fingerprints(names) else NO_NAMES
 
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
+        """Return where the next message may be that a selector matches, by the fingerprints of the index."""
         if not names:
             return super().next_candidate(selector, names, sequence)
         return self.destination.store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
-        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
+        """Let the index keep fingerprints of the headers that were examined. Requires: the lock."""
         self.destination.store.note_survey(self.destination_lane, survey)
 
     def give_up(self, sequence: int) -> None:
@@ -806,7 +806,7 @@ class PersistentLaneState(LaneState):
         self.destination.target_area.pass_unreadable(self, sequence)
 
     def drop(self) -> None:
-        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
+        """Become a lane without messages, because its destination is deleted or its subscription has ended."""
         self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)
 
 

@@ -37,7 +37,7 @@ class Monitor:
         self.is_inside = self.lock.is_owned
         # The same lock for the four sections of single messages: Sender._store_persistent and _store_non_persistent,
         # Consumer.take and ack. All four have this form, which does inline what `with lock, whole:` does by calls:
-        # #
+        #
         #     if monitor.is_inside():
         #         raise NestedCall
         #     with monitor.bare_lock:
@@ -51,13 +51,12 @@ class Monitor:
         #         except BaseException as error:
         #             monitor.lock.break_by(error)
         #             raise
-        # #
-        # With calls each section would cost 51 instructions of the interpreter instead of 24, which is 6 % of a
-        # message's
-        # 1,355. See decision 17.
+        #
+        # With calls each section would cost 51 instructions of the interpreter instead of 24, which is 6 % of the 1,355
+        # of a message. See decision 17.
         self.bare_lock = self.lock.bare()
         # Number of sections of single messages so far. If a call finds another number inside than before, it has
-        # waited. # A take only counts, because the ack that follows it steps aside.
+        # waited. A take only counts, because the ack that follows it steps aside.
         self.entries = 0
         # `with lock, whole:` is for changes: a change is made as a whole, or the store admits no one any more.
         self.whole = Whole(self.lock)

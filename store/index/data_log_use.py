@@ -11,9 +11,8 @@ class DataLogUse:
     def __init__(self) -> None:
         self.pending_messages = 0
         self.pending_bytes = 0
-        # Other data logs with records that records in this one undo: their messages were acknowledged or relocated
-        # here.
-        # These messages would come back if this data log were deleted before those.
+        # Other data logs whose messages records in this one acknowledged or relocated. These messages would come back
+        # if this data log were deleted before those.
         self.acked_data_logs: set[int] = set()
         # Other data logs with messages of transactions that a record in this one commits.
         self.committed_data_logs: set[int] = set()

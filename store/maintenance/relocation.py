@@ -209,8 +209,6 @@ class Relocation:
     def run(self, checkpoint: Callable[[], bool]) -> int:
         """Relocate everything that is worth it, whatever the traffic.
 
-        Data logs that fill meanwhile wait for the next round.
-
         Data logs that fill up meanwhile wait for the next round.
 
         Return the number of copied messages. Requires: no lock.

@@ -331,7 +331,7 @@ class Inside:
         return self.__engine.due.next_due
 
     def release_due(self) -> int:
-        """Make an open consumer. Requires: the lock."""
+        """Release the messages that are due; return how many."""
         return self.__engine.due.release()
 
     def stop_loading(self) -> None:

@@ -21,7 +21,6 @@ class MemoryRule:
     def __init__(self) -> None:
         # Whether lists give memory back before the caches do.
         self.lists_give_first = False
-        """Lists give memory back before the caches do."""
 
     def divide(self, shares: Shares) -> Shares:
         """Return how a memory limit is divided. shares: the usual division."""

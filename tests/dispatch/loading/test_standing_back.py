@@ -1,4 +1,4 @@
-"""Lifecycle back: the loader leaves lists to consumers that never pause, and to nobody else."""
+"""Standing back: the loader leaves lists to consumers that never pause, and to nobody else."""
 
 from __future__ import annotations
 
