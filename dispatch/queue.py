@@ -64,7 +64,7 @@ class Queue(Sender):
         return self.parts.monitor
 
     @property
-    def _area(self) -> QueueState:
+    def _queue_state(self) -> QueueState:
         """The queue that this object is bound to, with its exact type."""
         assert isinstance(self._destination, QueueState)
         return self._destination
@@ -128,7 +128,7 @@ class Queue(Sender):
 
     def _held_reopened(self) -> AbstractContextManager[QueueState]:
         """Keep the queue open; make it anew if it was deleted as inactive. Requires: no lock."""
-        return self.parts.destinations.held_reopened(self._area, self._confirmer)
+        return self.parts.destinations.held_reopened(self._queue_state, self._confirmer)
 
     @property
     def current(self) -> QueueState:
@@ -137,13 +137,13 @@ class Queue(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._destination.is_reopenable:
-            self._bind(self.parts.destinations.current(self._area))
-        return self._area
+            self._bind(self.parts.destinations.current(self._queue_state))
+        return self._queue_state
 
     @property
     def for_report(self) -> QueueState:
         """Return the queue of this name for a report. A closed one stays closed. Requires: the lock."""
-        return self.parts.destinations.for_report(self._area)
+        return self.parts.destinations.for_report(self._queue_state)
 
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
@@ -205,7 +205,7 @@ class Queue(Sender):
         """
         chosen = compiled(selector)
         self.parts.monitor.raise_if_closed()
-        return self.parts.browsers.browse(self._area, chosen)
+        return self.parts.browsers.browse(self._queue_state, chosen)
 
     def find(self, message_id: str) -> Message | None:
         """Return the pending message with this id. None: there is none.
@@ -217,7 +217,7 @@ class Queue(Sender):
         Raises SettingsError if the id is not a str; Closed; MessagesUnreadable if some messages can't be read, and none
         of the others has the id.
         """
-        return self.parts.browsers.find(self._area, message_id)
+        return self.parts.browsers.find(self._queue_state, message_id)
 
     def purge(self) -> int:
         """Remove all pending messages that are not in flight; return how many. They never come again.
@@ -254,7 +254,7 @@ class Queue(Sender):
         )
         if target.number == self.current.number:
             raise SettingsError("a queue is moved to another one, not to itself")
-        return self.parts.mover.move(self._area, target, chosen, limit)
+        return self.parts.mover.move(self._queue_state, target, chosen, limit)
 
     def _other(self, queue: object) -> QueueState:
         if not isinstance(queue, Queue) or queue.parts is not self.parts:
@@ -272,7 +272,7 @@ class Queue(Sender):
         call does nothing. TransactionError: a transaction without an outcome sent or acknowledged here. StoreFull:
         nothing has changed. StoreFailed, Closed.
         """
-        with self.parts.destinations.held_open(self._area, is_to_go=True) as queue:
+        with self.parts.destinations.held_open(self._queue_state, is_to_go=True) as queue:
             self.parts.queue_admin.delete(queue)
         self._bind(queue)  # bind it, so that it stays deleted here; for a closed queue nobody else knows who deleted it
 

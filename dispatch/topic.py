@@ -381,7 +381,7 @@ class TopicPattern(Topic):
 
     @property
     def current(self) -> TopicState:
-        """Refuse with SettingsError, because this needs one topic."""
+        """Refuse with SettingsError, because a pattern is not the state of one topic."""
         raise self._refusal("name one of its topics")
 
     @property

@@ -69,7 +69,7 @@ class GroupAssigner(Distribution):
             for consumer in unassigned.consumers:
                 self.join(consumer, unassigned)
             consumer_group.arrived.notify_all()
-        self.target_area.find_sole_lists(self.queue)
+        self.target_area.update_sole_lists(self.queue)
 
     def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> SharedConsumerGroup:
         """Return a new group for unassigned messages, which consumers with this selector share."""

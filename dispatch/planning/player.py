@@ -282,7 +282,7 @@ class PlayedConsumer(Taker):
 
     @property
     def demand(self) -> int:
-        """Unlimited, because the trace says how much it takes."""
+        """As much as it may have."""
         return UNLIMITED
 
     def room(self, most: int) -> int:
@@ -311,7 +311,7 @@ class PlayedConsumer(Taker):
         """Do nothing: the trace tells when it takes."""
 
     def on_credit(self) -> None:
-        """Do nothing: the trace tells when it takes."""
+        """Do nothing: it never waits for credit."""
 
     def reconfigure(self) -> None:
         """Do nothing: there is only one way to take."""
@@ -471,7 +471,7 @@ class TracePlayer:
         consumer_group = PlayedConsumerGroup(selector, self._wanted.get(listed, SequenceSet()), lane)
         lane.state.destination.consumer_groups[selector.text if selector is not None else None] = consumer_group
         target_area.add_list(lane.state, consumer_group)
-        target_area.find_sole_lists(lane.state.destination)
+        target_area.update_sole_lists(lane.state.destination)
         self._lists[listed] = (consumer_group.lists[0], PlayedConsumer(lane.state.destination, consumer_group))
 
     def _close(self, number: int, first: int, count: int, extra: int) -> None:

@@ -327,7 +327,7 @@ class Topics:
 
     def _add(self, number: int, name: str) -> TopicState:
         topic = self.by_name[name] = self._make(number, name)
-        self._destinations.register(topic)
+        self._destinations.apply_policy(topic)
         return topic
 
     def _make(self, number: int, name: str) -> TopicState:

@@ -252,7 +252,7 @@ def test_table_of_lanes_names_the_classes_that_stand_there() -> None:
     for is_persistent in (True, False):
         queue.send(b"1", persistent=is_persistent)
         topic.send(b"1", persistent=is_persistent)
-    area = simulated.topic_area("prices")
+    area = simulated.topic_state("prices")
     holders: list[tuple[str, DestinationState]] = [("a queue", simulated.queue_state("orders")), ("a topic", area)]
     holders += [("a subscription", subscription) for subscription in area.subscriptions()]
     found: set[tuple[str, str, str]] = set()

@@ -69,6 +69,10 @@ EXECUTING_CALLS = {"eval", "exec", "__import__"}
 PLACES = re.compile("py" + r"pi|conda-for" + r"ge|(?<![\w.])/(?:farm|home|opt|root|tmp|Users|work)/", re.IGNORECASE)
 
 
+BROKEN_COMMENT = re.compile(r"^ *# #(?!!)")
+"""What is left where somebody wraps a comment by machine."""
+
+
 class Source(NamedTuple):
     name: str
     """POSIX path from the root."""
@@ -119,6 +123,21 @@ def names_no_place_of_one_machine(source: Source) -> Offences:
 def says_what_it_is(source: Source) -> Offences:
     if source.tree.body and ast.get_docstring(source.tree) is None:
         yield 1, "the module has no docstring"
+
+
+def says_of_each_method_what_it_does(source: Source) -> Offences:
+    """Text of one method that stands at another one too was put there by mistake."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef):
+            said: dict[str, str] = {}
+            for method in node.body:
+                text = ast.get_docstring(method) if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) else None
+                if text and len(text.split()) > 3 and said.setdefault(text, method.name) != method.name:
+                    yield method.lineno, f"{method.name} has the docstring of {said[text]}"
+
+
+def has_whole_comments(source: Source) -> Offences:
+    yield from matches(source, BROKEN_COMMENT)
 
 
 def fits_in_the_head(source: Source) -> Offences:
@@ -265,6 +284,8 @@ Rule = Callable[[Source], Offences]
 RULES: dict[Rule, tuple[str, ...]] = {
     names_no_place_of_one_machine: ALL,
     says_what_it_is: ALL,
+    says_of_each_method_what_it_does: PACKAGE,
+    has_whole_comments: ALL,
     fits_in_the_head: ALL,
     gets_the_system_from_above: FLOORS,
     executes_nothing_it_reads: PACKAGE,
@@ -278,6 +299,9 @@ RULES: dict[Rule, tuple[str, ...]] = {
 PLANTED: dict[Rule, str] = {
     names_no_place_of_one_machine: "HERE = '/" + "home/ann'",
     says_what_it_is: "x = 1",
+    says_of_each_method_what_it_does: "class A:\n"
+    "    def f(self):\n        '''Return its own size.'''\n    def g(self):\n        '''Return its own size.'''",
+    has_whole_comments: "# " + "# left over",
     fits_in_the_head: "def long():\n    '''Ten\n    lines.'''\n" + "    x = 1\n" * FUNCTION_LINES_MAX,
     gets_the_system_from_above: "from os import path",
     executes_nothing_it_reads: "eval('1')",

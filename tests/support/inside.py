@@ -189,7 +189,7 @@ class Inside:
         """What a call under way does with a queue that it works with."""
         return self.__engine.destinations.held_open(self.queue_state(name))
 
-    def topic_area(self, name: str = "prices") -> TopicState:
+    def topic_state(self, name: str = "prices") -> TopicState:
         return self.__engine.topics.by_name[name]
 
     def lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:

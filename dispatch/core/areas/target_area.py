@@ -168,7 +168,7 @@ class TargetArea(ListKeeper):
                 self.add_list(lane, consumer_group)
             arrange(consumer_group)
             if len(destination.consumer_groups) <= 2:
-                self.find_sole_lists(destination)
+                self.update_sole_lists(destination)
             for target in consumer_group.lists if len(destination.consumer_groups) > 1 else ():
                 target.share()
         return consumer_group
@@ -179,7 +179,7 @@ class TargetArea(ListKeeper):
             self.add_list(lane, consumer_group)
             arrange(consumer_group)
         lane.destination.distribution.add_lane(lane)
-        self.find_sole_lists(lane.destination)
+        self.update_sole_lists(lane.destination)
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
         target = TargetList(lane, consumer_group)
@@ -197,17 +197,17 @@ class TargetArea(ListKeeper):
         self.lists[target] = None
         self.watch.begin(target)
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
-        limit_bytes = self._find_fair_share(target.lane.memory)
+        limit_bytes = self._update_fair_share(target.lane.memory)
         watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
 
-    def _find_fair_share(self, memory: MessageMemory) -> int:
+    def _update_fair_share(self, memory: MessageMemory) -> int:
         """Find what each list of these destinations would hold if all were alike; return the limit that all divide."""
         limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, memory.share_bytes)
         memory.fair_list_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
         return limit_bytes
 
-    def find_sole_lists(self, destination: DestinationState) -> None:
+    def update_sole_lists(self, destination: DestinationState) -> None:
         """Set each lane's only list again, after consumer groups or lanes were added or removed."""
         consumer_groups = list(destination.consumer_groups.values())
         is_sole = (
@@ -241,7 +241,7 @@ class TargetArea(ListKeeper):
             self._end_list(target)
         consumer_group.lists.clear()
         if len(destination.consumer_groups) <= 1:
-            self.find_sole_lists(destination)
+            self.update_sole_lists(destination)
 
     def withdraw(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
         """Remove the lists over one destination from a consumer group that reads several."""
@@ -254,7 +254,7 @@ class TargetArea(ListKeeper):
         self.listless_consumer_groups += bool(consumer_group.lists) and not kept
         consumer_group.lists[:] = kept
         destination.consumer_groups.clear()
-        self.find_sole_lists(destination)
+        self.update_sole_lists(destination)
 
     def _end_list(self, target: TargetList) -> None:
         """End a list. Its direct messages go to the HeadQueueCache if they fit."""
@@ -318,7 +318,7 @@ class TargetArea(ListKeeper):
             for target, least_bytes, most_bytes in zip(own, least, most, strict=True):
                 granted[target] = min(max(granted[target], least_bytes), most_bytes)
         for each in self.memories.all:
-            self._find_fair_share(each)
+            self._update_fair_share(each)
         for target, watermark_bytes in granted.items():
             self._move_high_watermark(target, watermark_bytes)
 

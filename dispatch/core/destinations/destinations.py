@@ -157,10 +157,10 @@ class Destinations:
 
     def _add(self, number: int, name: str) -> QueueState:
         queue = self.queues[name] = self.by_number[number] = QueueState(self._target_area, number, name)
-        self.register(queue)
+        self.apply_policy(queue)
         return queue
 
-    def register(self, destination: DestinationState) -> None:
+    def apply_policy(self, destination: DestinationState) -> None:
         """Set up the limits and the duplicate window that the policy of a queue or topic asks for.
 
         Requires: the lock.

@@ -38,7 +38,7 @@ class Writes:
         ) -> None:
             spill(storage, owners, messages, held)
             self.made.append((tuple(owners), [message[0] for message in messages]))
-            [fan_out] = bay.topic_area("prices").fan_outs.values()
+            [fan_out] = bay.topic_state("prices").fan_outs.values()
             self.early += messages[-1][0] == fan_out.next_sequence - 1
 
         monkeypatch.setattr(TmpStorage, "spill", watched)

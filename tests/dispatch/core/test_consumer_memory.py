@@ -191,7 +191,7 @@ def test_a_subscriber_that_memory_has_no_room_for_leaves_no_subscription() -> No
     with pytest.raises(StoreFull):
         for number in range(MANY):
             consumers.append(topic.subscribe(durable=f"s{number}", selector=f"k = 'v{number}'"))
-    area = bay.topic_area("prices")
+    area = bay.topic_state("prices")
     assert len(area.online) == len(area.durable) == len(consumers) > 100
     bay.check()
     with pytest.raises(StoreFull):

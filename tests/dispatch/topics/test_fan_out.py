@@ -174,7 +174,7 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     topic = bay.bay.topic("prices")
     consumers = [topic.subscribe() for _ in range(3)]
     send(topic, 3)
-    [last] = [lane for lane in list(bay.topic_area("prices").online)[2].non_persistent_lanes if lane is not None]
+    [last] = [lane for lane in list(bay.topic_state("prices").online)[2].non_persistent_lanes if lane is not None]
     add = NonPersistentLane.add
 
     def refuse(lane: NonPersistentLane, length: int) -> int:
@@ -255,7 +255,7 @@ def test_what_is_remembered_of_the_order_of_arrival_goes_with_what_waits() -> No
     for n in range(1_000):
         topic.send(numbered_body(n, 10), persistent=n % 2 == 0)
         consumer.ack(consumer.take(10))
-    arrivals = list(bay.topic_area("prices").online)[0].arrivals
+    arrivals = list(bay.topic_state("prices").online)[0].arrivals
     assert arrivals is not None and len(arrivals._runs) < 3 * SPARE_RUNS
     consumer.ack(held)
     bay.check()
@@ -301,7 +301,7 @@ def test_unsubscribing_forgets_them() -> None:
     topic.subscribe(durable="ledger")
     send(topic, 10_000)
     topic.subscribe(durable="other").close()
-    cast(Consumer, next(list(bay.topic_area("prices").online)[0].consumers())).close()
+    cast(Consumer, next(list(bay.topic_state("prices").online)[0].consumers())).close()
     topic.unsubscribe("ledger")
     assert bay.overflow.lanes == {} and tmp_bytes(bay) == 0
     bay.check()
@@ -394,7 +394,7 @@ def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: boo
     for n in range(4):
         topic.send(numbered_body(n), persistent=persistent, expires_in=expires_in)
     woken = Woken()
-    admission = bay.topic_area("prices").admission
+    admission = bay.topic_state("prices").admission
     assert admission is not None
     if ending == "unsubscribe":
         consumer.close()

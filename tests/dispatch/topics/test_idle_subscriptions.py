@@ -108,10 +108,10 @@ def test_rows_keep_the_messages_that_they_need_and_no_others() -> None:
     topic.send_many(Message(bytes(1_000)) for _ in range(200))
     bay.bay.checkpoint()
     bay.bay.cleanup()
-    assert bay.topic_area().depth == 400
+    assert bay.topic_state().depth == 400
     topic.unsubscribe("first")
     bay.bay.checkpoint()
-    assert bay.bay.cleanup().deleted and opened(bay) == [] and bay.topic_area().depth <= 200 + 512
+    assert bay.bay.cleanup().deleted and opened(bay) == [] and bay.topic_state().depth <= 200 + 512
     bay.check()
     assert topic.statistics().subscriptions["second"].depth == 200
     assert drained(topic, "second") == [bytes(1_000)] * 200

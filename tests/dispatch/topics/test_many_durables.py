@@ -195,5 +195,5 @@ def test_a_sweep_asks_those_that_nobody_reads_once_for_all_of_them() -> None:
         with inside(bay.bay).lock, counted_calls() as calls:
             assert subscriptions.sweep() == 1
         assert calls["SubscriptionLane.mask"] == 1
-    assert bay.topic_area().depth == 512 * 4
+    assert bay.topic_state().depth == 512 * 4
     bay.check()

@@ -249,7 +249,7 @@ def test_one_that_makes_no_sense_is_given_to_nobody_and_logged(
     simulated: SimulatedBay, caplog: pytest.LogCaptureFixture, value: bytes
 ) -> None:
     topic(simulated)
-    number = simulated.topic_area("prices").number
+    number = simulated.topic_state("prices").number
     with simulated.lock:
         simulated.store.property_records.change({retained_name(number): value})
     assert drain_retained(topic(simulated).subscribe()) == []
@@ -267,7 +267,7 @@ def test_a_subscription_without_room_for_it_is_refused_and_not_made() -> None:
             topic(simulated).subscribe(durable=durable)
     with pytest.raises(StoreFull):
         simulated.bay.topic("prices.>").subscribe()
-    assert topic(simulated).subscriptions() == [] and not simulated.topic_area("prices").online
+    assert topic(simulated).subscriptions() == [] and not simulated.topic_state("prices").online
     simulated.queue().purge()
     assert drain_retained(topic(simulated).subscribe(durable="audit")) == [(bytes(100 * KIB), True)]
     simulated.check()

@@ -308,7 +308,7 @@ def test_those_that_have_expired_give_way_to_others_and_to_properties() -> None:
         values = fill(simulated, expires_in=60)
         simulated.clock.advance(61)
     simulated.bay.properties["cursor"] = bytes(8 * KIB)
-    assert len(simulated.store.host_properties.retained(simulated.topic_area("prices").number)) == 0
+    assert len(simulated.store.host_properties.retained(simulated.topic_state("prices").number)) == 0
     assert 20 < values < 32 and given(simulated) == []
     simulated.crash(is_index_lost=True)
     assert simulated.store.host_properties.held_bytes < 9 * KIB
@@ -331,7 +331,7 @@ def test_a_subscription_without_room_for_all_is_refused_and_not_made() -> None:
     for durable in ("audit", None):
         with pytest.raises(StoreFull):
             topic(simulated).subscribe(durable=durable)
-    assert topic(simulated).subscriptions() == [] and not simulated.topic_area("prices").online
+    assert topic(simulated).subscriptions() == [] and not simulated.topic_state("prices").online
     simulated.queue().purge()
     assert len(given(simulated, durable="audit")) == 100
     simulated.check()

@@ -479,7 +479,7 @@ def test_a_load_is_not_judged_as_the_message_of_the_same_number_that_arrives_mea
     topic(simulated).subscribe(durable="some", selector="n >= 0").close()
     sent = send(simulated, 2)
     consumer = topic(simulated).subscribe(durable="some", selector="n >= 0")
-    prices = simulated.topic_area("prices")
+    prices = simulated.topic_state("prices")
     [target] = consumer.consumer_group.lists
     with simulated.lock:
         load = simulated.loader.begin(target, is_needed=True)
@@ -526,4 +526,4 @@ def test_subscriptions_get_a_message_in_the_order_in_which_they_began(simulated:
     """Not by where they lie in RAM, or a seed would mean another run in another process."""
     durable = topic(simulated).subscribe(durable="first")
     consumers = [durable, *(topic(simulated).subscribe() for _ in range(50))]
-    assert simulated.topic_area("prices").subscriptions() == [consumer.destination for consumer in consumers]
+    assert simulated.topic_state("prices").subscriptions() == [consumer.destination for consumer in consumers]
