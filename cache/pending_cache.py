@@ -63,6 +63,8 @@ class PendingCache(MessageCache):
         sequence = message[0]
         if self.peek(lane_number, sequence) is not None:
             return True
+        if charge_bytes(message) > self._share_bytes:
+            return False
         order = self._orders.get(lane_number)
         while not self.put(lane_number, message):
             victim = None if order is None else order.farther_than(sequence)
@@ -86,9 +88,12 @@ class PendingCache(MessageCache):
             order.follow(fronts)
 
     def drop_before(self, lane_number: int, sequence: int) -> None:
+        """Drop messages before a sequence: of a shared lane all of them, also those that came after later ones."""
         order = self._orders.get(lane_number)
         if order is not None:
-            order.drop_before(sequence)
+            for first, last in order.drop_before(sequence):
+                for passed in range(first, last + 1):
+                    self.take(lane_number, passed)
         super().drop_before(lane_number, sequence)
 
     def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:

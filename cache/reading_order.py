@@ -32,7 +32,7 @@ class ReadingOrder:
         """Where readers go on; in order, and behind _NOBODY, once they are arranged."""
         self._farthest: list[tuple[int, int, int]] = []
         """A heap: of the messages between two fronts the last, as (the first front less its sequence, its sequence,
-        that front). What was added since it was made is not in it."""
+        that front). What was added since it was made is not in it, but the newest message is always looked at."""
         self._is_arranged = False
 
     def add(self, sequence: int) -> None:
@@ -44,18 +44,28 @@ class ReadingOrder:
         self._fronts = fronts
         self._is_arranged = False
 
-    def drop_before(self, sequence: int) -> None:
-        """Forget what lies before a sequence."""
-        if self._kept and self._kept.first < sequence:
-            self._kept.remove(0, sequence - 1)
+    def drop_before(self, sequence: int) -> list[tuple[int, int]]:
+        """Forget what lies before a sequence; return the runs of it, each as its first and last. O(runs)."""
+        kept = self._kept
+        dropped = []
+        while kept and kept.first < sequence:
+            first, last = kept.next_from(kept.first) or (0, 0)
+            last = min(last, sequence - 1)
+            kept.remove(first, last)
+            dropped.append((first, last))
+        return dropped
 
     def pop_farthest(self) -> int | None:
         """Take out the message farthest from its next reader; None: there is no message. O(log readers), amortized."""
         if not self._farthest or not self._is_arranged:
             self._arrange()
         farthest = self._farthest
-        if not farthest:
+        if not farthest or not self._kept:
             return None
+        newest = self._kept.last
+        if self._distance(newest) < farthest[0][0]:
+            self._kept.remove(newest, newest)
+            return newest
         _, sequence, front = farthest[0]
         self._kept.remove(sequence, sequence)
         following = self._kept.last_up_to(sequence - 1)
@@ -69,10 +79,15 @@ class ReadingOrder:
         """Take out the farthest message, if it is farther from its reader than another one would be; else None."""
         if not self._is_arranged:
             self._arrange()
-        front = self._fronts[bisect_right(self._fronts, sequence) - 1]
-        if not self._farthest or self._farthest[0][0] >= front - sequence:
+        if not self._farthest or not self._kept:
+            return None
+        if min(self._farthest[0][0], self._distance(self._kept.last)) >= self._distance(sequence):
             return None
         return self.pop_farthest()
+
+    def _distance(self, sequence: int) -> int:
+        """Return the next reader's front less a sequence: the lower, the farther. Requires: it is arranged."""
+        return self._fronts[bisect_right(self._fronts, sequence) - 1] - sequence
 
     def _arrange(self) -> None:
         """Find the farthest message of each reader. O(readers log readers)."""

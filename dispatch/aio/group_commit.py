@@ -24,6 +24,8 @@ from ..core.monitor import Monitor
 
 ROUNDS: Final = 16
 """Times are means of about so many rounds."""
+FIRST_ROUNDS: Final = 4
+"""Of these a mean takes each as it is."""
 
 
 class _Mean:
@@ -31,13 +33,14 @@ class _Mean:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self._rounds = 0
 
     def add(self, seconds: float) -> None:
-        """Count one round: the first as it is, each later one with twice the mean at most."""
-        if self.seconds:
-            self.seconds += (min(seconds, 2 * self.seconds) - self.seconds) / ROUNDS
-        else:
-            self.seconds = seconds
+        """Count one round. Each counts with twice the mean at most, but for the first few, which find the mean."""
+        self._rounds = min(self._rounds + 1, ROUNDS)
+        if self._rounds > FIRST_ROUNDS:
+            seconds = min(seconds, 2 * self.seconds)
+        self.seconds += (seconds - self.seconds) / self._rounds
 
 
 class GroupCommit:

@@ -506,8 +506,8 @@ class EagerLoader:
         if load.from_cache:
             self._let_go(load, {message[0] for message in kept})
         target.lane.loaded(load)
-        if load.unreadable and is_alive:
-            _give_up(target.lane, load.unreadable)
+        if load.unreadable and is_alive:  # what lies behind a load that was cut is met again
+            _give_up(target.lane, [found for found in load.unreadable if found[0] <= load.last])
         target.consumer_group.load_ended(target_area.monitor.deferred)
         if self._dispatch_area.waits_for_memory:
             self._dispatch_area.relieve()

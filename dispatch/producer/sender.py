@@ -551,6 +551,8 @@ class Sender:
             raise refused
         with self._held_reopened() as queue:
             self._bind(queue)
+            if known.has_groups and not queue.has_groups:  # one that was made anew does not know of them
+                self.producers.destinations.use_groups(queue)
             yield
 
     def _held_reopened(self) -> AbstractContextManager[DestinationState]:

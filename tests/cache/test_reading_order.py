@@ -74,11 +74,11 @@ def test_readers_that_went_on_are_nearer() -> None:
     assert all_of(order) == [2, 1, 100, 0]
 
 
-def test_what_was_added_since_is_found_when_all_else_has_left() -> None:
+def test_what_was_added_since_leaves_first_if_it_is_farther() -> None:
     order = order_of(range(2), [0])
     assert order.pop_farthest() == 1
     order.add(7)
-    assert all_of(order) == [0, 7]
+    assert all_of(order) == [7, 0]
 
 
 def test_what_was_dropped_does_not_leave_once_more() -> None:
@@ -100,3 +100,10 @@ def test_it_says_the_same_as_a_look_at_every_message() -> None:
         found = all_of(order_of(sequences, fronts))
         assert sorted(found) == sorted(sequences)
         assert [distance(sequence) for sequence in found] == sorted(map(distance, sequences), reverse=True)
+
+
+def test_what_is_dropped_is_returned_as_runs() -> None:
+    order = order_of([1, 2, 5, 8], [0])
+    assert order.drop_before(6) == [(1, 2), (5, 5)]
+    assert order.drop_before(6) == []
+    assert all_of(order) == [8]

@@ -122,3 +122,10 @@ def test_what_one_reader_took_for_good_does_not_keep_others_from_giving_back(rea
     assert readers.mine.may_have(MINE, 7) and readers.mine.take(MINE, 7) == message(7)
     readers.cache.give_back(charge_bytes(message(0)))
     assert readers.held() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_all_have_passed_is_dropped_also_where_it_came_after_later_messages(readers: Readers) -> None:
+    for sequence in (90, *range(10)):
+        readers.cache.put_shared(TOPIC, message(sequence))
+    readers.mine.drop_before(50)
+    assert readers.held() == [90]

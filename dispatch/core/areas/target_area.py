@@ -18,6 +18,7 @@ from ....cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.message_memory import MessageMemory, QuotaMemory
 from ....cache.shares import Shares, high_watermark_bytes
 from ....cache.tab import Tab
+from ....store.format.properties import header_values_of_each
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
 from ....store.sequence_set import SequenceSet
@@ -391,17 +392,26 @@ class TargetArea(ListKeeper):
             if lane.pending_lane.pending_messages == 1:
                 heads.reopen(lane.pending_lane.number)
             return heads.put(lane.pending_lane.number, message)
-        targets = list(lane.destination.lists_over(lane))
+        targets = _shared_lists(lane)
         return self._offer_to_lists(lane, message, targets, [None] * len(targets), 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """See ListKeeper. What a list that stands at the first one asks of their headers is decoded of all together."""
-        targets = list(lane.destination.lists_over(lane))
+        """Publish messages that arrived, and offer each in turn as offer_to_consumer_groups does.
+
+        Headers that the selectors of several lists name are decoded once, for all messages together.
+        """
+        targets = _shared_lists(lane)
         first = messages[0][0]
-        decoded = [
-            target.consumer_group.decoded(messages) if target.frontier == first and not target.references else None
-            for target in targets
-        ]
+        known: dict[frozenset[str], Decoded | None] = {}
+        decoded: list[Decoded | None] = []
+        for target in targets:
+            values = None
+            if target.frontier == first and not target.references:
+                names = target.consumer_group.names_to_decode
+                if names and names not in known:
+                    known[names] = header_values_of_each([message[1] for message in messages], names)
+                values = known[names] if names else None
+            decoded.append(values)
         for at, message in enumerate(messages):
             lane.published = message[0] + 1
             if targets:
@@ -542,3 +552,9 @@ class TargetArea(ListKeeper):
             "curve": self.watch.charge_bytes,
             **self.overflow.audit(),
         }
+
+
+def _shared_lists(lane: LaneState) -> list[TargetList]:
+    """Return the list of each consumer group over a lane. Lists of a single consumer are filled from these."""
+    groups = lane.destination.consumer_groups.values()
+    return [target for group in groups for target in group.lists if target.lane is lane]

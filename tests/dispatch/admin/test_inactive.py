@@ -264,3 +264,19 @@ def test_a_transaction_that_knows_a_queue_is_a_use_of_it_until_it_ends() -> None
     let_pass(bay, 20)
     assert there(bay) == []
     bay.check()
+
+
+def test_a_group_has_one_owner_in_a_queue_that_a_send_made_anew() -> None:
+    bay = SimulatedBay(policies=POLICIES)
+    queue = bay.queue()
+    queue.send(b"first", group="g")
+    with queue.subscribe() as consumer:
+        consumer.ack(consumer.take())
+    for _ in range(25):
+        bay.clock.advance(6.0)
+        bay.bay.step()
+    assert bay.bay.destinations() == []
+    queue.send_many([Message(b"1", group="g"), Message(b"2", group="g")])
+    one, other = queue.subscribe(), queue.subscribe()
+    assert [delivery.body for delivery in one.take(1)] == [b"1"]
+    assert other.take(1) == []

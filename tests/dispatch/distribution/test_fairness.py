@@ -229,7 +229,7 @@ def count_evaluations(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def look(self: Selector, name: str) -> Any:
         found = original(self, name)
-        if name == "matches":
+        if name in ("matches", "condition"):
             evaluated[original(self, "text")] += 1
         return found
 

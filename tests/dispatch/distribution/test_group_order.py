@@ -151,3 +151,33 @@ def test_a_message_whose_delay_ends_while_a_load_has_passed_it_over_is_before_la
         bay.loader.finish(load)
         assert bodies(take_all(consumer)) == [b"1: 0", b"1: 1", b"2: 2", b"3: 3"]
         bay.check()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("as_slice", [True, False])
+def test_a_message_that_a_list_has_is_nowhere_else_where_groups_have_owners(
+    bay: SimulatedBay, queue: Queue, persistent: bool, as_slice: bool
+) -> None:
+    for _ in range(3):
+        queue.subscribe()
+    queue.send(b"the first group", group="g")
+    messages = [Message(bytes(1000), group=f"g{number % 5}", persistent=persistent) for number in range(30)]
+    if as_slice:
+        queue.send_many(messages)
+    else:
+        for message in messages:
+            queue.send(message.body, group=message.group, persistent=persistent)
+    holders = bay.bay.statistics().memory.holders
+    assert holders["target_lists"] > 30_000
+    assert (holders["pending_cache"], holders["spill_buffer"]) == (0, 0)
+
+
+def test_nobody_is_called_for_what_one_of_higher_priority_gets(queue: Queue) -> None:
+    called: list[str] = []
+    high = queue.subscribe(priority=5, on_ready=lambda: called.append("high"))
+    low = queue.subscribe(priority=1, on_ready=lambda: called.append("low"))
+    for _ in range(5):
+        assert high.take() == low.take() == []
+        queue.send(b"x")
+        high.ack(high.take())
+    assert called == ["high"] * 5

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import Message
+from forebay.store.format.properties import header_values_of_each
 from forebay.store.message import HeaderValue
 
 SELECTORS = (
@@ -55,3 +59,21 @@ def test_slice_is_judged_as_it_arrives_and_never_read() -> None:
         queue.send_many([Message(b"%d" % number, headers_of(number)) for number in range(200)])
         assert [delivery.body for delivery in consumer.take(200)] == [b"7", b"107"]
         assert bay.reads == before
+
+
+@interpreted("replaces what compiled code has linked")
+def test_headers_of_a_slice_are_decoded_once_for_all_lists_that_ask_for_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[frozenset[str]] = []
+
+    def counted(properties: Sequence[bytes], names: frozenset[str]) -> Sequence[dict[str, HeaderValue] | None]:
+        decoded.append(names)
+        return header_values_of_each(properties, names)
+
+    monkeypatch.setattr("forebay.dispatch.core.areas.target_area.header_values_of_each", counted)
+    queue = SimulatedBay().queue()
+    consumers = [queue.subscribe(selector=f"part = {part}") for part in range(20)]
+    queue.send_many([Message(b"%d" % number, headers_of(number)) for number in range(200)])
+    assert decoded == [frozenset({"part"})]
+    assert [delivery.body for delivery in consumers[7].take(200)] == [b"7", b"107"]
