@@ -349,8 +349,18 @@ class Engine:
             monitor, store, journal, self.block_cache, self.publisher, partial(wakeups.leave_checkpoint, store)
         )
         self._make_destinations()
-        self.loader = EagerLoader(self.target_area, reading)
-        self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
+        self.loader = EagerLoader(
+            monitor, self.target_area, self.dispatch_area, self.loads, self.overflow.account, reading
+        )
+        self.warmer = CacheWarmer(
+            monitor,
+            self.target_area,
+            self.loads,
+            self.budget,
+            self.memories,
+            reading,
+            self.destinations.by_number,
+        )
         self.late_calls.warmer = self.warmer
 
     def _make_destinations(self) -> None:

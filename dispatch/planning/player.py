@@ -379,11 +379,11 @@ class TracePlayer:
             paid_buffer_bytes=0,
             make_room=lambda wanted_bytes: None,
         )
-        loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
+        self.loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
         memories = Memories(self.budget, shares.quotas, rule.pending_cache, lambda name: None)
         memory = MemoryParts(self.budget, memories, overflow, rule, Tab(self.budget.holder("destinations")))
         events = ListEvents()  # reads for the HeadQueueCache are no hits
-        self.dispatch_area = DispatchArea(memory, loads, steady.now_ms, events)
+        self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
         self.target_area = TargetArea(
             self.monitor,
             self.store,
@@ -391,14 +391,16 @@ class TracePlayer:
             PlayedReturns(),
             memory,
             shares,
-            loads,
+            self.loads,
             self.dispatch_area,
             events,
             syncs_always=False,
             distributions=Distributions,
             observer=lambda target_area: ListObserver(),
         )
-        self.loader = EagerLoader(self.target_area, reading)
+        self.loader = EagerLoader(
+            self.monitor, self.target_area, self.dispatch_area, self.loads, overflow.account, reading
+        )
         self._wanted = wanted
         self._milliseconds = 0
         self._lanes: dict[int, PlayedLane] = {}
@@ -425,7 +427,7 @@ class TracePlayer:
         """Play one event, then do all the loader's work."""
         kind, lane, first, count, extra = event
         self._play[kind](lane, first, count, extra)
-        if self.target_area.loads.running_low:
+        if self.loads.running_low:
             while self.loader.step():
                 pass
 
