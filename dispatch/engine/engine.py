@@ -64,6 +64,7 @@ from ..core.confirmer import ThreadConfirmer
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.overhead import DestinationOverhead
 from ..core.destinations.queue_state import QueueState
+from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memories import Memories
 from ..core.model import LaneState, Taker
 from ..core.monitor import Monitor
@@ -85,6 +86,7 @@ from ..producer.space import Space
 from ..topics.latest_keys import KeyMemory
 from ..topics.topic_owners import make_topic_owners
 from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_memory import TransactionMemory
 from .auto_limit import AutoLimit
 from .background import Background, Wakeups
 from .curve_watch import CurveWatch
@@ -287,7 +289,15 @@ class Engine:
             make_dispatch_area = partial(RecordedDispatchArea, self.recorder)
             make = partial(RecordedTargetArea, self.recorder)
         self.memories = Memories(self.budget, shares.quotas, rule.pending_cache, self.policies.pattern_of)
-        memory = MemoryParts(self.budget, self.memories, self.overflow, rule, self.existing)
+        self.memory = memory = MemoryParts(
+            self.budget,
+            self.memories,
+            self.overflow,
+            rule,
+            destinations=self.existing,
+            consumers=Tab(self.budget.holders["consumers"]),
+            groups=GroupMemory(self.budget.holder("groups")),
+        )
         self.dispatch_area: DispatchArea = make_dispatch_area(memory, self.loads, self.now_ms, late_calls)
         self.target_area: TargetArea = make(
             self.monitor,
@@ -300,10 +310,19 @@ class Engine:
             self.dispatch_area,
             late_calls,
             syncs_always=settings.sync == "always",
-            distributions=Distributions,
-            observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
+            distributions=lambda targets: Distributions(
+                targets, self.dispatch_area, self.loads, memory.consumers, memory.groups
+            ),
+            observer=lambda targets: CurveWatch(
+                targets,
+                self.dispatch_area,
+                self.budget.holder("curve"),
+                shares.limit_bytes,
+                partial(shares_of, settings),
+            ),
         )
-        late_calls.target_area = self.target_area
+        self.distributions = self.target_area.distributions
+        late_calls.target_area, late_calls.watch = self.target_area, self.target_area.watch
 
     def _make_core(self, settings: Settings) -> None:
         """Make the parts that need an open store."""
@@ -328,11 +347,14 @@ class Engine:
             wakeups.wake_maintenance,
         )
         self.late_calls.timed = self.timed
-        self.redelivery = Redelivery(self.target_area, self.delayed, policies, wakeups.wake_maintenance)
+        self.redelivery = Redelivery(
+            self.target_area, self.dispatch_area, self.delayed, policies, wakeups.wake_maintenance
+        )
         self.deadlines = AckDeadlines(
             monitor,
             self.target_area,
             self.redelivery,
+            self.budget,
             self.budget.holder("deadlines"),
             wakeups.wake_maintenance,
             has_background=settings.background,
@@ -369,25 +391,27 @@ class Engine:
         """
         monitor, store, journal, whole = self.monitor, self.store, self.journal, self.directory_store
         self.transactions = TransactionRegistry(
-            monitor,
-            store,
-            journal,
-            whole.transactions,
-            whole.branches,
-            self.windows.persistent,
-            self.properties,
-            self.property_records,
-            self.now_ms,
-            self.target_area,
-            self.publisher,
-            self.confirmer,
-            self.redelivery,
-            self.timed,
-            self.windows,
-            self.budget.holder("transactions"),
+            monitor=monitor,
+            store=store,
+            journal=journal,
+            transactions=whole.transactions,
+            branches=whole.branches,
+            duplicates=self.windows.persistent,
+            properties=self.properties,
+            property_records=self.property_records,
+            now_ms=self.now_ms,
+            dispatch_area=self.dispatch_area,
+            publisher=self.publisher,
+            confirmer=self.confirmer,
+            redelivery=self.redelivery,
+            timed=self.timed,
+            windows=self.windows,
+            memory=TransactionMemory(self.budget.holder("transactions"), self.budget, self.target_area),
         )
         self.removals = Removals(whole.branches, self.target_area, self.delayed)
-        self.overhead = DestinationOverhead(self.target_area, self.late_calls.close_some)
+        self.overhead = DestinationOverhead(
+            self.target_area, self.budget, self.existing, self.memory.consumers, self.late_calls.close_some
+        )
         self.destinations = Destinations(
             monitor=monitor,
             store=store,
@@ -396,7 +420,8 @@ class Engine:
             branches=whole.branches,
             epoch=journal.epoch,
             target_area=self.target_area,
-            overflow=self.overflow,
+            distributions=self.distributions,
+            memory=self.memory,
             publisher=self.publisher,
             timed=self.timed,
             overhead=self.overhead,
@@ -408,17 +433,23 @@ class Engine:
         )
         self.late_calls.destinations = self.destinations
         self.core = CoreParts(
-            monitor, self.target_area, self.publisher, self.confirmer, self.destinations, self.removals
+            monitor,
+            self.target_area,
+            self.dispatch_area,
+            self.publisher,
+            self.confirmer,
+            self.destinations,
+            self.removals,
         )
 
     def _make_clients(self, settings: Settings) -> None:
         """Make the parts that consumers, topics and senders share."""
-        monitor, store, target_area = self.monitor, self.store, self.target_area
+        monitor, store = self.monitor, self.store
         parts = ConsumerParts(
             monitor=monitor,
             journal=self.journal,
-            target_area=target_area,
             dispatch_area=self.dispatch_area,
+            consumer_memory=self.memory.consumers,
             searches=SearchParts(monitor, self.dispatch_area, self.loads, self.loader, self.due),
             settlements=Settlements(
                 monitor,
@@ -436,7 +467,7 @@ class Engine:
             confirmer=self.confirmer,
             policies=self.policies,
         )
-        self.consumers = Consumers(parts, self.overhead)
+        self.consumers = Consumers(parts, self.target_area, self.distributions, self.overhead)
         self.topic_owners = make_topic_owners(
             self.core,
             self.directory_store,
@@ -481,6 +512,7 @@ class Engine:
             self.core,
             self.directory_store,
             budget=self.budget,
+            reclaim=self.target_area.reclaim,
             timed=self.timed,
             redelivery=self.redelivery,
             topics=self.topics,
@@ -529,8 +561,7 @@ class Engine:
             rows=self.directory_store.destination_table,
             subscribers=self.subscribers,
             properties=self.properties,
-            budget=self.budget,
-            existing=self.existing,
+            memory=self.memory,
             target_area=self.target_area,
             destinations=self.destinations,
             topics=self.topics,
@@ -557,6 +588,7 @@ class Engine:
             transactions=self.transactions,
             target_area=self.target_area,
             dispatch_area=self.dispatch_area,
+            reclaim=self.target_area.reclaim,
             budget=self.budget,
             overflow=self.overflow,
             space=self.space,
@@ -602,7 +634,7 @@ class Engine:
             settings=settings,
             shares=shares,
         )
-        quarantine = Quarantine(self.monitor, self.target_area)
+        quarantine = Quarantine(self.monitor, self.target_area.unreadable)
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,
@@ -613,7 +645,7 @@ class Engine:
             overflow=self.overflow,
             due=self.due,
             measurements=Measurements(
-                self.target_area, self.warmer, stuck, self.all_consumers, self.monitor.monotonic()
+                self.monitor, self.target_area, self.dispatch_area, self.warmer, stuck, self.all_consumers
             ),
             quarantine=quarantine if settings.on_missing_data_log == "report" else None,
             timed=self.timed,
@@ -659,11 +691,12 @@ class Engine:
             disk_use=self.directory_store.disk_use,
             sync_durations=self.journal.sync_durations,
             checkpoint_durations=self.directory_store.checkpointer.durations,
-            budget=self.budget,
-            overflow=self.overflow,
+            memory=self.memory,
             destinations=self.destinations,
             topics=self.topics,
             target_area=self.target_area,
+            dispatch_area=self.dispatch_area,
+            watch=self.target_area.watch,
             windows=self.windows,
             oldest=self.oldest,
             loader=self.loader,
@@ -693,7 +726,7 @@ class Engine:
         """Take over what opening the store found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                self.target_area.distributions.begin_assigning(queue)
+                self.distributions.begin_assigning(queue)
             self.topics.restore()
             subscriptions = self.subscribers
             rows_bytes = subscriptions.rows_charge + self.index.idle.charge_bytes

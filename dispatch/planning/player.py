@@ -65,6 +65,7 @@ from ..core.consumer_groups.matching import NO_NAMES
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
+from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memories import Memories
 from ..core.model import NO_HAND_OUT, ConsumerGroup, DestinationState, LaneState, Taker, TargetList, consumer_of
 from ..core.monitor import Monitor
@@ -381,7 +382,15 @@ class TracePlayer:
         )
         self.loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
         memories = Memories(self.budget, shares.quotas, rule.pending_cache, lambda name: None)
-        memory = MemoryParts(self.budget, memories, overflow, rule, Tab(self.budget.holder("destinations")))
+        memory = MemoryParts(
+            self.budget,
+            memories,
+            overflow,
+            rule,
+            destinations=Tab(self.budget.holder("destinations")),
+            consumers=Tab(self.budget.holders["consumers"]),
+            groups=GroupMemory(self.budget.holder("groups")),
+        )
         events = ListEvents()  # reads for the HeadQueueCache are no hits
         self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
         self.target_area = TargetArea(
@@ -395,7 +404,9 @@ class TracePlayer:
             self.dispatch_area,
             events,
             syncs_always=False,
-            distributions=Distributions,
+            distributions=lambda targets: Distributions(
+                targets, self.dispatch_area, self.loads, memory.consumers, memory.groups
+            ),
             observer=lambda target_area: ListObserver(),
         )
         self.loader = EagerLoader(

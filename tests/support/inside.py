@@ -26,6 +26,7 @@ from forebay.dispatch.admission.deduplication import DuplicateWindows
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.areas.dispatch_area import DispatchArea
+from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memories import Memories
@@ -150,6 +151,10 @@ class Inside:
     @property
     def dispatch_area(self) -> DispatchArea:
         return self.__engine.dispatch_area
+
+    @property
+    def loads(self) -> LoadRequests:
+        return self.__engine.loads
 
     @property
     def memories(self) -> Memories:

@@ -26,7 +26,6 @@ from ...selectors.selector import Selector
 from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..memory.consumer_memory import LIST_BYTES, consumer_group_charge
-from ..memory.group_memory import GroupMemory
 from ..model import (
     ConsumerGroup,
     DestinationState,
@@ -84,8 +83,8 @@ class TargetArea(ListKeeper):
         observer: makes what is told about lists.
         """
         budget = memory.budget
-        self.group_memory = GroupMemory(budget.holder("groups"))
-        self.consumer_memory = Tab(budget.holders["consumers"])
+        self._group_memory = memory.groups
+        self.consumer_memory = memory.consumers
         self.destination_memory = memory.destinations
         self.reader = LaneReader(monitor, store, Tab(budget.holders["read_buffers"]))
         self.monitor = monitor
@@ -124,7 +123,7 @@ class TargetArea(ListKeeper):
             memory.take_quota(shares.quotas[memory.quota.name])
         self.dispatch_area.bound_in_flight(shares)
         self.large_message_bytes = shares.large_message_bytes
-        self.group_memory.take_shares(shares.limit_bytes)
+        self._group_memory.take_shares(shares.limit_bytes)
         self.overflow.take_shares(shares)
         self.make_room(0, None)
         self.make_room(0, None, least=0)
