@@ -310,15 +310,19 @@ class Engine:
             self.dispatch_area,
             late_calls,
             syncs_always=settings.sync == "always",
-            distributions=lambda targets: Distributions(
-                targets, self.dispatch_area, self.loads, memory.consumers, memory.groups
+            distributions=partial(
+                Distributions,
+                dispatch_area=self.dispatch_area,
+                loads=self.loads,
+                consumer_memory=memory.consumers,
+                group_memory=memory.groups,
             ),
-            observer=lambda targets: CurveWatch(
-                targets,
-                self.dispatch_area,
-                self.budget.holder("curve"),
-                shares.limit_bytes,
-                partial(shares_of, settings),
+            observer=partial(
+                CurveWatch,
+                dispatch_area=self.dispatch_area,
+                holder=self.budget.holder("curve"),
+                limit_bytes=shares.limit_bytes,
+                shares_at=partial(shares_of, settings),
             ),
         )
         self.distributions = self.target_area.distributions
