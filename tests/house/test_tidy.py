@@ -131,7 +131,9 @@ def says_of_each_method_what_it_does(source: Source) -> Offences:
         if isinstance(node, ast.ClassDef):
             said: dict[str, str] = {}
             for method in node.body:
-                text = ast.get_docstring(method) if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) else None
+                if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                text = ast.get_docstring(method)
                 if text and len(text.split()) > 3 and said.setdefault(text, method.name) != method.name:
                     yield method.lineno, f"{method.name} has the docstring of {said[text]}"
 

@@ -390,12 +390,12 @@ class TargetArea(ListKeeper):
             if lane.pending_lane.pending_messages == 1:
                 heads.reopen(lane.pending_lane.number)
             return heads.put(lane.pending_lane.number, message)
-        targets = list(lane.destination.lists_over(lane))
+        targets = _shared_lists(lane)
         return self._offer_to_lists(lane, message, targets, [None] * len(targets), 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
         """See ListKeeper. What a list that stands at the first one asks of their headers is decoded of all together."""
-        targets = list(lane.destination.lists_over(lane))
+        targets = _shared_lists(lane)
         first = messages[0][0]
         decoded = [
             target.consumer_group.decoded(messages) if target.frontier == first and not target.references else None
@@ -541,3 +541,9 @@ class TargetArea(ListKeeper):
             "curve": self.watch.charge_bytes,
             **self.overflow.audit(),
         }
+
+
+def _shared_lists(lane: LaneState) -> list[TargetList]:
+    """Return the list of each consumer group over a lane. Lists of assigned messages get theirs from these."""
+    consumer_groups = lane.destination.consumer_groups.values()
+    return [target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane]
