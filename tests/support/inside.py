@@ -207,7 +207,7 @@ class Inside:
 
     def let_loader_stand_back(self, clock: Clock) -> None:
         """Have the loader leave lists to consumers that never pause, as beside a thread that loads."""
-        self.target_area.loads.stand_back_by(clock)
+        self.loads.stand_back_by(clock)
 
     @property
     def dead_letters(self) -> DeadLetterMover:
