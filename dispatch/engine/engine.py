@@ -326,7 +326,7 @@ class Engine:
             ),
         )
         self.distributions = self.target_area.distributions
-        late_calls.target_area, late_calls.watch = self.target_area, self.target_area.watch
+        late_calls.target_area = self.target_area
 
     def _make_core(self, settings: Settings) -> None:
         """Make the parts that need an open store."""

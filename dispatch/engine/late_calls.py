@@ -13,7 +13,6 @@ from typing import Any
 from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ..admin.dead_letters import Check, DeadLetterMover
 from ..core.areas.list_events import ListEvents
-from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
 from ..core.destinations.destinations import Destinations
@@ -29,7 +28,6 @@ class LateCalls(ListEvents):
     """The Engine sets each owner as soon as it is made. A call before that raises AttributeError."""
 
     target_area: TargetArea | None = None
-    watch: ListObserver
     timed: TimedLanes
     destinations: Destinations
     warmer: CacheWarmer
@@ -51,7 +49,8 @@ class LateCalls(ListEvents):
 
     def sampled(self, target: TargetList) -> None:
         """For DispatchArea: let the curve sample a list from which enough was taken. Requires: the lock."""
-        self.watch.sample(target)
+        assert self.target_area is not None, "a list was taken from"
+        self.target_area.watch.sample(target)
 
     def unread(self, lane: LaneState) -> None:
         """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock."""
