@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...cache.budget import Budget
 from ...store.directory_store import DirectoryStore
 from ..config.policies import Policies
+from ..core.areas.reclaim import Reclaim
 from ..core.parts import CoreParts
 from ..core.settling.delays import TimedLanes
 from ..core.settling.redelivery import Redelivery
@@ -42,6 +43,7 @@ def make_admin_owners(
     store: DirectoryStore,
     *,
     budget: Budget,
+    reclaim: Reclaim,
     timed: TimedLanes,
     redelivery: Redelivery,
     topics: Topics,
@@ -57,6 +59,8 @@ def make_admin_owners(
     browsers = Browsers(
         monitor,
         core.target_area,
+        budget,
+        reclaim,
         timed.is_expired,
         budget.holder("browsers"),
         budget.holders["read_buffers"],
@@ -138,7 +142,7 @@ def _make_dead_letter_mover(
         branches=store.branches,
         delivery_count_table=store.index.delivery_count_table,
         subscribers=store.subscriptions,
-        dispatch_area=core.target_area.dispatch_area,
+        dispatch_area=core.dispatch_area,
         confirmer=core.confirmer,
         destinations=core.destinations,
         removals=core.removals,

@@ -21,7 +21,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from ...cache.budget import Holder
+from ...cache.budget import Budget, Holder
 from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import ArgumentError, MessagesUnreadable
 from ...store.format.properties import decode_properties, group_of
@@ -34,6 +34,7 @@ from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ..core.areas.reclaim import Reclaim
 from ..core.areas.target_area import TargetArea
 from ..core.consumer_groups.matching import SelectorMatcher
 from ..core.deliveries.delivery import is_lazy, message_of
@@ -78,6 +79,8 @@ class Browsers:
         self,
         monitor: Monitor,
         target_area: TargetArea,
+        budget: Budget,
+        reclaim: Reclaim,
         is_expired: Callable[[bytes], bool],
         holder: Holder,
         reading: Holder,
@@ -85,6 +88,8 @@ class Browsers:
     ) -> None:
         """Make the one Browsers of a store.
 
+        target_area: says how much one load may bring, which a resize changes.
+        reclaim: gives memory of the HeadQueueCache.
         is_expired: returns whether a message with these properties has expired.
         holder: pays for loads.
         reading: pays for read buffers.
@@ -92,6 +97,8 @@ class Browsers:
         """
         self._monitor = monitor
         self._target_area = target_area
+        self._budget = budget
+        self._reclaim = reclaim
         self._is_expired = is_expired
         self._holder = holder
         self._reading = reading
@@ -255,8 +262,8 @@ class Browsers:
             room = min(room, charge) // 2
 
     def _reserve(self, charge: int, buffer_bytes: int) -> bool:
-        if self._target_area.budget.free_bytes < charge:
-            self._target_area.reclaim.give_back_heads(charge)
+        if self._budget.free_bytes < charge:
+            self._reclaim.give_back_heads(charge)
         if not self._holder.reserve(charge):
             return False
         if not self._reading.reserve(buffer_bytes):

@@ -6,8 +6,10 @@ acknowledged.
 
 from __future__ import annotations
 
+from collections import deque
+
 from ...store.late_log import LateLogger
-from ..core.areas.target_area import TargetArea
+from ..core.model import PersistentLaneState
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
@@ -16,15 +18,19 @@ logger = LateLogger("forebay.dispatch")
 class Quarantine:
     """Records unreadable messages in `step`. Only one thread calls it."""
 
-    def __init__(self, monitor: Monitor, target_area: TargetArea) -> None:
+    def __init__(self, monitor: Monitor, unreadable: deque[tuple[PersistentLaneState, int]]) -> None:
+        """Make the one Quarantine of a store.
+
+        unreadable: (lane, sequence) of messages that were passed over because they can't be read. `step` empties it.
+        """
         self._monitor = monitor
-        self._target_area = target_area
+        self._unreadable = unreadable
 
     def step(self) -> int:
         """Record messages that can't be read as lost; return how many. Requires: no lock."""
         done = 0
-        while self._target_area.unreadable:
-            lane, sequence = self._target_area.unreadable.popleft()
+        while self._unreadable:
+            lane, sequence = self._unreadable.popleft()
             if sequence not in lane.in_flight and lane.quarantine(sequence):
                 done += 1
                 with self._monitor.lock, self._monitor.whole:

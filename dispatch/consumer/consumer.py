@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from ...cache.tab import Tab
 from ...store.errors import ArgumentError, Closed, NestedCall, SettingsError, StoreFull
 from ...store.journal.journal import Journal
 from ...store.locks import condition_of
@@ -23,7 +24,6 @@ from ..config.policies import Policies
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.target_area import TargetArea
 from ..core.confirmer import Confirmer
 from ..core.consumer_groups.activity import Activity
 from ..core.consumer_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
@@ -74,8 +74,9 @@ class ConsumerParts:
 
     monitor: Monitor
     journal: Journal
-    target_area: TargetArea
     dispatch_area: DispatchArea
+    consumer_memory: Tab
+    """Pays for consumers."""
     searches: SearchParts
     settlements: Settlements
     deadlines: AckDeadlines
@@ -645,7 +646,7 @@ class Consumer(Taker):
         self._dispatch_area.waits_for_memory.pop(self, None)
         self.destination.delivered += self.delivered
         distribution.leave(self)
-        self._parts.target_area.consumer_memory.release(self.charge_bytes)
+        self._parts.consumer_memory.release(self.charge_bytes)
         self._parts.reminder.closes(self, held)
         self._parts.redelivery.return_held(held, processed)
         self._parts.deadlines.unwatch(self)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..core.areas.target_area import TargetArea
 from ..core.destinations.overhead import DestinationOverhead
-from ..core.model import DestinationState
+from ..core.model import DestinationState, DistributionKeeper
 from .consumer import Consumer, ConsumerParts
 from .options import ConsumerOptions
 
@@ -13,13 +14,21 @@ from .options import ConsumerOptions
 class Consumers:
     """Makes the consumers of an open store. The state lock guards it."""
 
-    def __init__(self, parts: ConsumerParts, overhead: DestinationOverhead) -> None:
+    def __init__(
+        self,
+        parts: ConsumerParts,
+        target_area: TargetArea,
+        distributions: DistributionKeeper,
+        overhead: DestinationOverhead,
+    ) -> None:
         """Make the one Consumers of a store.
 
         parts: what each consumer needs.
         overhead: refuses a consumer for which memory has no room.
         """
         self._parts = parts
+        self._target_area = target_area
+        self._distributions = distributions
         self._overhead = overhead
         self.deadlines = parts.deadlines
         # Durations of takes that found nothing in RAM and returned messages.
@@ -37,12 +46,12 @@ class Consumers:
 
         StoreFull: memory has no room for it. Requires: the lock, and `deadlines.room`.
         """
-        parts, target_area, charge_bytes = self._parts, self._parts.target_area, options.charge_bytes
+        parts, charge_bytes = self._parts, options.charge_bytes
         self._overhead.require_consumer(destination, options.selector, charge_bytes)
         if options.priority:
-            target_area.distributions.begin_assigning(destination)
-        consumer_group = target_area.subscribe(destination, options.selector)
-        target_area.consumer_memory.charge(charge_bytes)
+            self._distributions.begin_assigning(destination)
+        consumer_group = self._target_area.subscribe(destination, options.selector)
+        parts.consumer_memory.charge(charge_bytes)
         consumer = Consumer(parts, destination, consumer_group, options)
         if options.deadline_seconds:
             self.deadlines.watch(consumer, options.deadline_seconds)
@@ -50,7 +59,7 @@ class Consumers:
         destination.distribution.join(consumer, consumer_group)
         consumer.arm()
         if parts.dispatch_area.starving(consumer.consumer_group) is not None:
-            target_area.wake(consumer_group)
+            self._target_area.wake(consumer_group)
         if options.is_exclusive:
             parts.exclusives.join(consumer)
         return consumer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .areas.dispatch_area import DispatchArea
 from .areas.target_area import TargetArea
 from .confirmer import ThreadConfirmer
 from .destinations.destinations import Destinations
@@ -16,11 +17,12 @@ from .settling.removal import Removals
 class CoreParts:
     """The owners of an open store from which make_admin_owners and make_topic_owners make theirs.
 
-    It saves these two seven parameters each. No owner keeps it: each is handed those that it uses.
+    It saves these two six parameters each. No owner keeps it: each is handed those that it uses.
     """
 
     monitor: Monitor
     target_area: TargetArea
+    dispatch_area: DispatchArea
     publisher: Publisher
     confirmer: ThreadConfirmer
     destinations: Destinations

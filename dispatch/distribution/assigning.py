@@ -16,9 +16,12 @@ from ...store.message import HeaderValue
 from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_order import next_by_arrival, pair
+from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import LaneMessages
+from ..core.memory.group_memory import GroupMemory
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList
 from ..selectors.selector import Selector
 from .group_names import GroupNames
@@ -107,7 +110,7 @@ class SharedConsumerGroup(ConsumerGroup):
         """Offer these messages again, unless the list has them still or comes to them."""
         target = self.list_over(lane)
         target.offer(runs)
-        self.assigning.target_area.loads.request(target)
+        self.assigning.loads.request(target)
         self.assigning.target_area.wake(self)
 
     def withhold(self, owner: Taker, lane: LaneState, first: int, last: int) -> None:
@@ -238,10 +241,19 @@ class Assigning:
     each group stays in order.
     """
 
-    def __init__(self, queue: DestinationState, target_area: TargetArea) -> None:
+    def __init__(
+        self,
+        queue: DestinationState,
+        target_area: TargetArea,
+        dispatch_area: DispatchArea,
+        loads: LoadRequests,
+        group_memory: GroupMemory,
+    ) -> None:
         self.queue = queue
         self.target_area = target_area
-        self.groups = MessageGroups(target_area.group_memory)
+        self.loads = loads
+        self.groups = MessageGroups(group_memory)
+        self._dispatch_area = dispatch_area
         self.names = GroupNames(queue)
         self.assigned_by_consumer: dict[Taker, SingleConsumerGroup] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
@@ -320,10 +332,10 @@ class Assigning:
             self._request(target)
 
     def _request(self, target: TargetList) -> None:
-        if target in self.target_area.dispatch_area.waits_for_memory:
+        if target in self._dispatch_area.waits_for_memory:
             return  # each load that ends calls this: the loader would try again, and take memory from others
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
-            self.target_area.loads.request(target)
+            self.loads.request(target)
 
     def _give(self, group: str, consumer: Taker) -> None:
         """Give a group to its first owner. Messages that waited for the decision are examined again."""
@@ -386,7 +398,7 @@ class Assigning:
         else:
             _drop(source, keeps=True)
             put_aside(source.lane, own.returned, message[0], message[0])
-            self.target_area.loads.request(own)
+            self.loads.request(own)
 
     def _is_withheld(self, unassigned: SharedConsumerGroup, owner: Taker) -> bool:
         """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""

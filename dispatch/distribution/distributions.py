@@ -6,8 +6,12 @@ with a group, or the first consumer with a priority, replaces the ordinary rule 
 
 from __future__ import annotations
 
+from ...cache.tab import Tab
 from ...store.errors import StateError
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
+from ..core.memory.group_memory import GroupMemory
 from ..core.model import DestinationState, Distribution, DistributionKeeper
 from .grouped import GroupAssigner
 from .ordinary import OrdinaryDistribution
@@ -17,14 +21,32 @@ from .topic_turns import TopicTurns
 class Distributions(DistributionKeeper):
     """The rules of all destinations of a store. The state lock guards it; every method requires it held."""
 
-    def __init__(self, target_area: TargetArea) -> None:
+    def __init__(
+        self,
+        target_area: TargetArea,
+        dispatch_area: DispatchArea,
+        loads: LoadRequests,
+        consumer_memory: Tab,
+        group_memory: GroupMemory,
+    ) -> None:
+        """Make the one Distributions of a store.
+
+        consumer_memory: pays for the lists of consumers to which messages are assigned.
+        group_memory: pays for message groups.
+        """
         self._target_area = target_area
+        self._dispatch_area = dispatch_area
+        self._loads = loads
+        self._consumer_memory = consumer_memory
+        self._group_memory = group_memory
         # One rule for all destinations without groups and priorities.
-        self._ordinary = OrdinaryDistribution(target_area)
+        self._ordinary = OrdinaryDistribution(target_area, dispatch_area, loads)
 
     def first(self, destination: DestinationState) -> Distribution:
         """Return TopicTurns for what spans several destinations, and the ordinary rule for all others."""
-        return TopicTurns(self._target_area, destination) if destination.spans_others else self._ordinary
+        if not destination.spans_others:
+            return self._ordinary
+        return TopicTurns(self._target_area, self._dispatch_area, self._loads, destination)
 
     def require_assignable(self, destination: DestinationState) -> None:
         """Raise StateError if the rule neither honours groups and priorities nor is the ordinary one."""
@@ -43,6 +65,13 @@ class Distributions(DistributionKeeper):
         """
         if not destination.distribution.honours_groups:
             self.require_assignable(destination)
-            assigner = GroupAssigner(destination, self._target_area)
+            assigner = GroupAssigner(
+                destination,
+                self._target_area,
+                self._dispatch_area,
+                self._loads,
+                self._consumer_memory,
+                self._group_memory,
+            )
             destination.distribution = assigner
             assigner.take_over()

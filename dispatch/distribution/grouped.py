@@ -10,12 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from ...cache.tab import Tab
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_order import pair
+from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, is_lazy
 from ..core.memory.consumer_memory import ASSIGNED_BYTES
+from ..core.memory.group_memory import GroupMemory
 from ..core.model import (
     Collector,
     ConsumerGroup,
@@ -41,10 +45,22 @@ class GroupAssigner(Distribution):
 
     honours_groups = True
 
-    def __init__(self, queue: DestinationState, target_area: TargetArea) -> None:
+    def __init__(
+        self,
+        queue: DestinationState,
+        target_area: TargetArea,
+        dispatch_area: DispatchArea,
+        loads: LoadRequests,
+        consumer_memory: Tab,
+        group_memory: GroupMemory,
+    ) -> None:
         self.queue = queue
-        self.target_area = target_area
-        self._assigning = Assigning(queue, target_area)
+        self._target_area = target_area
+        self._dispatch_area = dispatch_area
+        self._loads = loads
+        self._consumer_memory = consumer_memory
+        self._group_memory = group_memory
+        self._assigning = Assigning(queue, target_area, dispatch_area, loads, group_memory)
         self._rebalancing = Rebalancing(self._assigning)
         self.groups, self.names = self._assigning.groups, self._assigning.names
         self._precedence = self._assigning.precedence
@@ -69,7 +85,7 @@ class GroupAssigner(Distribution):
             for consumer in unassigned.consumers:
                 self.join(consumer, unassigned)
             consumer_group.arrived.notify_all()
-        self.target_area.update_sole_lists(self.queue)
+        self._target_area.update_sole_lists(self.queue)
 
     def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> SharedConsumerGroup:
         """Return a new group for unassigned messages, which consumers with this selector share."""
@@ -82,7 +98,7 @@ class GroupAssigner(Distribution):
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
         """Give a consumer lists of its own in addition to the unassigned ones."""
         assert isinstance(unassigned, SharedConsumerGroup)
-        self.target_area.consumer_memory.charge(ASSIGNED_BYTES)
+        self._consumer_memory.charge(ASSIGNED_BYTES)
         assigned = self._assigned_by_consumer[consumer] = SingleConsumerGroup(unassigned, consumer)
         self._precedence.join(consumer, unassigned)
         for lane in self.queue.all_lanes():
@@ -114,19 +130,19 @@ class GroupAssigner(Distribution):
             self.groups.release(consumer, self.groups.buckets(consumer))
         self._assigning.empty(assigned)
         for target in assigned.lists:
-            self.target_area.drop(target)
+            self._target_area.drop(target)
             target.close()
         assigned.lists.clear()
         self._assigning.offer_withheld(consumer)
         del self._assigned_by_consumer[consumer]
-        self.target_area.consumer_memory.release(ASSIGNED_BYTES)
+        self._consumer_memory.release(ASSIGNED_BYTES)
         self._precedence.leave(consumer)
         unassigned.note_served(consumer)
         unassigned.remove_consumer(consumer)
         self.queue.misses += assigned.misses
-        self.target_area.group_memory.forget(assigned)
+        self._group_memory.forget(assigned)
         if not unassigned.consumers:
-            self.target_area.unsubscribe(self.queue, unassigned)
+            self._target_area.unsubscribe(self.queue, unassigned)
 
     def revoke(self, consumer: Taker) -> None:
         """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.
@@ -149,7 +165,7 @@ class GroupAssigner(Distribution):
             if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
                 self._assigning.offer_withheld(consumer)
         for consumer_group in self.queue.consumer_groups.values():
-            self.target_area.wake(consumer_group)
+            self._target_area.wake(consumer_group)
 
     # ------------------------------------------------------------------ taking
 
@@ -167,7 +183,7 @@ class GroupAssigner(Distribution):
         deliveries: list[Delivery] = []
         assigned = self._assigned_by_consumer[consumer]
         if self.is_held_up:
-            self.target_area.group_memory.refuse(assigned, partial(self.target_area.wake, assigned))
+            self._group_memory.refuse(assigned, partial(self._target_area.wake, assigned))
             assigned.unassigned.note_waiting(consumer)
             return deliveries
         if assigned.unassigned.reserved_for:
@@ -193,7 +209,7 @@ class GroupAssigner(Distribution):
     @property
     def is_held_up(self) -> bool:
         """Return whether memory has no room to hold back another group, which any delivery may need."""
-        return self.queue.has_groups and self.target_area.group_memory.is_full
+        return self.queue.has_groups and self._group_memory.is_full
 
     def _collect(
         self, assigned: SingleConsumerGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
@@ -218,13 +234,13 @@ class GroupAssigner(Distribution):
         self, consumer: Taker, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
         """Hand out from one list and its counterpart; return what is left of max_bytes, and whether both are empty."""
-        dispatch_area = self.target_area.dispatch_area
+        dispatch_area = self._dispatch_area
         if own.counterpart is not None:
             return dispatch_area.collect_interleaved(consumer, own, most, max_bytes, deliveries)
         if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
             max_bytes = dispatch_area.hand_out(consumer, own, most, max_bytes, deliveries)
         if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
-            self.target_area.loads.request(own)
+            self._loads.request(own)
         return max_bytes, not own.direct and not own.has_supply
 
     # ------------------------------------------------------------------ what comes back, is settled, is gone
@@ -248,13 +264,13 @@ class GroupAssigner(Distribution):
         """Offer each message by itself, because each has a group of its own."""
         for first, last in runs:
             for sequence in range(first, last + 1):
-                self.target_area.offer_again(lane, (sequence, b"", None, 0))
+                self._target_area.offer_again(lane, (sequence, b"", None, 0))
 
     def _go_on(self, lane: LaneState, sequence: int, group: str | None) -> None:
         for other, runs in self.groups.go_on(lane, sequence).items():
             for first, last in runs:
                 self._offer_run(group, other, first, last)
-        self.target_area.group_memory.go_on()
+        self._group_memory.go_on()
 
     def _offer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
         """Offer messages of one group again.
@@ -271,13 +287,13 @@ class GroupAssigner(Distribution):
         if self.groups.is_ahead(lane, first, group):
             own = assigned.list_over(lane)
             put_aside(lane, own.returned, first, last)
-            self.target_area.loads.request(own)
+            self._loads.request(own)
         else:
             assigned.unassigned.offer(lane, ((first, last),))
         for unassigned in self._assigning.all_unassigned():
             if unassigned is not assigned.unassigned:
                 unassigned.withhold(owner, lane, first, last)
-        self.target_area.wake(assigned)
+        self._target_area.wake(assigned)
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
@@ -299,7 +315,7 @@ class GroupAssigner(Distribution):
             while (run := lane.pending_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
                 end = min(run[1], last)
                 at = end + 1
-                if self.target_area.group_memory.is_full:
+                if self._group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
                 messages, _ = lane.backing_store.read(lane.backing_store.plan(lane.pending_lane, [(run[0], end)]))

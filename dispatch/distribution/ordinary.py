@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...store.stored_message import StoredMessage
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
 from ..core.model import Collector, ConsumerGroup, Distribution, LaneState, Taker
@@ -16,9 +18,10 @@ class OrdinaryDistribution(Distribution):
     is_ordinary = True
     keeps_open = False
 
-    def __init__(self, target_area: TargetArea) -> None:
+    def __init__(self, target_area: TargetArea, dispatch_area: DispatchArea, loads: LoadRequests) -> None:
         self._target_area = target_area
-        self._dispatch_area = target_area.dispatch_area
+        self._dispatch_area = dispatch_area
+        self._loads = loads
 
     @property
     def collector(self) -> Collector:
@@ -53,7 +56,7 @@ class OrdinaryDistribution(Distribution):
             for target in consumer_group.lists:
                 if target.lane is lane and target.front > sequence:
                     target.returned.add(sequence, sequence)
-                    self._target_area.loads.request(target)
+                    self._loads.request(target)
                     self._target_area.wake(consumer_group)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
 from ..core.model import Collector, ConsumerGroup, DestinationState, Taker, TargetList
@@ -23,9 +25,11 @@ class TopicTurns(OrdinaryDistribution):
     honours_groups = True
     keeps_open = True
 
-    def __init__(self, target_area: TargetArea, pattern: DestinationState) -> None:
+    def __init__(
+        self, target_area: TargetArea, dispatch_area: DispatchArea, loads: LoadRequests, pattern: DestinationState
+    ) -> None:
         """Make the rule of a pattern. pattern: its sources are the members."""
-        super().__init__(target_area)
+        super().__init__(target_area, dispatch_area, loads)
         self._pattern = pattern
         # By priority, the number of the member that was served last.
         self._served: dict[int, int] = {}
@@ -75,7 +79,7 @@ class TopicTurns(OrdinaryDistribution):
         if target.is_ready:
             max_bytes = dispatch_area.hand_out(consumer, target, most, max_bytes, deliveries)
         if target.has_supply and target.direct_bytes < target.low_watermark_bytes:
-            self._target_area.loads.request(target)
+            self._loads.request(target)
         return max_bytes
 
     def withdraw(self, member: DestinationState, consumer_group: ConsumerGroup) -> None:

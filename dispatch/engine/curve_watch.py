@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.curve import Curve, CurveSampler, Track, quantum_bytes
 from ...cache.shares import Shares
 from ...store.errors import SettingsError
 from ...store.numbering import UNLIMITED
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES
+from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
 from ..core.model import TargetList
@@ -30,10 +32,22 @@ LISTS_MAX: Final = 256
 class CurveWatch(ListObserver):
     """Keeps the live curve of a store. It follows the first lists for which it has memory."""
 
-    def __init__(self, target_area: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:
-        """Make it. shares_at: returns the shares of a limit; SettingsError: the limit is too small."""
+    def __init__(
+        self,
+        target_area: TargetArea,
+        dispatch_area: DispatchArea,
+        holder: Holder,
+        limit_bytes: int,
+        shares_at: Callable[[int], Shares],
+    ) -> None:
+        """Make it.
+
+        holder: pays for the lists that are followed.
+        shares_at: returns the shares of a limit; SettingsError: the limit is too small.
+        """
         self._target_area = target_area
-        self._holder = target_area.budget.holder("curve")
+        self._dispatch_area = dispatch_area
+        self._holder = holder
         shares = _shares_around(limit_bytes, shares_at)
         self._sampler = CurveSampler(shares)
         self.track_bytes: Final = TRACK_BYTES + LIMIT_BYTES * len(shares)
@@ -81,12 +95,11 @@ class CurveWatch(ListObserver):
         target.sample_at_bytes = taken + quantum_bytes(waiting, charge)
         if taken == track.taken and waiting == track.waiting:
             return
-        target_area = self._target_area
-        held_bytes = target_area.dispatch_area.in_flight_bytes
+        held_bytes, lists = self._dispatch_area.in_flight_bytes, len(self._target_area.lists)
         watermarks: Sequence[int] | None = self._watermarks.get(target)
         if watermarks is None:
-            watermarks = self._sampler.watermarks_of(len(target_area.lists), target.measured_rate)
-        self._sampler.sample(track, waiting, taken, charge, watermarks, held_bytes, len(target_area.lists))
+            watermarks = self._sampler.watermarks_of(lists, target.measured_rate)
+        self._sampler.sample(track, waiting, taken, charge, watermarks, held_bytes, lists)
 
     def measured(self) -> None:
         """Sample all lists, and share each limit among them by their new rates. O(lists * limits)."""

@@ -64,6 +64,7 @@ from ..core.confirmer import ThreadConfirmer
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.overhead import DestinationOverhead
 from ..core.destinations.queue_state import QueueState
+from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memories import Memories
 from ..core.model import LaneState, Taker
 from ..core.monitor import Monitor
@@ -85,6 +86,7 @@ from ..producer.space import Space
 from ..topics.latest_keys import KeyMemory
 from ..topics.topic_owners import make_topic_owners
 from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_memory import TransactionMemory
 from .auto_limit import AutoLimit
 from .background import Background, Wakeups
 from .curve_watch import CurveWatch
@@ -287,7 +289,15 @@ class Engine:
             make_dispatch_area = partial(RecordedDispatchArea, self.recorder)
             make = partial(RecordedTargetArea, self.recorder)
         self.memories = Memories(self.budget, shares.quotas, rule.pending_cache, self.policies.pattern_of)
-        memory = MemoryParts(self.budget, self.memories, self.overflow, rule, self.existing)
+        self.memory = memory = MemoryParts(
+            self.budget,
+            self.memories,
+            self.overflow,
+            rule,
+            destinations=self.existing,
+            consumers=Tab(self.budget.holders["consumers"]),
+            groups=GroupMemory(self.budget.holder("groups")),
+        )
         self.dispatch_area: DispatchArea = make_dispatch_area(memory, self.loads, self.now_ms, late_calls)
         self.target_area: TargetArea = make(
             self.monitor,
@@ -300,9 +310,22 @@ class Engine:
             self.dispatch_area,
             late_calls,
             syncs_always=settings.sync == "always",
-            distributions=Distributions,
-            observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
+            distributions=partial(
+                Distributions,
+                dispatch_area=self.dispatch_area,
+                loads=self.loads,
+                consumer_memory=memory.consumers,
+                group_memory=memory.groups,
+            ),
+            observer=partial(
+                CurveWatch,
+                dispatch_area=self.dispatch_area,
+                holder=self.budget.holder("curve"),
+                limit_bytes=shares.limit_bytes,
+                shares_at=partial(shares_of, settings),
+            ),
         )
+        self.distributions = self.target_area.distributions
         late_calls.target_area = self.target_area
 
     def _make_core(self, settings: Settings) -> None:
@@ -328,11 +351,14 @@ class Engine:
             wakeups.wake_maintenance,
         )
         self.late_calls.timed = self.timed
-        self.redelivery = Redelivery(self.target_area, self.delayed, policies, wakeups.wake_maintenance)
+        self.redelivery = Redelivery(
+            self.target_area, self.dispatch_area, self.delayed, policies, wakeups.wake_maintenance
+        )
         self.deadlines = AckDeadlines(
             monitor,
             self.target_area,
             self.redelivery,
+            self.budget,
             self.budget.holder("deadlines"),
             wakeups.wake_maintenance,
             has_background=settings.background,
@@ -349,8 +375,18 @@ class Engine:
             monitor, store, journal, self.block_cache, self.publisher, partial(wakeups.leave_checkpoint, store)
         )
         self._make_destinations()
-        self.loader = EagerLoader(self.target_area, reading)
-        self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
+        self.loader = EagerLoader(
+            monitor, self.target_area, self.dispatch_area, self.loads, self.overflow.account, reading
+        )
+        self.warmer = CacheWarmer(
+            monitor,
+            self.target_area,
+            self.loads,
+            self.budget,
+            self.memories,
+            reading,
+            self.destinations.by_number,
+        )
         self.late_calls.warmer = self.warmer
 
     def _make_destinations(self) -> None:
@@ -359,25 +395,27 @@ class Engine:
         """
         monitor, store, journal, whole = self.monitor, self.store, self.journal, self.directory_store
         self.transactions = TransactionRegistry(
-            monitor,
-            store,
-            journal,
-            whole.transactions,
-            whole.branches,
-            self.windows.persistent,
-            self.properties,
-            self.property_records,
-            self.now_ms,
-            self.target_area,
-            self.publisher,
-            self.confirmer,
-            self.redelivery,
-            self.timed,
-            self.windows,
-            self.budget.holder("transactions"),
+            monitor=monitor,
+            store=store,
+            journal=journal,
+            transactions=whole.transactions,
+            branches=whole.branches,
+            duplicates=self.windows.persistent,
+            properties=self.properties,
+            property_records=self.property_records,
+            now_ms=self.now_ms,
+            dispatch_area=self.dispatch_area,
+            publisher=self.publisher,
+            confirmer=self.confirmer,
+            redelivery=self.redelivery,
+            timed=self.timed,
+            windows=self.windows,
+            memory=TransactionMemory(self.budget.holder("transactions"), self.budget, self.target_area),
         )
         self.removals = Removals(whole.branches, self.target_area, self.delayed)
-        self.overhead = DestinationOverhead(self.target_area, self.late_calls.close_some)
+        self.overhead = DestinationOverhead(
+            self.target_area, self.budget, self.existing, self.memory.consumers, self.late_calls.close_some
+        )
         self.destinations = Destinations(
             monitor=monitor,
             store=store,
@@ -386,7 +424,8 @@ class Engine:
             branches=whole.branches,
             epoch=journal.epoch,
             target_area=self.target_area,
-            overflow=self.overflow,
+            distributions=self.distributions,
+            memory=self.memory,
             publisher=self.publisher,
             timed=self.timed,
             overhead=self.overhead,
@@ -398,17 +437,23 @@ class Engine:
         )
         self.late_calls.destinations = self.destinations
         self.core = CoreParts(
-            monitor, self.target_area, self.publisher, self.confirmer, self.destinations, self.removals
+            monitor,
+            self.target_area,
+            self.dispatch_area,
+            self.publisher,
+            self.confirmer,
+            self.destinations,
+            self.removals,
         )
 
     def _make_clients(self, settings: Settings) -> None:
         """Make the parts that consumers, topics and senders share."""
-        monitor, store, target_area = self.monitor, self.store, self.target_area
+        monitor, store = self.monitor, self.store
         parts = ConsumerParts(
             monitor=monitor,
             journal=self.journal,
-            target_area=target_area,
             dispatch_area=self.dispatch_area,
+            consumer_memory=self.memory.consumers,
             searches=SearchParts(monitor, self.dispatch_area, self.loads, self.loader, self.due),
             settlements=Settlements(
                 monitor,
@@ -426,7 +471,7 @@ class Engine:
             confirmer=self.confirmer,
             policies=self.policies,
         )
-        self.consumers = Consumers(parts, self.overhead)
+        self.consumers = Consumers(parts, self.target_area, self.distributions, self.overhead)
         self.topic_owners = make_topic_owners(
             self.core,
             self.directory_store,
@@ -471,6 +516,7 @@ class Engine:
             self.core,
             self.directory_store,
             budget=self.budget,
+            reclaim=self.target_area.reclaim,
             timed=self.timed,
             redelivery=self.redelivery,
             topics=self.topics,
@@ -519,8 +565,7 @@ class Engine:
             rows=self.directory_store.destination_table,
             subscribers=self.subscribers,
             properties=self.properties,
-            budget=self.budget,
-            existing=self.existing,
+            memory=self.memory,
             target_area=self.target_area,
             destinations=self.destinations,
             topics=self.topics,
@@ -547,6 +592,7 @@ class Engine:
             transactions=self.transactions,
             target_area=self.target_area,
             dispatch_area=self.dispatch_area,
+            reclaim=self.target_area.reclaim,
             budget=self.budget,
             overflow=self.overflow,
             space=self.space,
@@ -592,7 +638,7 @@ class Engine:
             settings=settings,
             shares=shares,
         )
-        quarantine = Quarantine(self.monitor, self.target_area)
+        quarantine = Quarantine(self.monitor, self.target_area.unreadable)
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,
@@ -603,7 +649,7 @@ class Engine:
             overflow=self.overflow,
             due=self.due,
             measurements=Measurements(
-                self.target_area, self.warmer, stuck, self.all_consumers, self.monitor.monotonic()
+                self.monitor, self.target_area, self.dispatch_area, self.warmer, stuck, self.all_consumers
             ),
             quarantine=quarantine if settings.on_missing_data_log == "report" else None,
             timed=self.timed,
@@ -649,11 +695,12 @@ class Engine:
             disk_use=self.directory_store.disk_use,
             sync_durations=self.journal.sync_durations,
             checkpoint_durations=self.directory_store.checkpointer.durations,
-            budget=self.budget,
-            overflow=self.overflow,
+            memory=self.memory,
             destinations=self.destinations,
             topics=self.topics,
             target_area=self.target_area,
+            dispatch_area=self.dispatch_area,
+            watch=self.target_area.watch,
             windows=self.windows,
             oldest=self.oldest,
             loader=self.loader,
@@ -683,7 +730,7 @@ class Engine:
         """Take over what opening the store found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                self.target_area.distributions.begin_assigning(queue)
+                self.distributions.begin_assigning(queue)
             self.topics.restore()
             subscriptions = self.subscribers
             rows_bytes = subscriptions.rows_charge + self.index.idle.charge_bytes

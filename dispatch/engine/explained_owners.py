@@ -12,6 +12,7 @@ from ...store.disk_use import DiskUse
 from ...store.journal.journal import Journal
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.reclaim import Reclaim
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.destinations import Destinations
 from ..core.monitor import Monitor
@@ -37,6 +38,7 @@ class ExplainedOwners:
     transactions: TransactionRegistry
     target_area: TargetArea
     dispatch_area: DispatchArea
+    reclaim: Reclaim
     budget: Budget
     overflow: Overflow
     space: Space

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ...cache.budget import Budget
-from ...cache.tab import Tab
 from ...store.format.destination_table import DestinationTable
 from ...store.index.index import Index
 from ...store.index.subscriptions import Subscriptions
 from ...store.property_table import PropertyTable
 from ..admin.browse import Browsers
 from ..admission.deduplication import DuplicateWindows
+from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census
@@ -43,8 +42,7 @@ class LedgerAudit:
         rows: DestinationTable,
         subscribers: Subscriptions,
         properties: PropertyTable,
-        budget: Budget,
-        existing: Tab,
+        memory: MemoryParts,
         target_area: TargetArea,
         destinations: Destinations,
         topics: Topics,
@@ -57,14 +55,13 @@ class LedgerAudit:
         recorder: Recorder | None,
         all_consumers: Callable[[], Iterator[Taker]],
     ) -> None:
-        """rows: all queues and topics. existing: the account for destinations and subscriptions."""
+        """rows: all queues and topics."""
         self._monitor = monitor
         self._index = index
         self._rows = rows
         self._subscribers = subscribers
         self._properties = properties
-        self._budget = budget
-        self._existing = existing
+        self._memory = memory
         self._target_area = target_area
         self._destinations = destinations
         self._topics = topics
@@ -93,7 +90,7 @@ class LedgerAudit:
         """Recompute every charge from the live objects; AssertionError if the ledger disagrees. O(everything)."""
         with self._monitor.lock:
             self._browsers.release_given_back()
-            self._budget._check()
+            self._memory.budget._check()
             audited = self._target_area.audit()
             audited["index"] = self._index.held_bytes
             audited["attempts"] = self._index.delivery_count_table.held_bytes
@@ -111,13 +108,13 @@ class LedgerAudit:
             audited["properties"] = self._properties.held_bytes
             queues = self._destinations.queues.values()
             groups = [queue.distribution.audit() for queue in queues]
-            memory = self._target_area.group_memory
+            memory = self._memory.groups
             assert memory.held_back_bytes == sum(held_back_bytes for _, held_back_bytes in groups)
             audited["groups"] = sum(held_bytes for held_bytes, _ in groups) - memory.owed_bytes
             audited["deadlines"] = self._deadlines.charge_bytes
             self._deadlines._check()
             for name, found in audited.items():
-                held = self._budget.held_by(name)
+                held = self._memory.budget.held_by(name)
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
 
     def _consumers_charge(self) -> int:
@@ -131,7 +128,7 @@ class LedgerAudit:
             + sum(consumer_group_charge(group.selector) for group in groups)
             + ASSIGNED_BYTES * assigned
             + sum(target.charge_bytes for target in self._target_area.lists)
-            - self._target_area.consumer_memory.owed_bytes
+            - self._memory.consumers.owed_bytes
         )
 
     def _existing_charge(self) -> int:
@@ -141,12 +138,12 @@ class LedgerAudit:
         opened: list[DestinationState] = [*self._destinations.queues.values(), *topics, *subscriptions]
         return (
             self.census().charge_bytes
-            + self._existing.lasting_bytes
+            + self._memory.destinations.lasting_bytes
             + self._index.lanes_charge
             + self._subscribers.charge_bytes
             + self._destinations.idle_charge
             + sum(lane.charged_bytes for queue in opened for lane in queue.all_lanes())
             + OPEN_SUBSCRIPTION_BYTES * len(subscriptions)
             + FAN_OUT_BYTES * sum(len(topic.fan_outs) for topic in topics)
-            - self._existing.owed_bytes
+            - self._memory.destinations.owed_bytes
         )

@@ -7,8 +7,10 @@ from typing import Final
 
 from ..consumer.slow import notice
 from ..consumer.stuck import StuckConsumers
+from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
 from ..core.model import Taker
+from ..core.monitor import Monitor
 from ..loading.warmer import CacheWarmer
 
 MEASURE_SECONDS: Final = 1.0
@@ -22,18 +24,21 @@ class Measurements:
 
     def __init__(
         self,
+        monitor: Monitor,
         target_area: TargetArea,
+        dispatch_area: DispatchArea,
         warmer: CacheWarmer,
         stuck: StuckConsumers,
         consumers: Callable[[], Iterable[Taker]],
-        now: float,
     ) -> None:
-        """Make it. consumers: returns all consumers of the store. now: monotonic seconds."""
+        """Make it. consumers: returns all consumers of the store."""
+        self._monitor = monitor
         self._target_area = target_area
+        self._dispatch_area = dispatch_area
         self._warmer = warmer
         self._stuck = stuck
         self._consumers = consumers
-        self._measured_at = now
+        self._measured_at = monitor.monotonic()
 
     @property
     def due_at(self) -> float:
@@ -48,6 +53,6 @@ class Measurements:
         self._target_area.measure(seconds)
         self._warmer.resume()
         consumers = list(self._consumers())
-        slow = notice(self._target_area.dispatch_area, self._target_area.monitor, consumers, now, seconds)
+        slow = notice(self._dispatch_area, self._monitor, consumers, now, seconds)
         self._stuck.check(consumers, now)
         return slow

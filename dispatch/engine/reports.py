@@ -10,16 +10,17 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from ...cache.budget import Budget
 from ...cache.process.guard import ProcessStatistics
 from ...cache.process.process_memory import id_and_resident_bytes
-from ...cache.spill.overflow import Overflow
 from ...store.disk_use import DiskUse
 from ...store.histogram import DurationHistogram, DurationStatistics
 from ...store.message_store import MessageStore
 from ..admin.oldest import OldestMessages
 from ..admission.deduplication import DuplicateWindows
 from ..consumer.consumers import Consumers
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.memory_parts import MemoryParts
+from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.destinations import Destinations
 from ..core.monitor import Monitor, in_sections
@@ -50,11 +51,12 @@ class Reports:
         disk_use: DiskUse,
         sync_durations: DurationHistogram,
         checkpoint_durations: DurationHistogram,
-        budget: Budget,
-        overflow: Overflow,
+        memory: MemoryParts,
         destinations: Destinations,
         topics: Topics,
         target_area: TargetArea,
+        dispatch_area: DispatchArea,
+        watch: ListObserver,
         windows: DuplicateWindows,
         oldest: OldestMessages,
         loader: EagerLoader,
@@ -63,17 +65,22 @@ class Reports:
         background: Background,
         process_statistics: Callable[[], ProcessStatistics | None],
     ) -> None:
-        """Make it. process_statistics: returns the last sample of the process's memory, or None."""
+        """Make it.
+
+        watch: has the live curve.
+        process_statistics: returns the last sample of the process's memory, or None.
+        """
         self._monitor = monitor
         self._store = store
         self._disk_use = disk_use
         self._sync_durations = sync_durations
         self._checkpoint_durations = checkpoint_durations
-        self._budget = budget
-        self._overflow = overflow
+        self._memory = memory
         self._destinations = destinations
         self._topics = topics
         self._target_area = target_area
+        self._dispatch_area = dispatch_area
+        self._watch = watch
         self._windows = windows
         self._oldest = oldest
         self._loader = loader
@@ -104,14 +111,14 @@ class Reports:
                 topics[topic.name] = statistics_of_topic(self._monitor, topic)
         self._observe_lists()
         with self._monitor.lock:
-            self._target_area.destination_memory.settle()  # what hosts have dropped is no longer charged
+            self._memory.destinations.settle()  # what hosts have dropped is no longer charged
             return Statistics(
-                dataclasses.replace(self._budget.statistics(), curve=self._target_area.watch.curve()),
+                dataclasses.replace(self._memory.budget.statistics(), curve=self._watch.curve()),
                 self._disk_use.statistics(),
-                self._overflow.statistics,
+                self._memory.overflow.statistics,
                 destinations,
                 topics,
-                self._target_area.memories.cache_statistics(),
+                self._memory.memories.cache_statistics(),
                 self._process_statistics(),
                 self._failing(),
                 self._windows.forgotten,
@@ -126,7 +133,7 @@ class Reports:
             with self._monitor.lock, self._monitor.whole:
                 for target in part:
                     if target in self._target_area.lists:
-                        self._target_area.watch.sample(target)
+                        self._watch.sample(target)
 
     def _failing(self) -> dict[str, FailingDuty]:
         """Return failing background work by name."""
@@ -143,19 +150,17 @@ class Reports:
 
     def health(self) -> Health:
         """Return whether the store does everything that it should. O(1), no disk."""
-        return health_of(
-            self._monitor, self._store, self._target_area.dispatch_area, self._maintenance, self._background
-        )
+        return health_of(self._monitor, self._store, self._dispatch_area, self._maintenance, self._background)
 
     def of_the_whole(self) -> dict[str, Any]:
         """Return the status of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
         self._observe_lists()
         with self._monitor.lock:
-            memory, store = self._budget.statistics(), self._disk_use.statistics()
-            tmp_storage, process = self._overflow.statistics, self._process_statistics()
+            memory, store = self._memory.budget.statistics(), self._disk_use.statistics()
+            tmp_storage, process = self._memory.overflow.statistics, self._process_statistics()
             data_logs = self._disk_use.live_bytes_by_data_log()
-            curve, durations = self._target_area.watch.recent_curve(), self._durations()
-            caches = self._target_area.memories.cache_statistics()
+            curve, durations = self._watch.recent_curve(), self._durations()
+            caches = self._memory.memories.cache_statistics()
         failing = self._failing()
         process_id, resident_bytes = id_and_resident_bytes()
         return {

@@ -283,9 +283,9 @@ def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]
 
 def _is_starved(owners: ExplainedOwners) -> bool:
     """Return whether memory has no room even for the reference of one message, whatever is given back."""
-    target_area, budget = owners.target_area, owners.budget
+    budget = owners.budget
     given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
-    possible = budget.free_bytes + target_area.overflow.could_give_bytes + given
+    possible = budget.free_bytes + owners.overflow.could_give_bytes + given
     return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
 
 

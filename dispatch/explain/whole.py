@@ -18,7 +18,7 @@ def explain(owners: ExplainedOwners, subject: object) -> Explanation:
     if subject is None:
         with owners.monitor.lock:
             memory = owners.budget.statistics()
-            could_give = owners.target_area.reclaim.order()
+            could_give = owners.reclaim.order()
         whole = explain_whole(sizes, pins.all(), owners.monitor.clock_ms(), memory, could_give)
         blocked = explain_blocked(owners)
         if not blocked:

@@ -17,7 +17,7 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
-from ...cache.spill.account import FIRST_BYTES, LAST_BYTES
+from ...cache.spill.account import FIRST_BYTES, LAST_BYTES, SpillAccount
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.histogram import DurationHistogram
@@ -26,10 +26,13 @@ from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.contracts import LaneCache
 from ..core.lists.load import Load
 from ..core.model import LaneState, TargetList
+from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch.loader")
 
@@ -43,15 +46,27 @@ CACHED_MESSAGES_MIN: Final = 64
 class EagerLoader:
     """Loads for the list that starves first. `step` does one load and returns whether there was one to do."""
 
-    def __init__(self, target_area: TargetArea, reading: Holder) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        target_area: TargetArea,
+        dispatch_area: DispatchArea,
+        loads: LoadRequests,
+        spill_account: SpillAccount,
+        reading: Holder,
+    ) -> None:
         """Make the one EagerLoader of a store.
 
+        spill_account: lends memory for a reference where only bookkeeping fills memory.
         reading: pays for read buffers.
         """
+        self._monitor = monitor
         self._target_area = target_area
-        self._dispatch_area = target_area.dispatch_area
+        self._dispatch_area = dispatch_area
+        self._loads = loads
+        self._spill_account = spill_account
         self._reading = reading
-        self._monotonic = target_area.monitor.monotonic
+        self._monotonic = monitor.monotonic
         self._previous: TargetList | None = None
         # How long loads took, from the choice of messages until all were in RAM. The state lock guards it.
         self.durations = DurationHistogram()
@@ -65,9 +80,9 @@ class EagerLoader:
         """Do one load for the list that is nearest to starving; return whether there was one. Requires: no lock."""
         load: Load[TargetList] | None = None
         try:
-            with self._target_area.lock, self._target_area.whole:
+            with self._monitor.lock, self._monitor.whole:
                 load = self._next()
-                is_more = bool(self._target_area.loads.running_low)
+                is_more = bool(self._loads.running_low)
             if load is None:
                 return is_more
             self.finish(load)
@@ -81,7 +96,7 @@ class EagerLoader:
         """Read a load and install it. Requires: no lock."""
         try:
             self.read(load)
-            with self._target_area.lock, self._target_area.whole:
+            with self._monitor.lock, self._monitor.whole:
                 self.install(load)
         except BaseException:
             self.give_up(load)
@@ -90,13 +105,13 @@ class EagerLoader:
     def give_up(self, load: Load[TargetList]) -> None:
         """Undo a load that was interrupted, as if it had never begun, if it has not ended yet. Requires: no lock."""
         # An error of the load matters more than one of the undo.
-        with suppress(StoreFailed), self._target_area.lock, self._target_area.whole:
+        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:
             if load.target.load is load:
                 self._abandon(load)
 
     def _next(self) -> Load[TargetList] | None:
         """Begin a load. None: none of the examined lists could have one; they no longer count as running low."""
-        loads = self._target_area.loads
+        loads = self._loads
         running_low = loads.running_low
         if loads.left_alone:
             loads.poll()
@@ -368,7 +383,7 @@ class EagerLoader:
         if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.lane.memory.free_bytes < wanted:
             # Load fewer messages if references for all of them would take as much memory.
             self._target_area.make_room(wanted, target)
-            few = min(messages, self._target_area.overflow.account.last_bytes // OVERHEAD_BYTES) // 2
+            few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
         regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
@@ -447,7 +462,7 @@ class EagerLoader:
             kept_bytes = LAST_BYTES // 2  # the counterpart's next message is due between the messages of this list
         else:
             kept_bytes = FIRST_BYTES
-        return self._target_area.overflow.account.lend(target.lane.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
+        return self._spill_account.lend(target.lane.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
 
     def _abandon(self, load: Load[TargetList]) -> None:
         """Give back the reserved memory; the runs stay where they are. Requires: the lock."""
@@ -465,7 +480,7 @@ class EagerLoader:
             [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
         )
         if was_begun:
-            load.target.consumer_group.load_ended(self._target_area.monitor.deferred)
+            load.target.consumer_group.load_ended(self._monitor.deferred)
             self._dispatch_area.relieve()  # other lists may have found nothing because this load had it
 
     # ------------------------------------------------------------------ read and install
@@ -508,11 +523,11 @@ class EagerLoader:
         target.lane.loaded(load)
         if load.unreadable and is_alive:  # what lies behind a load that was cut is met again
             _give_up(target.lane, [found for found in load.unreadable if found[0] <= load.last])
-        target.consumer_group.load_ended(target_area.monitor.deferred)
+        target.consumer_group.load_ended(self._monitor.deferred)
         if self._dispatch_area.waits_for_memory:
             self._dispatch_area.relieve()
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
-            target_area.loads.request(target)
+            self._loads.request(target)
 
     def _put(self, load: Load[TargetList], is_alive: bool) -> list[StoredMessage]:
         """Put the messages that belong there into the list, in place of the runs; return them.

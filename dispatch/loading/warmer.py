@@ -12,16 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ...cache.budget import Holder
+from ...cache.budget import Budget, Holder
 from ...cache.charge import charges_bytes, content_charge_bytes
 from ...cache.message_memory import MessageMemory
 from ...store.journal.reading import Region
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ...store.stored_message import StoredMessage
+from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_state import QueueState
+from ..core.memory.memories import Memories
 from ..core.model import LaneState
+from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch.loader")
 
@@ -47,13 +50,27 @@ class _HeadLoad:
 class CacheWarmer:
     """Fills caches by loads. `step` does one load and returns whether there was one to do."""
 
-    def __init__(self, target_area: TargetArea, reading: Holder, queues: Mapping[int, QueueState]) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        target_area: TargetArea,
+        loads: LoadRequests,
+        budget: Budget,
+        memories: Memories,
+        reading: Holder,
+        queues: Mapping[int, QueueState],
+    ) -> None:
         """Make the one CacheWarmer of a store.
 
+        target_area: says how much memory each part may have, which a resize changes.
         reading: pays for read buffers.
         queues: open queues by number.
         """
+        self._monitor = monitor
         self._target_area = target_area
+        self._loads = loads
+        self._budget = budget
+        self._memories = memories
         self._reading = reading
         self._queues = queues
         # Lanes whose head is to be filled, each with the sequence from which on. The first one is next.
@@ -73,7 +90,7 @@ class CacheWarmer:
             return
         lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         self._lanes[lane] = 0
-        self._target_area.loads.wake_loader()
+        self._loads.wake_loader()
 
     def forget(self, lane: LaneState) -> None:
         """Forget a lane whose queue is deleted or whose subscription has ended. Requires: the lock."""
@@ -84,9 +101,8 @@ class CacheWarmer:
 
         O(lanes whose head is not whole) if it is. Requires: the lock.
         """
-        target_area = self._target_area
-        if target_area.budget.free_bytes >= target_area.shares.available_bytes * PLENTY_SHARE:
-            for memory in target_area.memories.all:
+        if self._budget.free_bytes >= self._target_area.shares.available_bytes * PLENTY_SHARE:
+            for memory in self._memories.all:
                 self._look_at(memory)
 
     def _look_at(self, memory: MessageMemory) -> None:
@@ -100,7 +116,7 @@ class CacheWarmer:
                 self.begin(lane)
         if self._lanes:
             self._is_full.discard(memory)
-            self._target_area.loads.wake_loader()
+            self._loads.wake_loader()
 
     def step(self) -> bool:
         """Do one load; return whether there was one to do. Requires: no lock."""
@@ -109,7 +125,7 @@ class CacheWarmer:
         chosen: list[_HeadLoad] = []
         messages: list[StoredMessage] = []
         try:
-            with self._target_area.lock, self._target_area.whole:
+            with self._monitor.lock, self._monitor.whole:
                 load = self._next()
                 if load is not None:
                     chosen.append(load)
@@ -118,7 +134,7 @@ class CacheWarmer:
             messages, unreadable = load.lane.backing_store.read(load.regions)
         finally:
             for begun in chosen:
-                with self._target_area.lock, self._target_area.whole:
+                with self._monitor.lock, self._monitor.whole:
                     self._install(begun, messages)
         if unreadable:
             logger.debug(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from ...cache.budget import Budget, Holder
@@ -65,6 +66,7 @@ from ..core.consumer_groups.matching import NO_NAMES
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
+from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memories import Memories
 from ..core.model import NO_HAND_OUT, ConsumerGroup, DestinationState, LaneState, Taker, TargetList, consumer_of
 from ..core.monitor import Monitor
@@ -370,20 +372,10 @@ class TracePlayer:
         self.lock = self.monitor.lock
         self.budget = Budget(shares.limit_bytes)
         reading = _hold_fixed_parts(self.budget, shares, recording_bytes)
-        overflow = Overflow(
-            cast(Disk, _NoDisk()),
-            self.budget,
-            limit_bytes=TEMP_BYTES,
-            max_file_bytes=TEMP_BYTES,
-            random_salt=lambda: 0,
-            paid_buffer_bytes=0,
-            make_room=lambda wanted_bytes: None,
-        )
-        loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
-        memories = Memories(self.budget, shares.quotas, rule.pending_cache, lambda name: None)
-        memory = MemoryParts(self.budget, memories, overflow, rule, Tab(self.budget.holder("destinations")))
+        self.loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
+        memory = _make_memory(self.budget, shares, rule)
         events = ListEvents()  # reads for the HeadQueueCache are no hits
-        self.dispatch_area = DispatchArea(memory, loads, steady.now_ms, events)
+        self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
         self.target_area = TargetArea(
             self.monitor,
             self.store,
@@ -391,14 +383,22 @@ class TracePlayer:
             PlayedReturns(),
             memory,
             shares,
-            loads,
+            self.loads,
             self.dispatch_area,
             events,
             syncs_always=False,
-            distributions=Distributions,
+            distributions=partial(
+                Distributions,
+                dispatch_area=self.dispatch_area,
+                loads=self.loads,
+                consumer_memory=memory.consumers,
+                group_memory=memory.groups,
+            ),
             observer=lambda target_area: ListObserver(),
         )
-        self.loader = EagerLoader(self.target_area, reading)
+        self.loader = EagerLoader(
+            self.monitor, self.target_area, self.dispatch_area, self.loads, memory.overflow.account, reading
+        )
         self._wanted = wanted
         self._milliseconds = 0
         self._lanes: dict[int, PlayedLane] = {}
@@ -425,7 +425,7 @@ class TracePlayer:
         """Play one event, then do all the loader's work."""
         kind, lane, first, count, extra = event
         self._play[kind](lane, first, count, extra)
-        if self.target_area.loads.running_low:
+        if self.loads.running_low:
             while self.loader.step():
                 pass
 
@@ -554,6 +554,28 @@ class TracePlayer:
         for sequence in [sequence for sequence in lane.in_flight if sequence in gone]:
             gone.remove(sequence, sequence)
         self.target_area.forget(lane, gone)
+
+
+def _make_memory(budget: Budget, shares: Shares, rule: MemoryRule) -> MemoryParts:
+    """Return the memory of a store that spills to no disk."""
+    overflow = Overflow(
+        cast(Disk, _NoDisk()),
+        budget,
+        limit_bytes=TEMP_BYTES,
+        max_file_bytes=TEMP_BYTES,
+        random_salt=lambda: 0,
+        paid_buffer_bytes=0,
+        make_room=lambda wanted_bytes: None,
+    )
+    return MemoryParts(
+        budget,
+        Memories(budget, shares.quotas, rule.pending_cache, lambda name: None),
+        overflow,
+        rule,
+        destinations=Tab(budget.holder("destinations")),
+        consumers=Tab(budget.holders["consumers"]),
+        groups=GroupMemory(budget.holder("groups")),
+    )
 
 
 def _hold_fixed_parts(budget: Budget, shares: Shares, recording_bytes: int) -> Holder:

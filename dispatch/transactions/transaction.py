@@ -15,7 +15,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import (
     ArgumentError,
@@ -42,7 +41,7 @@ from ...store.stored_message import StoredMessage
 from ...store.transactions import Branches, Transactions
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.areas.target_area import TargetArea
+from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
 from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of
@@ -539,6 +538,7 @@ class TransactionRegistry:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         store: MessageStore,
         journal: Journal,
@@ -548,13 +548,13 @@ class TransactionRegistry:
         properties: PropertyTable,
         property_records: PropertyRecords,
         now_ms: Callable[[], int],
-        target_area: TargetArea,
+        dispatch_area: DispatchArea,
         publisher: Publisher,
         confirmer: Confirmer,
         redelivery: Redelivery,
         timed: TimedLanes,
         windows: DuplicateWindows,
-        holder: Holder,
+        memory: TransactionMemory,
     ) -> None:
         self.monitor = monitor
         self.store = store
@@ -565,13 +565,13 @@ class TransactionRegistry:
         self.properties = properties
         self.property_records = property_records
         self.now_ms = now_ms
-        self.dispatch_area = target_area.dispatch_area
+        self.dispatch_area = dispatch_area
         self.publisher = publisher
         self.confirmer = confirmer
         self.redelivery = redelivery
         self.timed = timed
         self.windows = windows
-        self.memory = TransactionMemory(holder, target_area)
+        self.memory = memory
         # By number, in the order in which they were begun.
         self.undecided: dict[int, Transaction] = {}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ...cache.budget import Holder
+from ...cache.budget import Budget, Holder
 from ...store.errors import StoreFull
 from ..core.areas.target_area import TargetArea
 
@@ -17,12 +17,14 @@ ROOM_BYTES: Final = 1 << 16
 class TransactionMemory:
     """The charge of all transactions of a store. The state lock guards it. Every method requires the state lock."""
 
-    def __init__(self, holder: Holder, target_area: TargetArea) -> None:
+    def __init__(self, holder: Holder, budget: Budget, target_area: TargetArea) -> None:
         """Make the one TransactionMemory of a store.
 
+        holder: pays for all transactions.
         target_area: gives room from lists and caches.
         """
         self._holder = holder
+        self._budget = budget
         self._target_area = target_area
 
     def reserve(self, charge_bytes: int) -> bool:
@@ -38,7 +40,7 @@ class TransactionMemory:
         This works even while the limit falls, because deliveries in flight may end with the transaction.
         """
         if not self.reserve(charge_bytes) and not self._holder.reserve_last(charge_bytes):
-            raise StoreFull(charge_bytes, max(self._target_area.budget.free_bytes, 0), "memory_limit")
+            raise StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
 
     @contextmanager
     def charged(self, charge_bytes: int) -> Iterator[None]:

@@ -26,6 +26,7 @@ from forebay.dispatch.admission.deduplication import DuplicateWindows
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.areas.dispatch_area import DispatchArea
+from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memories import Memories
@@ -152,6 +153,10 @@ class Inside:
         return self.__engine.dispatch_area
 
     @property
+    def loads(self) -> LoadRequests:
+        return self.__engine.loads
+
+    @property
     def memories(self) -> Memories:
         return self.__engine.memories
 
@@ -202,7 +207,7 @@ class Inside:
 
     def let_loader_stand_back(self, clock: Clock) -> None:
         """Have the loader leave lists to consumers that never pause, as beside a thread that loads."""
-        self.target_area.loads.stand_back_by(clock)
+        self.loads.stand_back_by(clock)
 
     @property
     def dead_letters(self) -> DeadLetterMover:

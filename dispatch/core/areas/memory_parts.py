@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ....cache.budget import Budget
 from ....cache.spill.overflow import Overflow
 from ....cache.tab import Tab
+from ..memory.group_memory import GroupMemory
 from ..memory.memories import Memories
 from .memory_rule import MemoryRule
 
@@ -27,3 +28,7 @@ class MemoryParts:
     """Says who has how much, and who gives back first."""
     destinations: Tab
     """Pays for open destinations and their lanes."""
+    consumers: Tab
+    """Pays for consumers and their lists."""
+    groups: GroupMemory
+    """Pays for message groups that the distributions remember."""

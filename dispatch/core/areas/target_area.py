@@ -27,7 +27,6 @@ from ...selectors.selector import Selector
 from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..memory.consumer_memory import LIST_BYTES, consumer_group_charge
-from ..memory.group_memory import GroupMemory
 from ..model import (
     ConsumerGroup,
     DestinationState,
@@ -85,23 +84,20 @@ class TargetArea(ListKeeper):
         observer: makes what is told about lists.
         """
         budget = memory.budget
-        self.group_memory = GroupMemory(budget.holder("groups"))
-        self.consumer_memory = Tab(budget.holders["consumers"])
+        self._group_memory = memory.groups
+        self.consumer_memory = memory.consumers
         self.destination_memory = memory.destinations
         self.reader = LaneReader(monitor, store, Tab(budget.holders["read_buffers"]))
         self.monitor = monitor
         self.store = store
         self.delivery_count_table = delivery_count_table
         self.return_counts = return_counts
-        self.budget = budget
-        self.loads = loads
+        self._loads = loads
         self.memories = memory.memories
-        self.dispatch_area = dispatch_area
-        self.lock = monitor.lock
-        self.whole = monitor.whole
+        self._dispatch_area = dispatch_area
         self._rule = memory.rule
         self.syncs_always = syncs_always
-        self.overflow = memory.overflow
+        self._overflow = memory.overflow
         self._events = events
         self.distributions = distributions(self)
         self.lists: dict[TargetList, None] = {}
@@ -123,10 +119,10 @@ class TargetArea(ListKeeper):
         self.shares = shares = self._rule.divide(shares)
         for memory in self.memories.of_patterns.values():
             memory.take_quota(shares.quotas[memory.quota.name])
-        self.dispatch_area.bound_in_flight(shares)
+        self._dispatch_area.bound_in_flight(shares)
         self.large_message_bytes = shares.large_message_bytes
-        self.group_memory.take_shares(shares.limit_bytes)
-        self.overflow.take_shares(shares)
+        self._group_memory.take_shares(shares.limit_bytes)
+        self._overflow.take_shares(shares)
         self.make_room(0, None)
         self.make_room(0, None, least=0)
         self.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
@@ -138,8 +134,8 @@ class TargetArea(ListKeeper):
         self._move_high_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
-                self.loads.request(target)
-        self.dispatch_area.relieve()
+                self._loads.request(target)
+        self._dispatch_area.relieve()
 
     def _keep_share(self, memory: QuotaMemory) -> None:
         """Give back what a pattern's destinations hold above their share, which may have shrunk."""
@@ -189,7 +185,7 @@ class TargetArea(ListKeeper):
         self.listless_consumer_groups -= not consumer_group.lists
         consumer_group.add_list(target)
         self.adopt(target)
-        self.loads.request(target)
+        self._loads.request(target)
 
     def adopt(self, target: TargetList) -> None:
         """Give a new list its share of memory."""
@@ -278,8 +274,8 @@ class TargetArea(ListKeeper):
 
     def drop(self, target: TargetList) -> None:
         """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
-        self.loads.forget(target)
-        self.dispatch_area.waits_for_memory.pop(target, None)
+        self._loads.forget(target)
+        self._dispatch_area.waits_for_memory.pop(target, None)
         self.watch.end(target)
         del self.lists[target]
         self.consumer_memory.release(LIST_BYTES)
@@ -305,7 +301,7 @@ class TargetArea(ListKeeper):
         self.destination_memory.settle()
         self._move_high_watermarks()
         self.watch.measured()
-        self.dispatch_area.relieve()
+        self._dispatch_area.relieve()
 
     def _move_high_watermarks(self) -> None:
         rates = [target.measured_rate for target in self.lists]
@@ -379,7 +375,7 @@ class TargetArea(ListKeeper):
         for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is lane:
-                    self.loads.request(target)
+                    self._loads.request(target)
             self.wake(consumer_group)
 
     def offer_to_consumer_groups(self, lane: LaneState, message: StoredMessage) -> bool:
@@ -454,7 +450,7 @@ class TargetArea(ListKeeper):
             if not is_kept:
                 is_near = target.frontier == message[0] or (lane.is_persistent and target.is_near)
                 is_kept = lane.pending_cache.put_overflow(lane.pending_lane.number, message, is_near=is_near)
-            self.loads.request(target)
+            self._loads.request(target)
             self.wake(target.consumer_group)
         return is_kept
 
@@ -475,8 +471,8 @@ class TargetArea(ListKeeper):
     def try_again(self, target: TargetList) -> None:
         """Load for a list that was given up for want of memory, if enough is free now."""
         if target.wanted_bytes <= OVERHEAD_BYTES or target.lane.memory.free_bytes >= target.wanted_bytes:
-            self.dispatch_area.waits_for_memory.pop(target, None)
-            self.loads.request(target)
+            self._dispatch_area.waits_for_memory.pop(target, None)
+            self._loads.request(target)
 
     # ------------------------------------------------------------------ what is free again, or gone
 
@@ -502,7 +498,7 @@ class TargetArea(ListKeeper):
                 if target.lane is not lane or not runs:
                     continue
                 target.offer(runs)
-                self.loads.request(target)
+                self._loads.request(target)
                 self.wake(consumer_group)
         if runs:
             lane.destination.distribution.reassign()
@@ -518,8 +514,8 @@ class TargetArea(ListKeeper):
         lane.pending_cache.forget_runs(lane.pending_lane.number, gone)
         lane.memory.head_queue_cache.forget_runs(lane.pending_lane.number, gone)
         lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
-        if self.dispatch_area.waits_for_memory:
-            self.dispatch_area.relieve()
+        if self._dispatch_area.waits_for_memory:
+            self._dispatch_area.relieve()
 
     # ------------------------------------------------------------------ memory
 
@@ -548,9 +544,9 @@ class TargetArea(ListKeeper):
             "target_lists": sum(lists_bytes.values()),
             "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
             "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
-            "dispatch_area": self.dispatch_area.audit(lanes, self.shares),
+            "dispatch_area": self._dispatch_area.audit(lanes, self.shares),
             "curve": self.watch.charge_bytes,
-            **self.overflow.audit(),
+            **self._overflow.audit(),
         }
 
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Final
 
-from ....cache.spill.overflow import Overflow
 from ....store.destination_records import DestinationRecords
 from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
@@ -25,6 +24,7 @@ from ...admission.deduplication import DuplicateWindows
 from ...admission.limits import DestinationLimits
 from ...config.policies import Policies
 from ...config.temporary import raise_if_temporary
+from ..areas.memory_parts import MemoryParts
 from ..areas.target_area import TargetArea
 from ..confirmer import Confirmer
 from ..counting.counted_rows import CountedRows
@@ -34,6 +34,7 @@ from ..lifecycle import Lifecycle
 from ..model import (
     NON_PERSISTENT_LANE_BYTES,
     DestinationState,
+    DistributionKeeper,
     LaneState,
     NonPersistentLaneState,
     PersistentLaneState,
@@ -71,7 +72,8 @@ class Destinations:
         branches: Branches,
         epoch: int,
         target_area: TargetArea,
-        overflow: Overflow,
+        distributions: DistributionKeeper,
+        memory: MemoryParts,
         publisher: Publisher,
         timed: TimedLanes,
         overhead: DestinationOverhead,
@@ -93,7 +95,8 @@ class Destinations:
         # All queues and topics that exist, open or not.
         self._rows = rows
         self._target_area = target_area
-        self._overflow = overflow
+        self._distributions = distributions
+        self._overflow = memory.overflow
         self._publisher = publisher
         self._timed = timed
         self._overhead = overhead
@@ -107,7 +110,7 @@ class Destinations:
         self._in_turn: dict[DestinationState, None] = {}
         self._counted = CountedRows()
         # Next sequences of closed lanes of non-persistent messages, because no sequence may be used twice.
-        self._non_persistent = IdleLanes(target_area.destination_memory)
+        self._non_persistent = IdleLanes(memory.destinations)
         # Open queues by name.
         self.queues: dict[str, QueueState] = {}
         # Open queues by number.
@@ -195,12 +198,11 @@ class Destinations:
         """
         if queue.has_groups:
             return
-        distributions = self._target_area.distributions
-        distributions.require_assignable(queue)  # before the journal records that there are groups
+        self._distributions.require_assignable(queue)  # before the journal records that there are groups
         with self._overhead.one_more(GROUPS_BYTES):
             self._records.note_groups(queue.number)
             queue.has_groups = True
-        distributions.begin_assigning(queue)
+        self._distributions.begin_assigning(queue)
 
     def restore(self) -> list[QueueState]:
         """Open the queues that are in use after an open of the store; return those that have messages with groups.

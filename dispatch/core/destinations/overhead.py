@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from ....cache.budget import Holder
+from ....cache.budget import Budget, Holder
+from ....cache.tab import Tab
 from ....store.errors import SettingsError, StoreFull
 from ....store.format.state import QUEUE
 from ....store.index.subscriptions import SUBSCRIBER_BYTES
@@ -88,14 +89,26 @@ class DestinationOverhead:
     The state lock guards it; every method requires it held.
     """
 
-    def __init__(self, target_area: TargetArea, close_idle: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        target_area: TargetArea,
+        budget: Budget,
+        destination_memory: Tab,
+        consumer_memory: Tab,
+        close_idle: Callable[[], None],
+    ) -> None:
         """Make the one DestinationOverhead of a store.
 
+        destination_memory: pays for open destinations and their lanes.
+        consumer_memory: pays for consumers and their lists.
         close_idle: closes some queues and topics that are empty. Requires: the lock.
         """
-        self.holder = target_area.destination_memory.holder
-        self._close_idle = close_idle
+        self.holder = destination_memory.holder
         self._target_area = target_area
+        self._budget = budget
+        self._destination_memory = destination_memory
+        self._consumer_memory = consumer_memory
+        self._close_idle = close_idle
 
     def has_room(self, charge_bytes: int) -> bool:
         """Return whether so much more can be charged for destinations, if lists and caches give memory back."""
@@ -133,17 +146,17 @@ class DestinationOverhead:
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
-        self._target_area.destination_memory.settle()  # first release what hosts have dropped since
+        self._destination_memory.settle()  # first release what hosts have dropped since
         target_area, shares = self._target_area, self._target_area.shares
-        both_bytes = self.holder.held_bytes + target_area.consumer_memory.holder.held_bytes
+        both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             target_area.make_room(charge_bytes, None)
-            if target_area.budget.free_bytes < charge_bytes:  # many lists with one large message each: it is read again
+            if self._budget.free_bytes < charge_bytes:  # many lists with one large message each: it is read again
                 target_area.make_room(charge_bytes, None, least=0)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
         if covered_bytes < charge_bytes:  # the guaranteed part is there, however full the rest is
-            room_bytes = min(room_bytes, target_area.budget.free_bytes + covered_bytes)
+            room_bytes = min(room_bytes, self._budget.free_bytes + covered_bytes)
         return room_bytes
 
     def require_lanes(self, opened: DestinationState, charge_bytes: int) -> None:
@@ -154,7 +167,7 @@ class DestinationOverhead:
         self._require(charge_bytes, self.holder, users=(opened,))
         if lists := opened.lists_a_lane:
             kept_bytes = LIST_BYTES * max(self._target_area.listless_consumer_groups - opened.first_lists, 0)
-            self._require(LIST_BYTES * lists, self._target_area.consumer_memory.holder, kept_bytes, (opened,))
+            self._require(LIST_BYTES * lists, self._consumer_memory.holder, kept_bytes, (opened,))
 
     def require_consumer(self, destination: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
         """Make room for a consumer of a queue or subscription. StoreFull: memory has no room.
@@ -168,7 +181,7 @@ class DestinationOverhead:
             kept_bytes += 0 if lists_bytes else LIST_BYTES
         if not destination.distribution.is_ordinary:
             charge_bytes += ASSIGNED_BYTES + lists_bytes
-        self._require(charge_bytes, self._target_area.consumer_memory.holder, kept_bytes, (destination,))
+        self._require(charge_bytes, self._consumer_memory.holder, kept_bytes, (destination,))
 
     def require_subscriber(
         self, topics: Collection[DestinationState], selector: Selector | None, consumer_bytes: int
@@ -180,7 +193,7 @@ class DestinationOverhead:
         existing_bytes += (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * sum(lanes)
         kept_bytes = LIST_BYTES * (self._target_area.listless_consumer_groups + (not sum(lanes)))
         self._require(existing_bytes, self.holder, users=topics)
-        self._require(charge_bytes + existing_bytes, self._target_area.consumer_memory.holder, kept_bytes, topics)
+        self._require(charge_bytes + existing_bytes, self._consumer_memory.holder, kept_bytes, topics)
 
     def require(self, charge_bytes: int) -> None:
         """Make room for an object that charges for itself. StoreFull: memory has no room."""
@@ -200,13 +213,13 @@ class DestinationOverhead:
 
     def one_less(self, charge_bytes: int) -> None:
         """Release the charge of a destination or subscription that is gone."""
-        self._target_area.destination_memory.release(charge_bytes)
+        self._destination_memory.release(charge_bytes)
 
     def closed(self, ended: DestinationState, charge_bytes: int) -> None:
         """Release the charge of a closed or deleted queue or topic, except what its object takes while it is referred
         to.
         """
-        memory = self._target_area.destination_memory
+        memory = self._destination_memory
         lasting_bytes = CLOSED_QUEUE_BYTES if ended.kind == QUEUE else CLOSED_TOPIC_BYTES
         ended.lasting_charge = memory.make_last(lasting_bytes)
         memory.release(charge_bytes - lasting_bytes)
@@ -215,7 +228,7 @@ class DestinationOverhead:
         """Charge at once, or as soon as there is room, for a destination that is about to be deleted and can't be
         refused.
         """
-        self._target_area.destination_memory.charge(charge_bytes)
+        self._destination_memory.charge(charge_bytes)
 
     def restore(self, found: Census, subscriptions: int, rows_bytes: int) -> None:
         """Charge for all that opening the store found. SettingsError: the limit is too low for it.
@@ -225,7 +238,7 @@ class DestinationOverhead:
         """
         charge = found.charge_bytes
         is_too_much = charge + rows_bytes > self._target_area.shares.destinations_bytes
-        if is_too_much or self._target_area.destination_memory.owed_bytes or not self.holder.reserve(charge):
+        if is_too_much or self._destination_memory.owed_bytes or not self.holder.reserve(charge):
             raise SettingsError(
                 f"memory_limit has no room for the {found.destinations + subscriptions:,} destinations and "
                 f"subscriptions of this store, which take {charge + rows_bytes:,} bytes and at most half of what its "

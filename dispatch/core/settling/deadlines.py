@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Final
 
-from ....cache.budget import Holder
+from ....cache.budget import Budget, Holder
 from ....store.errors import StoreFull
 from ....store.late_log import LateLogger
 from ..areas.target_area import TargetArea
@@ -99,6 +99,7 @@ class AckDeadlines:
         monitor: Monitor,
         target_area: TargetArea,
         redelivery: Redelivery,
+        budget: Budget,
         holder: Holder,
         wake_maintenance: Callable[[], None],
         *,
@@ -111,6 +112,7 @@ class AckDeadlines:
         self._monitor = monitor
         self._target_area = target_area
         self._redelivery = redelivery
+        self._budget = budget
         self._holder = holder
         self._wake_maintenance = wake_maintenance
         self._has_background = has_background
@@ -182,7 +184,7 @@ class AckDeadlines:
         if charge_bytes and not self._holder.reserve(charge_bytes):
             self._target_area.make_room(charge_bytes, None)
             if not self._holder.reserve(charge_bytes):
-                raise StoreFull(charge_bytes, max(self._target_area.budget.free_bytes, 0), "memory_limit")
+                raise StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
 
     # ------------------------------------------------------------------ as time passes
 

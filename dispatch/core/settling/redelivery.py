@@ -13,6 +13,7 @@ from ....store.format.record import Returned
 from ....store.format.state import CountedRun
 from ...config.policies import Policies
 from ...config.redelivery_delays import RedeliveryRule
+from ..areas.dispatch_area import DispatchArea
 from ..areas.target_area import TargetArea
 from ..deliveries.delivery import Delivery, counted_runs, is_seen, message_of
 from ..model import LaneState, lane_of
@@ -28,12 +29,13 @@ class Redelivery:
     def __init__(
         self,
         target_area: TargetArea,
+        dispatch_area: DispatchArea,
         delayed: DelayedRedelivery,
         policies: Policies,
         wake_maintenance: Callable[[], None],
     ) -> None:
         self._target_area = target_area
-        self._dispatch_area = target_area.dispatch_area
+        self._dispatch_area = dispatch_area
         self._delayed = delayed
         self._policies = policies
         self._wake_maintenance = wake_maintenance

@@ -432,7 +432,7 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
     assert (
         not simulated.memories.common.pending_cache._lanes
         and not simulated.target_area.lists
-        and not simulated.target_area.loads.running_low
+        and not simulated.loads.running_low
     )
     assert simulated.bay.statistics().store.data_logs == 1
 

@@ -173,7 +173,7 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_after_a_take_
     bay.reopen()
     bell = CountingCallback()
     with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
-        bay.target_area.loads.running_low.clear()  # which is what giving up is
+        bay.loads.running_low.clear()  # which is what giving up is
         bell.heard()
         assert consumer.take() == []
         bay.bay.step()
@@ -195,13 +195,13 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_when_memory_c
     (held,) = taker.take()
     bell = CountingCallback()
     with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
-        bay.target_area.loads.running_low.clear()
+        bay.loads.running_low.clear()
         bell.heard()
         assert consumer.take() == []
         bay.target_area.make_room(bay.budget.limit_bytes, None, least=0)
         assert host.reserve(bay.budget.free_bytes)
         bay.bay.step()
-        assert not bell.heard() and not bay.target_area.loads.running_low
+        assert not bell.heard() and not bay.loads.running_low
         if frees == "ack":
             held.ack()
         elif frees == "close":

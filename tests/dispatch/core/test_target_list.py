@@ -342,9 +342,7 @@ def test_making_room_costs_the_same_for_each_of_few_and_of_many_lists() -> None:
             queue.send_many([Message(b"x")] * 3)
         target_area = bay.target_area
         with counted_calls() as calls:
-            target_area.make_room(
-                target_area.budget.free_bytes + target_area.dispatch_area.lists_holder.held_bytes // 2, None
-            )
+            target_area.make_room(bay.budget.free_bytes + bay.dispatch_area.lists_holder.held_bytes // 2, None)
         assert sum(len(target.direct) for target in target_area.lists) <= lists * 3 / 2
         bay.check()
         return calls.total() / lists

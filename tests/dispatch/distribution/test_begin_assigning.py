@@ -41,7 +41,7 @@ def test_a_rule_that_honours_no_groups_is_not_replaced_in_silence() -> None:
     bay = SimulatedBay()
     queue = bay.queue()
     with bay.lock:
-        rule = queue.destination.distribution = Stubborn(bay.target_area)
+        rule = queue.destination.distribution = Stubborn(bay.target_area, bay.dispatch_area, bay.loads)
     with pytest.raises(StateError, match="'orders' hands out by Stubborn, which knows neither groups nor priorities"):
         queue.subscribe(priority=5)
     assert queue.destination.distribution is rule
@@ -55,7 +55,7 @@ def test_a_store_goes_on_after_a_rule_has_refused_groups() -> None:
     bay = SimulatedBay()
     queue = bay.queue()
     with bay.lock:
-        queue.destination.distribution = Stubborn(bay.target_area)
+        queue.destination.distribution = Stubborn(bay.target_area, bay.dispatch_area, bay.loads)
     with pytest.raises(StateError):
         queue.send(b"1", group="a")
     assert not queue.destination.has_groups

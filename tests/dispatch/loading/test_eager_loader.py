@@ -481,9 +481,9 @@ def test_the_loader_lets_go_of_the_lock_between_lists_that_memory_does_not_suffi
     filling = bay.budget.holder("host")
     assert filling.reserve(bay.budget.free_bytes + bay.memories.common.head_queue_cache.give_back(1 << 30))
     looks, calls = 0, Counter[str]()
-    while bay.target_area.loads.running_low:
+    while bay.loads.running_low:
         with counted_calls() as step_calls:
-            assert bay.loader.step() or not bay.target_area.loads.running_low
+            assert bay.loader.step() or not bay.loads.running_low
         assert step_calls["EagerLoader.begin"] <= 32
         calls += step_calls
         looks += 1

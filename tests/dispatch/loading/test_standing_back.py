@@ -46,7 +46,7 @@ class Drain:
         queue.send_many(Message(BODY, {"n": number}) for number in range(messages))
         self.bay.reopen()  # so that no cache has anything
         self.queue = self.bay.queue()
-        self.left = self.bay.target_area.loads
+        self.left = self.bay.loads
         if has_loader:
             self.bay.let_loader_stand_back(self.bay.clock)
         self.consumer = self.queue.subscribe(selector=selector)
@@ -184,7 +184,7 @@ def test_a_list_that_is_nearly_empty_is_loaded_for_until_a_take_misses() -> None
 def test_the_thread_that_loads_is_woken_to_look() -> None:
     drain = Drain()
     woken: list[bool] = []
-    drain.bay.target_area.loads.wake_loader = lambda: woken.append(drain.is_left)
+    drain.bay.loads.wake_loader = lambda: woken.append(drain.is_left)
     drain.until(lambda: drain.is_left)
     assert woken[-1]
 
@@ -375,7 +375,7 @@ def test_a_purge_and_another_limit_find_such_a_list_as_any_other() -> None:
 
 def taken_until_left(consumer: Consumer) -> None:
     """The first miss is enough, where no list need be filled before."""
-    left = inside(consumer).target_area.loads
+    left = inside(consumer).loads
     for _ in range(200):
         consumer.ack(consumer.take(1000, timeout=10.0))
         if left.left_alone:

@@ -251,9 +251,8 @@ def test_bodies_in_flight_leave_ram_when_they_hold_half_of_it() -> None:
     while batch := consumer.take(500):
         deliveries += batch
         store.check()
-    target_area = store.target_area
     assert len(deliveries) > 4_000
-    assert target_area.dispatch_area.dispatch_holder.held_bytes <= target_area.dispatch_area.in_flight_bytes_max
+    assert store.dispatch_area.dispatch_holder.held_bytes <= store.dispatch_area.in_flight_bytes_max
     lazy = [delivery for delivery in deliveries if delivery.held_body is None]
     assert lazy
     for n, delivery in enumerate(deliveries):

@@ -67,7 +67,7 @@ INTERLEAVING_BUGS = (
     Bug(
         "a load is put into its list without the lock",
         "EagerLoader.finish",
-        "with self._target_area.lock, self._target_area.whole:\n    self.install(load)",
+        "with self._monitor.lock, self._monitor.whole:\n    self.install(load)",
         "self.install(load)",
         BETWEEN_LINES,
     ),
