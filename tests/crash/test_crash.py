@@ -45,7 +45,7 @@ SOAK_STATES = 1_000_000
 DELETION_SEEDS = 40
 DELETION_SOAK_SEEDS = 600
 DELETION_SHARES = 4
-SHORT_DELETION_SHARES = 2
+SHORT_DELETION_SHARES = 1
 DELETION_CUTS = 4
 DELETION_WEIGHTS = {"send": 4, "send_many": 1, "take": 6, "ack": 3, "ack_any": 3, "cleanup": 3, "reopen": 3}
 """Each open begins a data log, so that most hold acks for others."""

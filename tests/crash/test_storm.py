@@ -11,7 +11,7 @@ from storm import Storm
 from forebay.dispatch.config.settings import SyncMode
 from forebay.testing import ManualClock
 
-STATES = 150
+STATES = 90
 SOAK_STATES = 30_000
 
 

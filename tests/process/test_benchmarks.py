@@ -477,6 +477,7 @@ def test_everything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], fak
     assert {path.name for path in tmp_path.iterdir()} == {"peers"}
 
 
+@pytest.mark.soak  # it waits half a minute for the watchers
 def test_cost_of_being_watched_is_measured_for_each_watcher(tmp_path: Path) -> None:
     costs = list(watching.measure(queues=2, looks=1, directory=str(tmp_path)))
     assert [cost.watcher.split(":")[0] for cost in costs] == [

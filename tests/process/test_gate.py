@@ -97,7 +97,7 @@ def test_whole_run_takes_the_place_of_a_baseline_made_elsewhere(
 
 
 @pytest.mark.slow
-def test_suite_runs_and_is_held_reopenedst_its_own_baseline(
+def test_suite_runs_and_is_held_against_its_own_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = tmp_path / "baseline.json"
