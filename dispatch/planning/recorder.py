@@ -9,9 +9,10 @@ instead. After a crash the trace is complete up to the last block that was writt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ...cache.budget import Holder
+from ...cache.shares import Shares
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.errors import SettingsError
@@ -33,6 +34,7 @@ from ...store.format.trace import (
     Encoder,
     TraceHeader,
 )
+from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.late_log import LateLogger
 from ...store.locks import OwnedLock, Whole
 from ...store.numbering import BEHIND_ALL
@@ -40,9 +42,23 @@ from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_events import ListEvents
+from ..core.areas.load_requests import LoadRequests
+from ..core.areas.memory_parts import MemoryParts
+from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
+from ..core.deliveries.contracts import PersistentStore, ReturnCounts
 from ..core.deliveries.delivery import Delivery, LaneMessages
-from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList, lane_of
+from ..core.model import (
+    ConsumerGroup,
+    DestinationState,
+    DistributionKeeper,
+    LaneState,
+    Taker,
+    TargetList,
+    lane_of,
+)
+from ..core.monitor import Monitor
 from ..distribution.assigning import SingleConsumerGroup
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState
@@ -402,10 +418,17 @@ def header_of(settings: Settings) -> TraceHeader:
 class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder."""
 
-    def __init__(self, recorder: Recorder, *arguments: Any) -> None:
-        """arguments: those of a DispatchArea."""
+    def __init__(
+        self,
+        recorder: Recorder,
+        memory: MemoryParts,
+        loads: LoadRequests,
+        now_ms: Callable[[], int],
+        events: ListEvents,
+    ) -> None:
+        """The parameters behind the first are those of a DispatchArea: machine code takes no `*arguments` here."""
         self._recorder = recorder
-        super().__init__(*arguments)
+        super().__init__(memory, loads, now_ms, events)
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
         delivery = super().collect_one(consumer)
@@ -442,10 +465,39 @@ class RecordedDispatchArea(DispatchArea):
 class RecordedTargetArea(TargetArea):
     """A TargetArea that reports its events to a recorder. A store without a recording pays nothing for it."""
 
-    def __init__(self, recorder: Recorder, *arguments: Any, **named: Any) -> None:
-        """arguments, named: those of a TargetArea."""
+    def __init__(
+        self,
+        recorder: Recorder,
+        monitor: Monitor,
+        store: PersistentStore,
+        delivery_count_table: DeliveryCountTable,
+        return_counts: ReturnCounts,
+        memory: MemoryParts,
+        shares: Shares,
+        loads: LoadRequests,
+        dispatch_area: DispatchArea,
+        events: ListEvents,
+        *,
+        syncs_always: bool,
+        distributions: Callable[[TargetArea], DistributionKeeper],
+        observer: Callable[[TargetArea], ListObserver],
+    ) -> None:
+        """The parameters behind the first are those of a TargetArea: machine code takes no `*arguments` here."""
         self._recorder = recorder
-        super().__init__(*arguments, **named)
+        super().__init__(
+            monitor,
+            store,
+            delivery_count_table,
+            return_counts,
+            memory,
+            shares,
+            loads,
+            dispatch_area,
+            events,
+            syncs_always=syncs_always,
+            distributions=distributions,
+            observer=observer,
+        )
 
     def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         for lane in queue.all_lanes():
