@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
+from appended import contents, preallocated
 
 import forebay
 from forebay.dispatch.config.settings import SyncMode
@@ -30,27 +31,8 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OsDisk:
 
 @pytest.fixture
 def file(disk: OsDisk) -> Iterator[OsFile]:
-    file = disk.open("log", create=True)
-    file.preallocate(SPACE_BYTES)
-    yield file
-    file.close()
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of what was written by system calls that keep the interpreter's lock."""
-    made: list[int] = []
-
-    def write(descriptor: int, data: bytes, length: int) -> int:
-        made.append(length)
-        return os.write(descriptor, data)
-
-    monkeypatch.setattr(os_file, "_write", write)
-    return made
-
-
-def contents(file: OsFile) -> bytes:
-    return file.read(0, file.size() + 1)
+    with closing(preallocated(disk, SPACE_BYTES)) as file:
+        yield file
 
 
 def test_the_space_that_comes_next_is_filled_when_the_last_is_used_up(file: OsFile, calls: list[int]) -> None:

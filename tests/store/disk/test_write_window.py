@@ -7,14 +7,15 @@ import mmap
 import os
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
+from appended import contents, preallocated
 
 import forebay
 from forebay.store.disk import disk as disk_module
-from forebay.store.disk import os_file
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.os_file import CALLS_FIRST, OsFile
 from forebay.store.disk.write_window import WINDOW_BYTES, keeps_space
@@ -31,27 +32,8 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OsDisk:
 
 @pytest.fixture
 def file(disk: OsDisk) -> Iterator[OsFile]:
-    file = disk.open("log", create=True)
-    file.preallocate(SPACE_BYTES)
-    yield file
-    file.close()
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of what was written by system calls."""
-    made: list[int] = []
-
-    def write(descriptor: int, data: bytes, length: int) -> int:
-        made.append(length)
-        return os.write(descriptor, data)
-
-    monkeypatch.setattr(os_file, "_write", write)
-    return made
-
-
-def contents(file: OsFile) -> bytes:
-    return file.read(0, file.size() + 1)
+    with closing(preallocated(disk, SPACE_BYTES)) as file:
+        yield file
 
 
 def test_small_appends_to_preallocated_space_are_no_system_calls(file: OsFile, calls: list[int]) -> None:
