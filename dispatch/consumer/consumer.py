@@ -362,7 +362,9 @@ class Consumer(Taker):
             transaction: They are acknowledged with its commit, and in flight until then; None: now.
 
         Raises SettingsError if one of them belongs to another consumer, StateError if it was settled before,
-        TransactionError if a transaction holds it. None of them is settled then.
+        AckTooLate if its deadline has passed, TransactionError if a transaction holds it. None of them is settled then,
+        unless it happens between two parts of a long list, or while the ack makes room on a full disk: those before it
+        may be settled.
         """
         if transaction is not None:
             self._parts.settlements.ack_in(self, transaction, deliveries)
@@ -402,8 +404,7 @@ class Consumer(Taker):
                     raise
         except StoreFull as full:
             self._parts.settlements.make_disk_room(full)
-            if lane.in_flight.get(sequence) is delivery:
-                self.ack(delivery)
+            self.ack(delivery)  # nothing is settled yet; the check says so if the delivery has gone back meanwhile
             return
         self.confirmer.confirm(position)
 
