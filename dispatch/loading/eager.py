@@ -71,11 +71,6 @@ class EagerLoader:
         # How long loads took, from the choice of messages until all were in RAM. The state lock guards it.
         self.durations = DurationHistogram()
 
-    @property
-    def load_count(self) -> int:
-        """Number of loads that were read."""
-        return self.durations.count
-
     def step(self) -> bool:
         """Do one load for the list that is nearest to starving; return whether there was one. Requires: no lock."""
         load: Load[TargetList] | None = None
