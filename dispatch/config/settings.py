@@ -313,7 +313,11 @@ class Settings:
 
 
 class SettingsFields(TypedDict, total=False):
-    """The keywords of `forebay.open` for type checkers, so that these see a setting that is wrong. See Settings."""
+    """The keywords of `forebay.open` for type checkers, so that these see a setting that is wrong. See Settings.
+
+    It repeats the fields, because a type checker reads the keys of such a class from its source alone. A test compares
+    the two.
+    """
 
     broker_name: str
     sync: SyncMode
