@@ -131,7 +131,7 @@ class TargetArea(ListKeeper):
         self.watch.shares_changed()
         self.consumer_memory.settle()
         self.destination_memory.settle()
-        self._move_high_watermarks()
+        self._move_all_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
                 self._loads.request(target)
@@ -299,11 +299,11 @@ class TargetArea(ListKeeper):
             target.measure(seconds)
         self.consumer_memory.settle()
         self.destination_memory.settle()
-        self._move_high_watermarks()
+        self._move_all_watermarks()
         self.watch.measured()
         self._dispatch_area.relieve()
 
-    def _move_high_watermarks(self) -> None:
+    def _move_all_watermarks(self) -> None:
         rates = [target.measured_rate for target in self.lists]
         common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
         granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
@@ -317,7 +317,7 @@ class TargetArea(ListKeeper):
         for each in self.memories.all:
             self._update_fair_share(each)
         for target, watermark_bytes in granted.items():
-            self._move_high_watermark(target, watermark_bytes)
+            self._move_watermark_of(target, watermark_bytes)
 
     def shorten(self, target: TargetList) -> None:
         """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
@@ -326,7 +326,7 @@ class TargetArea(ListKeeper):
             target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
         )
 
-    def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
+    def _move_watermark_of(self, target: TargetList, watermark_bytes: int) -> None:
         """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
         self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
