@@ -1,4 +1,4 @@
 """Subscriptions: how they begin and end, where they read from, and patterns, which read many topics.
 
-Read `open_subscriptions.py` first. A topic and its subscriptions as dispatch sees them are in `dispatch/topics/state.py`.
+Read `open_subscriptions.py` first. dispatch/topics/state.py has a topic and its subscriptions as dispatch sees them.
 """
