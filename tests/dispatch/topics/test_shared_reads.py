@@ -138,6 +138,35 @@ def test_so_many_lists_leave_the_cache_room_for_what_all_of_them_want() -> None:
     assert read_by_groups("4MiB", (KIB,), 1, 60, 600) <= 1.2 * alone
 
 
+def test_a_hundred_lists_and_what_is_charged_for_them_leave_the_cache_room() -> None:
+    alone = read_by_groups("4MiB", (KIB,), 2, 1, 250)
+    assert read_by_groups("4MiB", (KIB,), 2, 50, 250) <= 1.5 * alone
+
+
+def test_one_that_is_behind_the_others_reads_each_record_about_once() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    names = [f"s{number}" for number in range(60)]
+    for name in names:
+        topic.subscribe(durable=name).close()
+    for first in range(0, 400, 20):
+        topic.send_many(Message(bytes(KIB), {"n": n}) for n in range(first, first + 20))
+    bay.reopen()
+    stray, *others = [bay.bay.topic("prices").subscribe(durable=name, prefetch=0) for name in names]
+    for consumer in others:
+        for _ in range(400):
+            if sum(target.first_to_load >= 200 for target in consumer.consumer_group.lists):
+                break
+            consumer.ack(consumer.take(20))
+    before = bay.read_bytes
+    taken = 0
+    while taken < 150:
+        deliveries = stray.take(20)
+        stray.ack(deliveries)
+        taken += len(deliveries)
+    assert bay.read_bytes - before <= 2 * 150 * KIB
+
+
 def test_lists_have_no_copies_of_a_large_message_before_somebody_takes_it() -> None:
     bay = SimulatedBay(memory_limit="4MiB")
     topic = bay.bay.topic("prices")
