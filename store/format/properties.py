@@ -96,6 +96,14 @@ def _headers(headers: Headers) -> bytes:
     return _writer.encode({_plain_name(name): _plain(value, 0) for name, value in plain.items()})
 
 
+def encoded_header(name: str, value: str | int | float | bool | None) -> bytes:
+    """Return the bytes that any headers with this name and value have in a row: the name's text and the value.
+
+    The same int or float is always encoded alike. Requires: an int of 64 bits.
+    """
+    return name.encode(errors="surrogatepass") + _writer.encode(value)
+
+
 class _HeaderWriter:
     """Encodes maps of headers."""
 
