@@ -26,7 +26,7 @@ from ...store.errors import (
     StoreFull,
     argument_error,
 )
-from ...store.format.properties import GROUP_BYTES_MAX, encode_properties
+from ...store.format.properties import GROUP_BYTES_MAX, HEADERS_FOLLOW, encode_headers, encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
@@ -448,21 +448,30 @@ class Sender:
         # If all together fit into one slice, none of them is too large.
         whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
         sent = 0
+        left: list[
+            tuple[bytes, bytes]
+        ] = []  # of messages[sent:], encoded already: they did not fit into the last slice
         while sent < len(messages):
-            part = messages[sent : sent + slice_messages]
-            if set(map(type, part)) != {Message}:
+            part = messages[sent + len(left) : sent + slice_messages]
+            if part and set(map(type, part)) != {Message}:
                 break
-            priority: object = part[0].priority
-            expires_in: object = part[0].expires_in
+            first = messages[sent]
+            priority: object = first.priority
+            expires_in: object = first.expires_in
             lifetime = producers.lifetimes.from_now(expires_in)[3] if expires_in is not None else b""
-            batch = _contents_alike(part, lifetime)
+            batch = _contents_alike(part, first, lifetime)
             if len(batch) < len(part):
                 break
+            if left:
+                batch = left + batch
+                left = []
             sizes = content_lengths(batch)
             if sum(sizes) > whole_max:
                 if max(sizes) > size_max:
                     break
                 end = _slice_end(sizes)
+                if expires_in is None:  # the others have another lifetime by then
+                    left = batch[end:]
                 del batch[end:]
             yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)
@@ -572,15 +581,16 @@ class Sender:
         return f"<{type(self).__name__} {self.name!r}>"
 
 
-def _contents_alike(part: list[Message], lifetime: bytes) -> list[tuple[bytes, bytes]]:
+def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> list[tuple[bytes, bytes]]:
     """Return the stored content of each message that differs from the first one only in headers and body.
 
     lifetime: the encoded field of the first message.
     """
-    priority: object = part[0].priority
-    expires_in: object = part[0].expires_in
+    priority: object = first.priority
+    expires_in: object = first.expires_in
+    front = lifetime + HEADERS_FOLLOW
     return [
-        (lifetime if message.headers is None else lifetime + encoded_properties(message.headers, None), message.body)
+        (_properties_alike(message.headers, lifetime, front), message.body)
         for message in part
         if type(message.body) is bytes
         and message.message_id is None
@@ -592,6 +602,15 @@ def _contents_alike(part: list[Message], lifetime: bytes) -> list[tuple[bytes, b
         and message.persistent is True
         and message.priority == priority
     ]
+
+
+def _properties_alike(headers: object, lifetime: bytes, front: bytes) -> bytes:
+    """Return the properties of a message that has only headers and a lifetime. front: what stands before headers."""
+    if headers is None:
+        return lifetime
+    if type(headers) is dict and headers:
+        return encode_headers(front, headers)
+    return lifetime + encoded_properties(headers, None)
 
 
 def _slice_end(sizes: Sequence[int]) -> int:
