@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
@@ -17,10 +18,12 @@ from hypothesis import strategies as st
 from forebay.store.errors import SettingsError
 from forebay.store.format.properties import (
     BIG_INT_BYTES_MAX,
+    HEADERS_FOLLOW,
     NAME_BYTES_MAX,
     NESTING_MAX,
     READERS_MAX,
     decode_properties,
+    encode_headers,
     encode_properties,
     group_of,
     header_values,
@@ -29,6 +32,7 @@ from forebay.store.format.properties import (
     own_identity,
 )
 from forebay.store.format.record import PROPERTIES_BYTES_MAX, RecordDamaged
+from forebay.store.format.times import encode_times
 from forebay.store.message import Headers, HeaderValue
 
 BIG = (1 << 8 * BIG_INT_BYTES_MAX - 1) - 1
@@ -373,3 +377,19 @@ def test_decoder_meets_arbitrary_bytes(data: bytes) -> None:
 def test_decoder_meets_mutated_bytes(patch: bytes, at: int) -> None:
     decode(SAMPLE[:at] + patch + SAMPLE[at + len(patch) :])
     decode(SAMPLE[:at] + patch + SAMPLE[at:])
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_headers_alone_are_encoded_as_among_other_properties(value: HeaderValue) -> None:
+    headers = {"a": value, "b": 1}
+    times = encode_times(1, 0)
+    assert encode_headers(HEADERS_FOLLOW, headers) == encode_properties(headers)
+    assert encode_headers(times + HEADERS_FOLLOW, headers) == times + encode_properties(headers)
+
+
+@pytest.mark.parametrize("encode", [encode_properties, lambda headers: encode_headers(HEADERS_FOLLOW, headers)])
+def test_headers_have_the_same_limit_wherever_they_are_encoded(encode: Callable[[Headers], bytes]) -> None:
+    beside = len(encode({"a": bytes(1 << 16)})) - (1 << 16)
+    assert len(encode({"a": bytes(PROPERTIES_BYTES_MAX - beside)})) == PROPERTIES_BYTES_MAX
+    with pytest.raises(SettingsError, match=f"headers of {PROPERTIES_BYTES_MAX + 1} bytes"):
+        encode({"a": bytes(PROPERTIES_BYTES_MAX - beside + 1)})
