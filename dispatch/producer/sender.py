@@ -12,7 +12,7 @@ import reprlib
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any, Final
 
 from ...cache.charge import OVERHEAD_BYTES
@@ -26,7 +26,7 @@ from ...store.errors import (
     StoreFull,
     argument_error,
 )
-from ...store.format.properties import GROUP_BYTES_MAX, HEADERS_FOLLOW, encode_headers, encode_properties
+from ...store.format.properties import GROUP_BYTES_MAX, encode_headers_of_each, encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
@@ -584,13 +584,14 @@ class Sender:
 def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> list[tuple[bytes, bytes]]:
     """Return the stored content of each message that differs from the first one only in headers and body.
 
+    If there are others among them, the contents are fewer, and without headers.
+
     lifetime: the encoded field of the first message.
     """
     priority: object = first.priority
     expires_in: object = first.expires_in
-    front = lifetime + HEADERS_FOLLOW
-    return [
-        (_properties_alike(message.headers, lifetime, front), message.body)
+    bodies = [
+        message.body
         for message in part
         if type(message.body) is bytes
         and message.message_id is None
@@ -602,15 +603,13 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
         and message.persistent is True
         and message.priority == priority
     ]
-
-
-def _properties_alike(headers: object, lifetime: bytes, front: bytes) -> bytes:
-    """Return the properties of a message that has only headers and a lifetime. front: what stands before headers."""
-    if headers is None:
-        return lifetime
-    if type(headers) is dict and headers:
-        return encode_headers(front, headers)
-    return lifetime + encoded_properties(headers, None)
+    headers: list[Headers | None] = [message.headers for message in part]
+    if len(bodies) < len(part) or headers.count(None) == len(part):
+        return list(zip(repeat(lifetime), bodies))
+    encoded = encode_headers_of_each(headers, lifetime)
+    if encoded is None:
+        encoded = [lifetime if each is None else lifetime + encoded_properties(each, None) for each in headers]
+    return list(zip(encoded, bodies, strict=True))
 
 
 def _slice_end(sizes: Sequence[int]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, TypedDict, cast
 
 from ..errors import ArgumentError, SettingsError, argument_error
@@ -30,8 +31,7 @@ _PLAIN: Final[Any] = str | int | float | bool | None
 _EMPTY_MAP: Final = b"\x80"
 _TIME: Final = bytes((TIME_TAG,))
 _KEY: Final = struct.Struct("<BH")
-HEADERS_FOLLOW: Final = bytes((_HEADERS,))
-"""Begins the field of the headers, which is the last one."""
+_HEADERS_FOLLOW: Final = bytes((_HEADERS,))
 
 NAME_BYTES_MAX: Final = 65_535
 GROUP_BYTES_MAX: Final = 255
@@ -48,6 +48,8 @@ READERS_MAX: Final = 64
 _SCALARS: Final[frozenset[type]] = frozenset((str, int, float, bool, bytes, type(None)))
 _PLAIN_KINDS: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
 _NAMES: Final[frozenset[type]] = frozenset((str,))
+_MAPS: Final[frozenset[type]] = frozenset((dict, type(None)))
+_values_of: Final[Callable[[dict[object, object]], Iterable[object]]] = dict.values
 
 Writer = Callable[[object], bytes]
 Reader = Callable[[bytes], "dict[str, HeaderValue]"]
@@ -60,7 +62,7 @@ def encode_properties(
 
     The message id comes first, then group and producer, so `group_of` and `own_identity` decode nothing else.
     """
-    encoded = HEADERS_FOLLOW + _headers(headers) if headers else b""
+    encoded = _HEADERS_FOLLOW + _headers(headers) if headers else b""
     if producer is not None:
         encoded = _field(_PRODUCER, producer) + encoded
     if group is not None:
@@ -68,26 +70,34 @@ def encode_properties(
     if message_id is not None:
         encoded = _field(_MESSAGE_ID, message_id) + encoded
     if len(encoded) > PROPERTIES_BYTES_MAX:
-        raise _too_large(len(encoded))
+        raise SettingsError(
+            f"headers of {len(encoded)} bytes are above the limit of {PROPERTIES_BYTES_MAX}: put them into the body"
+        )
     return encoded
 
 
-def encode_headers(front: bytes, headers: Headers) -> bytes:
-    """Return the properties of a message that has times, if any, and headers, but no id, group or producer. O(bytes).
+def encode_headers_of_each(each: Sequence[object], times: bytes) -> list[bytes] | None:
+    """Return the properties of messages that have these headers and the same times, but no id, group or producer.
 
-    front: the field of the times, if any, and HEADERS_FOLLOW. Many messages have the same, and are encoded with one
-        copy of it. Errors: as of encode_properties. Requires: the headers are not empty.
+    times: their encoded field; empty: they have none. None: some headers are not plain, so encode_properties must take
+    each by itself, and may raise. All are checked together, without a loop of ours.
     """
-    encoded = _headers(headers)
-    if len(encoded) >= PROPERTIES_BYTES_MAX:
-        raise _too_large(len(encoded) + 1)
-    return front + encoded
-
-
-def _too_large(size: int) -> SettingsError:
-    return SettingsError(
-        f"headers of {size} bytes are above the limit of {PROPERTIES_BYTES_MAX}: put them into the body"
-    )
+    if not _MAPS.issuperset(map(type, each)):
+        return None
+    maps = cast("list[dict[object, object]]", [headers for headers in each if headers])
+    names = set(chain.from_iterable(maps))
+    if (
+        "" in names
+        or not _NAMES.issuperset(map(type, names))
+        or not _SCALARS.issuperset(map(type, chain.from_iterable(map(_values_of, maps))))
+    ):
+        return None
+    front, encode = times + _HEADERS_FOLLOW, _writer.encode
+    try:
+        encoded = [front + encode(headers) if headers else times for headers in each]
+    except (OverflowError, UnicodeEncodeError):
+        return None
+    return encoded if max(map(len, encoded)) <= PROPERTIES_BYTES_MAX else None
 
 
 def _field(tag: int, name: str) -> bytes:
@@ -103,11 +113,8 @@ def _field(tag: int, name: str) -> bytes:
 def _headers(headers: Headers) -> bytes:
     plain = cast("dict[object, object]", headers if type(headers) is dict else dict(headers))  # with any values
     for name, value in plain.items():
-        if type(name) is not str or name == "":
+        if type(name) is not str or not name or type(value) not in _SCALARS:
             break
-        kind = type(value)
-        if kind is not str and kind is not int and kind is not float and kind not in _SCALARS:
-            break  # the set is asked last, because a look at it takes as long as all the rest
     else:
         try:
             return _writer.encode(plain)
@@ -332,7 +339,7 @@ def _named(data: bytes, wanted: int) -> bytes | None:
 
 def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
     """Return (headers, foreign message id or None). RecordDamaged: encode_properties can't have made the bytes."""
-    if data[:1] == HEADERS_FOLLOW:
+    if data[:1] == _HEADERS_FOLLOW:
         return _reader(None).read(data[1:]), None
     return _reader(None).read(_map_of(data)), message_id_of(data)
 
@@ -342,7 +349,7 @@ def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
 
     Other headers are skipped without decoding: one of 20 headers takes a fifth of the time of all.
     """
-    return _reader(names).read(data[1:] if data[:1] == HEADERS_FOLLOW else _map_of(data))
+    return _reader(names).read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data))
 
 
 def header_values_of_each(
@@ -351,7 +358,7 @@ def header_values_of_each(
     """Return header_values of each message; None if that raises RecordDamaged. Takes half the time of single calls."""
     read = _reader(names).read_plain
     try:
-        return [read(data[1:] if data[:1] == HEADERS_FOLLOW else _map_of(data)) for data in properties]
+        return [read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data)) for data in properties]
     except RecordDamaged:
         pass
     except _unreadable():
