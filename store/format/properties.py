@@ -344,6 +344,14 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
     return _reader(None).read(_map_of(data)), message_id_of(data)
 
 
+def decode_headers(data: bytes) -> dict[str, HeaderValue]:
+    """Return the headers, as decode_properties does. Every consumer that looks at headers passes here."""
+    reader = _readers.get(None)
+    if reader is None:
+        reader = _reader(None)
+    return reader.read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data))
+
+
 def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
     """Return the headers with these names, and perhaps others. RecordDamaged as decode_properties.
 

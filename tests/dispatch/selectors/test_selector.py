@@ -25,7 +25,7 @@ from forebay.dispatch.selectors.selector import (
 )
 from forebay.store.errors import SelectorError
 from forebay.store.format.properties import decode_properties, encode_properties
-from forebay.store.message import HeaderValue
+from forebay.store.message import Headers, HeaderValue
 
 Values = Mapping[str, HeaderValue]
 
@@ -510,11 +510,12 @@ def test_selector_knows_what_headers_must_hold_to_match(text: str, needles: tupl
 def test_headers_with_a_number_that_a_selector_wants_hold_one_of_its_needles(number: float) -> None:
     literal = str(number) if isinstance(number, int) else f"{number:.17e}"
     for value in (number, *_equal_to(number)):
-        for name, headers in (
+        cases: list[tuple[str, Headers]] = [
             ("kg", {"kg": value}),
             ("order.kg", {"order": {"kg": value}}),
             ("order.kg", {"order.kg": value}),
-        ):
+        ]
+        for name, headers in cases:
             selector = compile_selector(f"{name} = {literal}")
             encoded = encode_properties(headers)
             assert selector.matches(decode_properties(encoded)[0])
@@ -523,7 +524,7 @@ def test_headers_with_a_number_that_a_selector_wants_hold_one_of_its_needles(num
 
 def _equal_to(number: float) -> list[float]:
     """Return a number as an int and as a float where that is the same, and zero with both signs."""
-    found = [int(number)] if number == int(number) else []
+    found: list[float] = [int(number)] if number == int(number) else []
     found += [float(number)] if float(number) == number else []
     return found + [-0.0] * (number == 0)
 
