@@ -148,6 +148,11 @@ class Reports:
             "take": self._consumers.take_durations.statistics(),
         }
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether nothing in RAM can be used any more, because a change was interrupted."""
+        return self._monitor.lock.failure is not None
+
     def health(self) -> Health:
         """Return whether the store does everything that it should. O(1), no disk."""
         return health_of(self._monitor, self._store, self._dispatch_area, self._maintenance, self._background)

@@ -1,0 +1,232 @@
+"""Housekeeping: the background work of an open store, and its reports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from ...admin.oldest import OldestMessages
+from ...admin.unreadable import Quarantine
+from ...consumer.stuck import StuckConsumers
+from ...core.destinations.queue_state import QueueState
+from ...core.model import Taker
+from ...loading.eager import EagerLoader
+from ...loading.warmer import CacheWarmer
+from ...topics.open_subscriptions import OpenSubscriptions
+from ..auto_limit import AutoLimit
+from ..background import Background, Wakeups
+from ..duties import Duty
+from ..explained_owners import ExplainedOwners
+from ..maintenance import Maintenance
+from ..measurements import Measurements
+from ..process_watch import ProcessWatch
+from ..reports import Reports
+from ..resizing import Resizing
+from ..status import StatusOutput, StatusReporter
+from .floors import Floors
+from .surroundings import Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class Explaining:
+    """Says in words what a store waits for. `dispatch.explain` lies above the engine, so it is handed in."""
+
+    why_stuck: Callable[[ExplainedOwners, Taker], tuple[int, str] | None]
+    """Returns log level and text for a consumer that waits and gets nothing; called under no lock."""
+    in_short: Callable[[ExplainedOwners, Sequence[QueueState]], str]
+    """Returns a sentence about these queues for the status; called under no lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Housekeeping:
+    """Work that is done when it is due, the threads that do it, and what the store says of itself."""
+
+    resizing: Resizing
+    process: ProcessWatch
+    maintenance: Maintenance
+    background: Background
+    status: StatusReporter | None
+    reports: Reports
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.background.start(self._tell_failure)
+
+    def _tell_failure(self) -> None:
+        """Write the last status of a store that has failed, which tells the failure."""
+        if self.status is not None:
+            with suppress(OSError):
+                if self.reports.is_broken:
+                    self.status.write_failed(dataclasses.asdict(self.reports.health()))
+                else:
+                    self.status.write()
+
+
+def make_housekeeping(
+    floors: Floors, surroundings: Surroundings, explained: ExplainedOwners, explaining: Explaining
+) -> Housekeeping:
+    """Make it. No thread runs yet."""
+    foundation = floors.foundation
+    process = ProcessWatch(foundation.monitor, foundation.budget, surroundings.guard)
+    resizing = _make_resizing(floors)
+    oldest = OldestMessages(foundation.monitor)
+    status = _make_status(floors, oldest, surroundings.status, partial(explaining.in_short, explained))
+    stuck = StuckConsumers(partial(explaining.why_stuck, explained))
+    automatic = AutoLimit(foundation.monitor, resizing, surroundings.memory_figures)
+    maintenance = _make_maintenance(floors, stuck, _make_duties(floors, process, resizing, automatic, stuck, status))
+    background = Background(
+        foundation.monitor,
+        foundation.wakeups,
+        floors.areas.loads,
+        partial(_load, floors.core.loader, floors.core.warmer),
+        maintenance.step,
+        maintenance.pause,
+    )
+    reports = foundation.late_calls.reports = _make_reports(floors, oldest, process, maintenance, background)
+    return Housekeeping(
+        resizing=resizing,
+        process=process,
+        maintenance=maintenance,
+        background=background,
+        status=status,
+        reports=reports,
+    )
+
+
+def _make_duties(
+    floors: Floors,
+    process: ProcessWatch,
+    resizing: Resizing,
+    automatic: AutoLimit,
+    stuck: StuckConsumers,
+    status: StatusReporter | None,
+) -> list[Duty]:
+    """Return the duties without a time of their own, in the order in which they are done."""
+    admin, topics = floors.admin, floors.clients.topics
+    return [
+        *([Duty("trace", floors.recorder.write)] if floors.recorder is not None else []),
+        Duty("memory guard", process.step),
+        Duty("resize", resizing.step),
+        Duty("sifting of topics", partial(_sift, topics.subscriptions, floors.foundation.wakeups)),
+        Duty("memory limit", automatic.step),
+        Duty("stuck consumers", stuck.tell),
+        Duty("publishing", floors.core.confirmer.confirm_left),
+        Duty("dead letters", admin.dead_letters.steps),
+        Duty("duplicate windows", floors.store.windows.warn),
+        Duty("temporary destinations", admin.temporaries.sweep),
+        Duty("inactive destinations", admin.inactive.step),
+        Duty("idle destinations", admin.idle.step),
+        Duty("retention of topics", topics.retention.trim),
+        *([Duty("status", status.step)] if status is not None else []),
+    ]
+
+
+def _load(loader: EagerLoader, warmer: CacheWarmer) -> bool:
+    """Load for a list that runs low; if there is none, for the head of a queue. Return whether there was one."""
+    return loader.step() or warmer.step()
+
+
+def _sift(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
+    """Let topics do part of their work, and come back soon if there is more. Requires: no lock."""
+    if not subscriptions.step():
+        return 0
+    wakeups.wake_maintenance()
+    return 1
+
+
+def _make_resizing(floors: Floors) -> Resizing:
+    foundation, directory = floors.foundation, floors.store.directory
+    return Resizing(
+        monitor=foundation.monitor,
+        store=directory.messages,
+        index=directory.index,
+        metadata_store=directory.metadata_store,
+        budget=foundation.budget,
+        target_area=floors.areas.target_area,
+        producers=floors.clients.producers,
+        windows=floors.store.windows,
+        settings=foundation.settings,
+        shares=foundation.shares,
+    )
+
+
+def _make_status(
+    floors: Floors,
+    oldest: OldestMessages,
+    output: StatusOutput | None,
+    sentence: Callable[[Sequence[QueueState]], str],
+) -> StatusReporter | None:
+    """Return what writes the status, if there is a place for it and the settings want it."""
+    interval_seconds = floors.foundation.settings.status_interval_seconds
+    if output is None or interval_seconds is None:
+        return None
+    return StatusReporter(
+        floors.foundation.monitor,
+        floors.core.destinations,
+        floors.clients.topics.topics,
+        oldest,
+        output,
+        interval_seconds,
+        floors.foundation.late_calls.status_of_the_whole,
+        sentence,
+    )
+
+
+def _make_maintenance(floors: Floors, stuck: StuckConsumers, others: Sequence[Duty]) -> Maintenance:
+    monitor, settings, areas = floors.foundation.monitor, floors.foundation.settings, floors.areas
+    directory = floors.store.directory
+    quarantine = Quarantine(monitor, areas.target_area.unreadable)
+    return Maintenance(
+        monitor=monitor,
+        store=directory.messages,
+        journal=directory.journal,
+        cleanup=directory.cleanup,
+        attestation=directory.attestation,
+        write_destinations=directory.write_destinations,
+        overflow=floors.store.overflow,
+        due=floors.settling.due,
+        measurements=Measurements(
+            monitor,
+            areas.target_area,
+            areas.dispatch_area,
+            floors.core.warmer,
+            stuck,
+            floors.open_destinations.consumers,
+        ),
+        quarantine=quarantine if settings.on_missing_data_log == "report" else None,
+        timed=floors.settling.timed,
+        sweeper=floors.admin.sweeper,
+        browsers=floors.admin.browsers,
+        wakeups=floors.foundation.wakeups,
+        settings=settings,
+        others=others,
+    )
+
+
+def _make_reports(
+    floors: Floors, oldest: OldestMessages, process: ProcessWatch, maintenance: Maintenance, background: Background
+) -> Reports:
+    directory, areas = floors.store.directory, floors.areas
+    return Reports(
+        monitor=floors.foundation.monitor,
+        store=directory.messages,
+        disk_use=directory.disk_use,
+        sync_durations=directory.journal.sync_durations,
+        checkpoint_durations=directory.checkpointer.durations,
+        memory=areas.memory,
+        destinations=floors.core.destinations,
+        topics=floors.clients.topics.topics,
+        target_area=areas.target_area,
+        dispatch_area=areas.dispatch_area,
+        watch=areas.target_area.watch,
+        windows=floors.store.windows,
+        oldest=oldest,
+        loader=floors.core.loader,
+        consumers=floors.clients.consumers,
+        maintenance=maintenance,
+        background=background,
+        process_statistics=process.statistics,
+    )
