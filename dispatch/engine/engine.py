@@ -11,9 +11,9 @@ from contextlib import suppress
 from functools import partial
 
 from ...store.disk.layout import after_fork_in_child
+from ...store.environment.late_log import LateLogger
+from ...store.environment.locks import require_outside
 from ...store.errors import StoreFailed
-from ...store.late_log import LateLogger
-from ...store.locks import require_outside
 from ..config.settings import Settings
 from ..core.monitor import Monitor
 from .assembly.administration import make_admin

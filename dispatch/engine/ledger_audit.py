@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from ...cache.budget import Budget
+from ...cache.accounting.budget import Budget
 from ..admin.browse import Browsers
 from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.target_area import TargetArea

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...cache.budget import Budget
+from ...cache.accounting.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
 from ..core.monitor import Monitor
 

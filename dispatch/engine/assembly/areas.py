@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ....cache.tab import Tab
+from ....cache.accounting.tab import Tab
 from ....store.disk.disk import File
 from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea

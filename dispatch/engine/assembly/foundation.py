@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....cache.budget import Budget
-from ....cache.shares import Shares
-from ....cache.tab import Tab
-from ....store.clock import Clock
+from ....cache.accounting.budget import Budget
+from ....cache.accounting.tab import Tab
+from ....cache.sharing.shares import Shares
+from ....store.environment.clock import Clock
 from ...config.memory_plan import CONSUMERS_BYTES, WRITE_BUFFER_BYTES, archive_bytes, check_quotas, shares_of
 from ...config.policies import Policies
 from ...config.settings import Settings

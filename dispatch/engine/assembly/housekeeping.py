@@ -15,7 +15,7 @@ from ...core.destinations.queue_state import QueueState
 from ...core.model import Taker
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
-from ...topics.open_subscriptions import OpenSubscriptions
+from ...topics.subscriptions.open_subscriptions import OpenSubscriptions
 from ..auto_limit import AutoLimit
 from ..background import Background, Wakeups
 from ..duties import Duty

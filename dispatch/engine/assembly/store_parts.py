@@ -11,8 +11,8 @@ from ....store.disk.thrifty_disk import ThriftyDisk
 from ....store.ingest.ingest import open_and_ingest
 from ....store.maintenance.archive import Archive
 from ....store.metadata.store import MetadataStore
-from ....store.property_table import PropertyTable, limit_bytes_of
 from ....store.recovery.recovery import RecoveryReport
+from ....store.state.property_table import PropertyTable, limit_bytes_of
 from ...admission.deduplication import DuplicateWindows
 from ...config.memory_plan import (
     ATTEMPTS_BYTES,

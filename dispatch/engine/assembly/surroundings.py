@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ....cache.process.guard import MemoryGuard
 from ....cache.process.shortage import MemoryFigures, read_memory_figures
-from ....store.clock import Clock
 from ....store.disk.disk import Disk, File
+from ....store.environment.clock import Clock
+from ....store.environment.progress import OnProgress, tell_nobody
 from ....store.metadata.store import MetadataStore
-from ....store.progress import OnProgress, tell_nobody
 from ..status import StatusOutput
 
 
