@@ -52,6 +52,7 @@ INTERPRETED = (
     "engine/reports.py",
     "engine/resizing.py",
     "engine/statistics.py",
+    "engine/upkeep.py",
     "explain/*.py",
     "format/destination_table.py",
     "ingest/ingest.py",

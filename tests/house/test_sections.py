@@ -24,7 +24,6 @@ LOOKS_ONLY = {
     "IdleDestinations.step",
     "LaneReader._read",
     "LedgerAudit.run",
-    "Maintenance._sync",
     "ThreadConfirmer.position",
     "Queue.depth",
     "Queue.depth_bytes",
@@ -32,6 +31,7 @@ LOOKS_ONLY = {
     "Queue.join",
     "Queue.statistics",
     "Reports.of_the_whole",
+    "SyncDuty._sync",
     "Reports._observe_lists",  # what it changes is done whole
     "Reports.statistics",
     "StagedProperties.find",

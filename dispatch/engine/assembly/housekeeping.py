@@ -26,6 +26,7 @@ from ..process_watch import ProcessWatch
 from ..reports import Reports
 from ..resizing import Resizing
 from ..status import StatusOutput, StatusReporter
+from ..upkeep import AttestDuty, CheckpointDuty, CleanupDuty, ExpiryDuty, ReleaseDuty, RelocationDuty, SyncDuty
 from .floors import Floors
 from .surroundings import Surroundings
 
@@ -76,7 +77,13 @@ def make_housekeeping(
     status = _make_status(floors, oldest, surroundings.status, partial(explaining.in_short, explained))
     stuck = StuckConsumers(partial(explaining.why_stuck, explained))
     automatic = AutoLimit(foundation.monitor, resizing, surroundings.memory_figures)
-    maintenance = _make_maintenance(floors, stuck, _make_duties(floors, process, resizing, automatic, stuck, status))
+    duties = [
+        *_make_sync_duties(floors),  # first, because confirmed messages wait for them
+        *_make_message_duties(floors, stuck),
+        *_make_other_duties(floors, process, resizing, automatic, stuck, status),
+        *_make_store_duties(floors),
+    ]
+    maintenance = Maintenance(foundation.monitor, duties)
     background = Background(
         foundation.monitor,
         foundation.wakeups,
@@ -96,7 +103,15 @@ def make_housekeeping(
     )
 
 
-def _make_duties(
+def _make_sync_duties(floors: Floors) -> list[Duty]:
+    """Return the duty that syncs, if the settings want it to."""
+    settings, directory = floors.foundation.settings, floors.store.directory
+    if settings.sync != "interval":
+        return []
+    return [SyncDuty(floors.foundation.monitor, directory.messages, directory.journal, settings.sync_interval_seconds)]
+
+
+def _make_other_duties(
     floors: Floors,
     process: ProcessWatch,
     resizing: Resizing,
@@ -175,35 +190,36 @@ def _make_status(
     )
 
 
-def _make_maintenance(floors: Floors, stuck: StuckConsumers, others: Sequence[Duty]) -> Maintenance:
-    monitor, settings, areas = floors.foundation.monitor, floors.foundation.settings, floors.areas
-    directory = floors.store.directory
-    quarantine = Quarantine(monitor, areas.target_area.unreadable)
-    return Maintenance(
-        monitor=monitor,
-        store=directory.messages,
-        journal=directory.journal,
-        cleanup=directory.cleanup,
-        attestation=directory.attestation,
-        write_destinations=directory.write_destinations,
-        overflow=floors.store.overflow,
-        due=floors.settling.due,
-        measurements=Measurements(
-            monitor,
-            areas.target_area,
-            areas.dispatch_area,
-            floors.core.warmer,
-            stuck,
-            floors.open_destinations.consumers,
-        ),
-        quarantine=quarantine if settings.on_missing_data_log == "report" else None,
-        timed=floors.settling.timed,
-        sweeper=floors.admin.sweeper,
-        browsers=floors.admin.browsers,
-        wakeups=floors.foundation.wakeups,
-        settings=settings,
-        others=others,
+def _make_message_duties(floors: Floors, stuck: StuckConsumers) -> list[Duty]:
+    """Return the duties that give messages to consumers, or take them away, in time."""
+    monitor, areas, settling, admin = floors.foundation.monitor, floors.areas, floors.settling, floors.admin
+    measurements = Measurements(
+        monitor, areas.target_area, areas.dispatch_area, floors.core.warmer, stuck, floors.open_destinations.consumers
     )
+    return [
+        ReleaseDuty(monitor, settling.due, admin.browsers, measurements, floors.store.overflow),
+        ExpiryDuty(admin.sweeper, settling.timed),
+    ]
+
+
+def _make_store_duties(floors: Floors) -> list[Duty]:
+    """Return the duties that keep the files of the store."""
+    foundation, directory, settings = floors.foundation, floors.store.directory, floors.foundation.settings
+    monitor, messages, cleanup = foundation.monitor, directory.messages, directory.cleanup
+    quarantine = Quarantine(monitor, floors.areas.target_area.unreadable)
+    return [
+        CheckpointDuty(
+            monitor,
+            messages,
+            directory.write_destinations,
+            floors.settling.timed,
+            settings.checkpoint_interval_seconds,
+        ),
+        RelocationDuty(monitor, cleanup.relocation, messages.checkpoint),
+        CleanupDuty(monitor, messages, cleanup, foundation.wakeups, settings.cleanup_interval_seconds),
+        *([Duty("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
+        AttestDuty(directory.attestation),
+    ]
 
 
 def _make_reports(
