@@ -175,7 +175,7 @@ class Forebay:
 
         O(1), no disk; never raises.
         """
-        return self._engine.housekeeping.reports.health()
+        return self._engine.housekeeping.check.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Set the memory_limit until the next open; return the result.

@@ -18,10 +18,14 @@ from ...loading.warmer import CacheWarmer
 from ...topics.subscriptions.open_subscriptions import OpenSubscriptions
 from ..auto_limit import AutoLimit
 from ..background import Background, Wakeups
+from ..destination_reports import DestinationReports
 from ..duties import Duty
 from ..explained_owners import ExplainedOwners
+from ..health import HealthCheck
+from ..index_fit import IndexFit
 from ..maintenance import Maintenance
 from ..measurements import Measurements
+from ..memory_reports import MemoryReports
 from ..process_watch import ProcessWatch
 from ..reports import Reports
 from ..resizing import Resizing
@@ -50,6 +54,7 @@ class Housekeeping:
     maintenance: Maintenance
     background: Background
     status: StatusReporter | None
+    check: HealthCheck
     reports: Reports
 
     def start(self) -> None:
@@ -60,8 +65,8 @@ class Housekeeping:
         """Write the last status of a store that has failed, which tells the failure."""
         if self.status is not None:
             with suppress(OSError):
-                if self.reports.is_broken:
-                    self.status.write_failed(dataclasses.asdict(self.reports.health()))
+                if self.check.is_broken:
+                    self.status.write_failed(dataclasses.asdict(self.check.health()))
                 else:
                     self.status.write()
 
@@ -92,13 +97,17 @@ def make_housekeeping(
         maintenance.step,
         maintenance.pause,
     )
-    reports = foundation.late_calls.reports = _make_reports(floors, oldest, process, maintenance, background)
+    check = HealthCheck(
+        foundation.monitor, floors.store.directory.messages, floors.areas.dispatch_area, maintenance, background
+    )
+    reports = foundation.late_calls.reports = _make_reports(floors, check, oldest, process)
     return Housekeeping(
         resizing=resizing,
         process=process,
         maintenance=maintenance,
         background=background,
         status=status,
+        check=check,
         reports=reports,
     )
 
@@ -154,17 +163,24 @@ def _sift(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
 
 def _make_resizing(floors: Floors) -> Resizing:
     foundation, directory = floors.foundation, floors.store.directory
-    return Resizing(
+    index_fit = IndexFit(
         monitor=foundation.monitor,
         store=directory.messages,
         index=directory.index,
         metadata_store=directory.metadata_store,
         budget=foundation.budget,
         target_area=floors.areas.target_area,
+        shares=foundation.shares,
+    )
+    return Resizing(
+        monitor=foundation.monitor,
+        store=directory.messages,
+        index_fit=index_fit,
+        budget=foundation.budget,
+        target_area=floors.areas.target_area,
         producers=floors.clients.producers,
         windows=floors.store.windows,
         settings=foundation.settings,
-        shares=foundation.shares,
     )
 
 
@@ -222,27 +238,19 @@ def _make_store_duties(floors: Floors) -> list[Duty]:
     ]
 
 
-def _make_reports(
-    floors: Floors, oldest: OldestMessages, process: ProcessWatch, maintenance: Maintenance, background: Background
-) -> Reports:
-    directory, areas = floors.store.directory, floors.areas
+def _make_reports(floors: Floors, check: HealthCheck, oldest: OldestMessages, process: ProcessWatch) -> Reports:
+    monitor, directory, areas = floors.foundation.monitor, floors.store.directory, floors.areas
     return Reports(
-        monitor=floors.foundation.monitor,
-        store=directory.messages,
-        disk_use=directory.disk_use,
-        sync_durations=directory.journal.sync_durations,
-        checkpoint_durations=directory.checkpointer.durations,
-        memory=areas.memory,
-        destinations=floors.core.destinations,
-        topics=floors.clients.topics.topics,
-        target_area=areas.target_area,
-        dispatch_area=areas.dispatch_area,
-        watch=areas.target_area.watch,
-        windows=floors.store.windows,
-        oldest=oldest,
-        loader=floors.core.loader,
-        consumers=floors.clients.consumers,
-        maintenance=maintenance,
-        background=background,
-        process_statistics=process.statistics,
+        monitor,
+        check,
+        DestinationReports(monitor, floors.core.destinations, floors.clients.topics.topics, oldest),
+        MemoryReports(monitor, areas.memory, areas.target_area, process),
+        directory.disk_use,
+        floors.store.windows,
+        {
+            "sync": directory.journal.sync_durations,
+            "checkpoint": directory.checkpointer.durations,
+            "load": floors.core.loader.durations,
+            "take": floors.clients.consumers.take_durations,
+        },
     )
