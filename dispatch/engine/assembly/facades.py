@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..doors import QueueParts, TopicParts
-from ..explained_owners import ExplainedOwners
+from ..explained_owners import ExplainedDisk, ExplainedOwners, ExplainedTimes
 from .floors import Floors
 
 
@@ -42,24 +42,16 @@ def gather_topic_parts(floors: Floors) -> TopicParts:
 
 def gather_explained(floors: Floors) -> ExplainedOwners:
     """Return the owners that explanations ask."""
-    foundation, directory, areas = floors.foundation, floors.store.directory, floors.areas
+    directory, areas, settling = floors.store.directory, floors.areas, floors.settling
     return ExplainedOwners(
-        monitor=foundation.monitor,
-        journal=directory.journal,
-        retention=directory.retention,
-        disk_use=directory.disk_use,
-        now_ms=directory.steady.now_ms,
+        monitor=floors.foundation.monitor,
+        disk=ExplainedDisk(directory.journal, directory.retention, directory.disk_use, floors.clients.space),
+        memory=areas.memory,
+        times=ExplainedTimes(directory.steady.now_ms, settling.due, settling.delayed, floors.admin.sweeper),
         destinations=floors.core.destinations,
         topics=floors.clients.topics.topics,
         transactions=floors.core.transactions,
         target_area=areas.target_area,
         dispatch_area=areas.dispatch_area,
-        reclaim=areas.target_area.reclaim,
-        budget=foundation.budget,
-        overflow=floors.store.overflow,
-        space=floors.clients.space,
-        due=floors.settling.due,
-        delayed=floors.settling.delayed,
-        sweeper=floors.admin.sweeper,
-        has_background=foundation.settings.background,
+        has_background=floors.foundation.settings.background,
     )
