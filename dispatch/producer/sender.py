@@ -218,7 +218,7 @@ class Sender:
                     message = (sequence, properties, body, now_ms)
                     if producers.syncs_always:
                         charge = len(properties) + len(body) + OVERHEAD_BYTES
-                        position = producers.publisher.publish_when_durable(lane, (message,), charge)
+                        position = producers.publisher.hold(lane, (message,), charge)
                     else:  # inline: publish_when_durable would make three more calls
                         lane.arrive(message)
                 except BaseException as error:
