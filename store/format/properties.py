@@ -253,6 +253,16 @@ class _HeaderReader:
         return headers
 
 
+class _AllHeaders:
+    """The reader of all headers, made when it is first needed, because it imports msgspec."""
+
+    __slots__ = ("reader",)
+
+    def __init__(self) -> None:
+        self.reader: _HeaderReader | None = None
+
+
+_all_headers: Final = _AllHeaders()
 _readers: Final[dict[frozenset[str] | None, _HeaderReader]] = {}
 
 
@@ -345,11 +355,14 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
 
 
 def decode_headers(data: bytes) -> dict[str, HeaderValue]:
-    """Return the headers, as decode_properties does. Every consumer that looks at headers passes here."""
-    reader = _readers.get(None)
+    """Return all headers of a message, as a new dict. `data` is not empty. RecordDamaged as decode_properties.
+
+    Whoever reads the headers of a delivery passes here, so the reader is not looked up in a dict.
+    """
+    reader = _all_headers.reader
     if reader is None:
-        reader = _reader(None)
-    return reader.read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data))
+        reader = _all_headers.reader = _reader(None)
+    return reader.read(data[1:] if data[0] == _HEADERS else _map_of(data))
 
 
 def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
