@@ -69,18 +69,18 @@ INTERPRETED = (
     "screen/*.py",
     "dispatch/host_properties.py",
     "transactions/staged_properties.py",
-    "store/account.py",  # what follows is there to be inherited from, or handed in
+    "store/environment/account.py",  # what follows is there to be inherited from, or handed in
     "config/policies.py",
     "config/policy.py",
     "config/settings.py",
     "disk/admin_socket.py",
     "disk/disk.py",
     "disk/memory_disk.py",  # tests of users inherit from these two
-    "store/manual_clock.py",
+    "store/environment/manual_clock.py",
     "store/errors.py",
-    "store/late_log.py",  # it looks for the caller's frame
+    "store/environment/late_log.py",  # it looks for the caller's frame
     "store/inheritance.py",  # it stands in for a name of the compiler
-    "store/locks.py",  # a class of machine code can't inherit from one of C
+    "store/environment/locks.py",  # a class of machine code can't inherit from one of C
     "metadata/store.py",
     "metadata/sqlite.py",
     "metadata/memory_store.py",

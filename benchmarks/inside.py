@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.store.locks import OwnedLock
+from forebay.store.environment.locks import OwnedLock
 
 from ..dispatch.core.areas.target_area import TargetArea
 from ..dispatch.forebay import Forebay

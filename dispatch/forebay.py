@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.process_memory import return_free_memory, unique_set_bytes
-from ..store.clock import Clock, SystemClock
 from ..store.disk.disk import Disk, OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
 from ..store.disk.status_file import StatusFile
 from ..store.disk.thrifty_disk import lacks_descriptors
+from ..store.environment.clock import Clock, SystemClock
+from ..store.environment.late_log import emit_late
+from ..store.environment.locks import OwnedLock, holds_one
+from ..store.environment.progress import OnProgress, tell_nobody
 from ..store.errors import ArgumentError, SettingsError, StoreFailed, TooManyFiles
-from ..store.late_log import emit_late
-from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
 from ..store.metadata.memory_store import MemoryMetadataStore
 from ..store.metadata.store import MetadataStore
-from ..store.progress import OnProgress, tell_nobody
 from ..store.recovery.recovery import RecoveryReport
 from .codecs import Codec
 from .config.checks import check_bounds, check_clock, check_codec, check_disk, check_name, check_topic_name

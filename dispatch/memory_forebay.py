@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Unpack
 
 from ..store.disk.memory_disk import MemoryDisk
-from ..store.manual_clock import ManualClock
+from ..store.environment.manual_clock import ManualClock
 from .config.checks import check_seconds
 from .config.settings import SettingsFields, settings_from
 from .forebay import Forebay, engine_on_disk

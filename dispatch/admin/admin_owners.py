@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...cache.budget import Budget
+from ...cache.accounting.budget import Budget
 from ...store.directory_store import DirectoryStore
 from ..config.policies import Policies
 from ..core.areas.reclaim import Reclaim

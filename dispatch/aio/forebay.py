@@ -6,12 +6,12 @@ import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack, overload
 
-from ...store.clock import Clock
 from ...store.disk.disk import Disk
 from ...store.disk.layout import PathArgument
+from ...store.environment.clock import Clock
+from ...store.environment.progress import OnProgress
 from ...store.errors import ArgumentError
 from ...store.maintenance.cleaner import CleanupReport
-from ...store.progress import OnProgress
 from ...store.recovery.recovery import RecoveryReport
 from ..codecs import Codec
 from ..config.checks import check_codec, check_name, check_topic_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...store.clock import Clock
 from ...store.disk.disk import Disk
+from ...store.environment.clock import Clock
 from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.format.state import NAME_BYTES_MAX
 from .policy import TIMEOUT_SECONDS_MAX, is_pattern, pattern_problem

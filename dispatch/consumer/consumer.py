@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from ...cache.tab import Tab
+from ...cache.accounting.tab import Tab
+from ...store.environment.locks import condition_of
 from ...store.errors import ArgumentError, Closed, NestedCall, SettingsError, StoreFull
 from ...store.journal.journal import Journal
-from ...store.locks import condition_of
 from ...store.message import Message
 from ...store.numbering import UNLIMITED
 from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages, check_seconds

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...store.cleanup import Cleanup
 from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
 from ...store.message_store import MessageStore
+from ...store.space.cleanup import Cleanup
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, is_late

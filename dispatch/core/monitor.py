@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from ...store.clock import Clock
+from ...store.environment.clock import Clock
+from ...store.environment.late_log import LateLogger, emit_late
+from ...store.environment.locks import OwnedLock, Whole, holds_one
 from ...store.errors import Closed, StoreFailed
-from ...store.late_log import LateLogger, emit_late
-from ...store.locks import OwnedLock, Whole, holds_one
 
 logger = LateLogger("forebay.dispatch")
 

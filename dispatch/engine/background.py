@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
+from ...store.environment.late_log import LateLogger
+from ...store.environment.locks import Wakeup
 from ...store.errors import ForebayError, StoreFailed
-from ...store.late_log import LateLogger
-from ...store.locks import Wakeup
 from ...store.message_store import MessageStore
 from ..core.areas.load_requests import LOOK_SECONDS, LoadRequests
 from ..core.monitor import Monitor

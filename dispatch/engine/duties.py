@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ...store.environment.late_log import LateLogger, emit_late
 from ...store.errors import ForebayError, StoreFailed
-from ...store.late_log import LateLogger, emit_late
 
 logger = LateLogger("forebay.dispatch")
 

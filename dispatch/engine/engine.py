@@ -13,25 +13,25 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...cache.budget import Budget
+from ...cache.accounting.budget import Budget
+from ...cache.accounting.tab import Tab
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
 from ...cache.process.shortage import MemoryFigures, read_memory_figures
-from ...cache.shares import Shares
+from ...cache.sharing.shares import Shares
 from ...cache.spill.overflow import Overflow
-from ...cache.tab import Tab
-from ...store.clock import Clock
 from ...store.directory_store import DirectoryStore, StoreOptions
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
 from ...store.disk.thrifty_disk import ThriftyDisk
+from ...store.environment.clock import Clock
+from ...store.environment.late_log import LateLogger
+from ...store.environment.locks import require_outside
+from ...store.environment.progress import OnProgress, tell_nobody
 from ...store.errors import StoreFailed
 from ...store.ingest.ingest import open_and_ingest
-from ...store.late_log import LateLogger
-from ...store.locks import require_outside
 from ...store.maintenance.archive import Archive
 from ...store.metadata.store import MetadataStore
-from ...store.progress import OnProgress, tell_nobody
-from ...store.property_table import PropertyTable, limit_bytes_of
+from ...store.state.property_table import PropertyTable, limit_bytes_of
 from ..admin.admin_owners import make_admin_owners
 from ..admin.oldest import OldestMessages
 from ..admin.unreadable import Quarantine

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...cache.budget import Budget
+from ...cache.accounting.budget import Budget
 from ...cache.spill.overflow import Overflow
-from ...store.data_log_retention import DataLogRetention
-from ...store.disk_use import DiskUse
 from ...store.journal.journal import Journal
+from ...store.space.data_log_retention import DataLogRetention
+from ...store.space.disk_use import DiskUse
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.reclaim import Reclaim

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...store.format.destination_table import DestinationTable
 from ...store.index.index import Index
 from ...store.index.subscriptions import Subscriptions
-from ...store.property_table import PropertyTable
+from ...store.state.property_table import PropertyTable
 from ..admin.browse import Browsers
 from ..admission.deduplication import DuplicateWindows
 from ..core.areas.memory_parts import MemoryParts

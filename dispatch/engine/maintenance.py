@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ...cache.spill.overflow import Overflow
-from ...store.attestation import Attestation
-from ...store.cleanup import Cleanup
+from ...store.checkpoint.attestation import Attestation
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
+from ...store.space.cleanup import Cleanup
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
 from ..admin.unreadable import Quarantine

@@ -12,9 +12,9 @@ from typing import Any
 
 from ...cache.process.guard import ProcessStatistics
 from ...cache.process.process_memory import id_and_resident_bytes
-from ...store.disk_use import DiskUse
-from ...store.histogram import DurationHistogram, DurationStatistics
 from ...store.message_store import MessageStore
+from ...store.space.disk_use import DiskUse
+from ...store.structures.histogram import DurationHistogram, DurationStatistics
 from ..admin.oldest import OldestMessages
 from ..admission.deduplication import DuplicateWindows
 from ..consumer.consumers import Consumers

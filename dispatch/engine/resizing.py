@@ -13,11 +13,11 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...cache.budget import Budget
+from ...cache.accounting.budget import Budget
 from ...cache.process.process_memory import return_free_memory
-from ...cache.shares import Shares
+from ...cache.sharing.shares import Shares
+from ...store.environment.locks import require_outside
 from ...store.index.index import Index
-from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.metadata.store import MetadataStore
 from ..admission.deduplication import DuplicateWindows

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from ...cache.charge import OVERHEAD_BYTES
-from ...store.bits import runs_of_ones
+from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
 from ...store.format.times import DUE, NEVER
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
+from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
 from ..core.model import DestinationState, LaneState, Taker, TargetList, consumer_of, lane_of

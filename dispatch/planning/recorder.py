@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ...cache.budget import Holder
-from ...cache.shares import Shares
+from ...cache.accounting.budget import Holder
+from ...cache.sharing.shares import Shares
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
+from ...store.environment.late_log import LateLogger
+from ...store.environment.locks import OwnedLock, Whole
 from ...store.errors import SettingsError
 from ...store.format.trace import (
     ACK,
@@ -35,11 +37,9 @@ from ...store.format.trace import (
     TraceHeader,
 )
 from ...store.index.delivery_counts import DeliveryCountTable
-from ...store.late_log import LateLogger
-from ...store.locks import OwnedLock, Whole
 from ...store.numbering import BEHIND_ALL
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_events import ListEvents

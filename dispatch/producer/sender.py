@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate
 from typing import Any, Final
 
-from ...cache.charge import OVERHEAD_BYTES
+from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import (
     ArgumentError,
     Closed,

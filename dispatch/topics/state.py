@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
-from ...cache.charge import OVERHEAD_BYTES, charge_bytes
-from ...cache.shared_cache import SharedCache
+from ...cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
+from ...cache.messages.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
-from ...store.checkpointer import SWEEP_BLOCKS
+from ...store.checkpoint.checkpointer import SWEEP_BLOCKS
 from ...store.errors import Closed
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import Retained
@@ -28,9 +28,9 @@ from ...store.journal.reading import Region
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, UNLIMITED
-from ...store.property_table import PropertyTable
-from ...store.sequence_set import SequenceSet
+from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..core.consumer_groups.matching import SelectorMatcher, values_of
 from ..core.counting.counters import EarlierCounts, Volume
 from ..core.deliveries.contracts import BackingStore, LaneDueTimes, MessageSource

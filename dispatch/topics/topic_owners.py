@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...cache.budget import Holder
+from ...cache.accounting.budget import Holder
 from ...cache.spill.overflow import Overflow
 from ...store.directory_store import DirectoryStore
 from ..config.policies import Policies
@@ -16,14 +16,14 @@ from ..transactions.transaction import TransactionRegistry
 from .consumers import TopicConsumers
 from .fan_outs import FanOuts
 from .latest_keys import KeyMemory
-from .open_subscriptions import OpenSubscriptions
-from .patterns import PatternRegistry
 from .registry import Topics
 from .retained import RetainedMessages
+from .retention.topic_retention import TopicRetention
 from .state import UnrecordedStore
-from .subscription_admin import SubscriptionAdmin
-from .topic_retention import TopicRetention
-from .unmatched import UnmatchedSweeper
+from .subscriptions.open_subscriptions import OpenSubscriptions
+from .subscriptions.patterns import PatternRegistry
+from .subscriptions.subscription_admin import SubscriptionAdmin
+from .subscriptions.unmatched import UnmatchedSweeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

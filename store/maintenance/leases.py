@@ -16,9 +16,9 @@ from contextlib import closing, suppress
 from typing import Final, NamedTuple
 
 from ..disk.disk import Disk
+from ..environment.late_log import LateLogger
 from ..errors import SettingsError
 from ..format.record import crc32
-from ..late_log import LateLogger
 
 logger = LateLogger("forebay.store")
 

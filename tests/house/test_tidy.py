@@ -41,9 +41,9 @@ CHECKED_BY_TESTS = {"_check", "_replace", "_fields", "_asdict"}
 SYSTEM_MODULES = {"datetime", "fcntl", "io", "mmap", "os", "pathlib", "random", "secrets", "shutil", "socket"}
 SYSTEM_MODULES |= {"sqlite3", "subprocess", "tempfile", "time", "uuid"}
 MAY_TOUCH_THE_SYSTEM = {
-    "store/clock.py",
+    "store/environment/clock.py",
     "store/disk/admin_socket.py",
-    "store/manual_clock.py",
+    "store/environment/manual_clock.py",
     "store/disk/disk.py",
     "store/disk/os_file.py",
     "store/disk/layout.py",

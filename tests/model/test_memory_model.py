@@ -20,10 +20,10 @@ from simulated_bay import SimulatedBay
 from sortedcontainers import SortedDict
 
 from forebay import Consumer, Delivery, DestinationPolicy, Message, StoreFull
-from forebay.cache.budget import Budget, Holder
-from forebay.cache.charge import charge_bytes
-from forebay.cache.head_queue_cache import HeadQueueCache
-from forebay.cache.pending_cache import PendingCache
+from forebay.cache.accounting.budget import Budget, Holder
+from forebay.cache.accounting.charge import charge_bytes
+from forebay.cache.messages.head_queue_cache import HeadQueueCache
+from forebay.cache.messages.pending_cache import PendingCache
 from forebay.dispatch.config.sizes import parse_size
 from forebay.store.message import Headers
 from forebay.store.stored_message import StoredMessage

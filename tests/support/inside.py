@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
 from typing import Any, cast
 
-from forebay.cache.budget import Budget
-from forebay.cache.charge import charges_bytes
+from forebay.cache.accounting.budget import Budget
+from forebay.cache.accounting.charge import charges_bytes
 from forebay.cache.process.guard import MemoryGuard
 from forebay.cache.process.shortage import MemoryFigures
 from forebay.cache.spill.overflow import Overflow
@@ -51,12 +51,12 @@ from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.topics.state import TopicState
 from forebay.dispatch.transactions.transaction import TransactionRegistry
-from forebay.store.clock import Clock
 from forebay.store.directory_store import DirectoryStore
 from forebay.store.disk.disk import Disk, File
+from forebay.store.environment.clock import Clock
+from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.index import Index
 from forebay.store.journal.journal import Journal
-from forebay.store.locks import OwnedLock
 from forebay.store.maintenance.relocation import Relocation
 from forebay.store.metadata.store import MetadataStore
 

@@ -27,6 +27,8 @@ from forebay.store.errors import ForebayError
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = "docs/pictures/packages.svg"
+SHORT_LAYERS_MAX = 3
+"""Containers with no more layers than these have them in one line of the list."""
 
 # ------------------------------------------------------------------ tables
 
@@ -213,11 +215,17 @@ def _layers(contract: dict[str, list[str]]) -> Iterator[Layers]:
 
 
 def layers_list() -> str:
-    """Return the contracts as Markdown: for each container its layers, the top one first."""
+    """Return the contracts as Markdown: for each container its layers, the top one first.
+
+    A container with few layers takes one line, in which `>` stands between them.
+    """
     parts = []
     for container, found in layers():
-        lines = "\n".join("  ".join(row) for row in found)
-        parts.append(f"`{container}`, the top layer first:\n\n```text\n{lines}\n```")
+        rows = ["  ".join(row) for row in found]
+        if len(rows) <= SHORT_LAYERS_MAX:
+            parts.append(f"`{container}`: `{' > '.join(rows)}`")
+        else:
+            parts.append("\n".join([f"`{container}`, the top layer first:", "", "```text", *rows, "```"]))
     return "\n\n".join(parts)
 
 

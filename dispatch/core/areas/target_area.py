@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ....cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ....cache.message_memory import MessageMemory, QuotaMemory
-from ....cache.shares import Shares, high_watermark_bytes
-from ....cache.tab import Tab
+from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ....cache.accounting.tab import Tab
+from ....cache.messages.message_memory import MessageMemory, QuotaMemory
+from ....cache.sharing.shares import Shares, high_watermark_bytes
 from ....store.format.properties import header_values_of_each
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
-from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader

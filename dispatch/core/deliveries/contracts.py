@@ -16,8 +16,8 @@ from ....store.index.destination_lane import DestinationLane
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, Question
 from ....store.index.pending_lane import JournaledLane
-from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
 
 ReadResult = tuple[list[StoredMessage], list[tuple[int, str]]]
 """Messages in order, and a pair (sequence, problem) for each message that can't be read."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
-from ....cache.message_memory import MessageMemory
+from ....cache.messages.message_memory import MessageMemory
 from ....store.errors import ForebayError, StoreFailed
 from ....store.format.properties import decode_properties, group_of, message_id_of
 from ....store.format.record import RecordDamaged
@@ -22,8 +22,8 @@ from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.index.pending_lane import PendingLane
 from ....store.message import HeaderValue
 from ....store.numbering import BLOCK_MESSAGES
-from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
 from ...config.redelivery_delays import REJECTED
 from .contracts import BackingStore
 

@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Final
 
-from ....store.destination_records import DestinationRecords
 from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
 from ....store.format.state import QUEUE, TOPIC
 from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_MASK, LANE_SHIFT, lanes_of
-from ....store.transactions import Branches
+from ....store.records.destination_records import DestinationRecords
+from ....store.state.transactions import Branches
 from ...admission.deduplication import DuplicateWindows
 from ...admission.limits import DestinationLimits
 from ...config.policies import Policies

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....cache.charge import OVERHEAD_BYTES, charges_bytes
+from ....cache.accounting.charge import OVERHEAD_BYTES, charges_bytes
 from ....store.stored_message import StoredMessage
 from ..model import PersistentLaneState
 

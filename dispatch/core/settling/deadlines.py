@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from math import inf
 from typing import Final
 
-from ....cache.budget import Budget, Holder
+from ....cache.accounting.budget import Budget, Holder
+from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
-from ....store.late_log import LateLogger
 from ..areas.target_area import TargetArea
 from ..deliveries.delivery import Delivery, mark_late
 from ..model import DestinationState, LaneState, Taker, consumer_of, lane_of

@@ -13,7 +13,7 @@ from delivering import drain, ids, send_equal, take_all
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError, StateError
-from forebay.store.locks import OwnedCondition
+from forebay.store.environment.locks import OwnedCondition
 
 KIB = 1024
 BODY = bytes(KIB)

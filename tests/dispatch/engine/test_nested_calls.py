@@ -19,8 +19,8 @@ from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import Closed, DestinationPolicy, Message, NestedCall, StateError, StoreFailed, StoreLocked
-from forebay.store.late_log import LateLogger, emit_late
-from forebay.store.locks import OwnedLock, holds_one
+from forebay.store.environment.late_log import LateLogger, emit_late
+from forebay.store.environment.locks import OwnedLock, holds_one
 
 ROOT = Path(forebay.__file__).parent
 
@@ -55,7 +55,7 @@ def test_a_lock_refuses_the_thread_that_has_it_and_no_other() -> None:
 
 COLLECTED_IN_A_LOOK = """
 import gc
-from forebay.store.locks import OwnedLock, holds_one
+from forebay.store.environment.locks import OwnedLock, holds_one
 
 def leave_garbage():
     lock = OwnedLock()

@@ -14,7 +14,7 @@ from delivering import send_equal
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, StoreFull
-from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
+from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.dispatch.core.lists.load import Load
 from forebay.dispatch.core.model import TargetList
 from forebay.store.journal.reading import REGION_BYTES_MAX, Region

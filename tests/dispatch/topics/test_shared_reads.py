@@ -8,8 +8,8 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message
-from forebay.cache.charge import OVERHEAD_BYTES
-from forebay.dispatch.topics.unmatched import RUN_BYTES_MAX
+from forebay.cache.accounting.charge import OVERHEAD_BYTES
+from forebay.dispatch.topics.subscriptions.unmatched import RUN_BYTES_MAX
 
 KIB = 1024
 SEED = 7
