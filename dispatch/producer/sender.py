@@ -12,7 +12,7 @@ import reprlib
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import Any, Final
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
@@ -590,8 +590,8 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
     """
     priority: object = first.priority
     expires_in: object = first.expires_in
-    bodies = [
-        message.body
+    contents = [
+        (lifetime, message.body)
         for message in part
         if type(message.body) is bytes
         and message.message_id is None
@@ -604,12 +604,12 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
         and message.priority == priority
     ]
     headers: list[Headers | None] = [message.headers for message in part]
-    if len(bodies) < len(part) or headers.count(None) == len(part):
-        return list(zip(repeat(lifetime), bodies))
+    if len(contents) < len(part) or headers.count(None) == len(part):
+        return contents
     encoded = encode_headers_of_each(headers, lifetime)
     if encoded is None:
         encoded = [lifetime if each is None else lifetime + encoded_properties(each, None) for each in headers]
-    return list(zip(encoded, bodies, strict=True))
+    return list(zip(encoded, [message.body for message in part], strict=True))
 
 
 def _slice_end(sizes: Sequence[int]) -> int:
