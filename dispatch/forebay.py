@@ -88,9 +88,7 @@ class Forebay:
         Raises SettingsError for a name that is not valid; Closed for that of a temporary queue that is gone.
         """
         check_codec(codec)
-        found = Queue(
-            self._engine.for_queues, self._engine.destinations.queue(check_name(name), self._engine.confirmer)
-        )
+        found = Queue(self._engine.for_queues, self._engine.queues.named(check_name(name), self._engine.confirmer))
         return found if codec is None else TypedQueue(found, codec)
 
     @overload
@@ -114,7 +112,7 @@ class Forebay:
         if is_pattern(checked) and not self._engine.topics.exists(checked):
             found: Topic = TopicPattern(self._engine.for_topics, checked)
         else:
-            found = Topic(self._engine.for_topics, self._engine.topics.topic(checked))
+            found = Topic(self._engine.for_topics, self._engine.topics.named(checked, self._engine.confirmer))
         return found if codec is None else TypedTopic(found, codec)
 
     @property
@@ -143,7 +141,7 @@ class Forebay:
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""
         with self._engine.monitor.lock:
-            return self._engine.destinations.names()
+            return self._engine.queues.names()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""

@@ -212,7 +212,7 @@ class Topic(Sender):
 
     @contextmanager
     def _while_held(self) -> Iterator[DestinationState]:
-        with self.parts.topics.held_reopened(self._topic) as self._topic:
+        with self.parts.topics.held_reopened(self._topic, self.producers.confirmer) as self._topic:
             yield self._topic
 
     @property
@@ -294,7 +294,7 @@ class Topic(Sender):
         StoreFull: nothing has changed. StoreFailed, Closed.
         """
         with self.parts.topics.held_open(self._topic, is_to_go=True) as topic:
-            self.parts.topics.delete(topic)
+            self.parts.topic_admin.delete(topic)
         self._topic = topic
         self._bind(topic)  # bind it: see Queue.delete
 

@@ -13,15 +13,20 @@ from ..core.parts import CoreParts
 from ..core.settling.delays import TimedLanes
 from ..core.settling.redelivery import Redelivery
 from ..topics.registry import Topics
+from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
 from .browse import Browsers
+from .dead_letter_recovery import DeadLetterRecovery
+from .dead_letter_writer import DeadLetterWriter
 from .dead_letters import DeadLetterMover
 from .expiry import ExpirySweeper
 from .idle import IdleDestinations
 from .inactive import InactiveDestinations
 from .move import Mover
 from .queue_admin import QueueAdmin
+from .rejections import Rejections
 from .temporaries import Temporaries
+from .transfer import LaneTransfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +35,9 @@ class AdminOwners:
 
     browsers: Browsers
     mover: Mover
+    dead_letter_recovery: DeadLetterRecovery
     dead_letters: DeadLetterMover
+    rejections: Rejections
     sweeper: ExpirySweeper
     queue_admin: QueueAdmin
     temporaries: Temporaries
@@ -47,6 +54,7 @@ def make_admin_owners(
     timed: TimedLanes,
     redelivery: Redelivery,
     topics: Topics,
+    topic_admin: TopicAdmin,
     transactions: TransactionRegistry,
     policies: Policies,
     slice_messages_max: int,
@@ -54,7 +62,7 @@ def make_admin_owners(
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
     """Make all of them. store: gives each its parts. slice_messages_max: most messages that are moved in one slice."""
-    monitor, confirmer, destinations = core.monitor, core.confirmer, core.destinations
+    monitor, confirmer, queues = core.monitor, core.confirmer, core.queues
     journal, removals = store.journal, core.removals
     browsers = Browsers(
         monitor,
@@ -64,92 +72,116 @@ def make_admin_owners(
         timed.is_expired,
         budget.holder("browsers"),
         budget.holders["read_buffers"],
-        destinations.for_report,
+        queues.for_report,
     )
-    mover = _make_mover(core, store, timed, browsers, slice_messages_max)
-    dead_letters = _make_dead_letter_mover(core, store, redelivery, topics, browsers, mover, policies, wake_maintenance)
-    sweeper = ExpirySweeper(
-        monitor, store.messages, store.branches, store.steady.now_ms, timed, removals, browsers, dead_letters, policies
+    transfer = LaneTransfer(
+        store=store.messages,
+        transactions=store.transactions,
+        branches=store.branches,
+        delivery_count_table=store.index.delivery_count_table,
+        publisher=core.publisher,
+        removals=removals,
+        timed=timed,
+        slice_messages_max=slice_messages_max,
     )
+    writer = DeadLetterWriter(
+        monitor=monitor,
+        store=store.messages,
+        journal=journal,
+        confirmer=confirmer,
+        removals=removals,
+        queues=core.dead_letter_queues,
+        transfer=transfer,
+    )
+    recovery = _make_recovery(core, store, redelivery, topics, policies)
     queue_admin = QueueAdmin(
-        monitor, store.messages, store.destination_records, confirmer, destinations, removals, transactions
+        monitor, store.messages, store.destination_records, confirmer, queues, removals, transactions
     )
     return AdminOwners(
         browsers=browsers,
-        mover=mover,
-        dead_letters=dead_letters,
-        sweeper=sweeper,
+        mover=_make_mover(core, store, browsers, transfer),
+        dead_letter_recovery=recovery,
+        dead_letters=DeadLetterMover(
+            monitor=monitor,
+            removals=removals,
+            browsers=browsers,
+            writer=writer,
+            recovery=recovery,
+            waiting=redelivery.lanes_with_dead_letters,
+            policies=policies,
+            wake_maintenance=wake_maintenance,
+        ),
+        rejections=_make_rejections(core, store, writer, policies),
+        sweeper=ExpirySweeper(
+            monitor, store.messages, store.branches, store.steady.now_ms, timed, removals, browsers, writer, policies
+        ),
         queue_admin=queue_admin,
         temporaries=Temporaries(
             monitor=monitor,
             journal=journal,
             rows=store.destination_table,
             confirmer=confirmer,
-            destinations=destinations,
+            queues=queues,
             topics=topics,
             queue_admin=queue_admin,
+            topic_admin=topic_admin,
             random_bytes=random_bytes,
         ),
         inactive=InactiveDestinations(
             monitor=monitor,
             journal=journal,
             confirmer=confirmer,
-            destinations=destinations,
+            queues=queues,
             topics=topics,
             queue_admin=queue_admin,
+            topic_admin=topic_admin,
             transactions=transactions,
             shortest_seconds=policies.shortest_inactive_seconds,
         ),
-        idle=IdleDestinations(monitor, destinations, topics, transactions),
+        idle=IdleDestinations(monitor, queues, topics, transactions),
     )
 
 
-def _make_mover(
-    core: CoreParts, store: DirectoryStore, timed: TimedLanes, browsers: Browsers, slice_messages_max: int
-) -> Mover:
+def _make_mover(core: CoreParts, store: DirectoryStore, browsers: Browsers, transfer: LaneTransfer) -> Mover:
     return Mover(
         monitor=core.monitor,
         store=store.messages,
         journal=store.journal,
-        transactions=store.transactions,
-        branches=store.branches,
-        delivery_count_table=store.index.delivery_count_table,
         now_ms=store.steady.now_ms,
-        publisher=core.publisher,
         confirmer=core.confirmer,
-        destinations=core.destinations,
+        queues=core.queues,
+        lanes=core.lanes,
+        groups=core.groups,
         removals=core.removals,
-        timed=timed,
         browsers=browsers,
-        slice_messages_max=slice_messages_max,
+        transfer=transfer,
     )
 
 
-def _make_dead_letter_mover(
-    core: CoreParts,
-    store: DirectoryStore,
-    redelivery: Redelivery,
-    topics: Topics,
-    browsers: Browsers,
-    mover: Mover,
-    policies: Policies,
-    wake_maintenance: Callable[[], None],
-) -> DeadLetterMover:
-    return DeadLetterMover(
-        monitor=core.monitor,
-        store=store.messages,
-        journal=store.journal,
+def _make_recovery(
+    core: CoreParts, store: DirectoryStore, redelivery: Redelivery, topics: Topics, policies: Policies
+) -> DeadLetterRecovery:
+    return DeadLetterRecovery(
         branches=store.branches,
         delivery_count_table=store.index.delivery_count_table,
         subscribers=store.subscriptions,
+        queues=core.queues,
+        topics=topics,
+        policies=policies,
+        waiting=redelivery.lanes_with_dead_letters,
+    )
+
+
+def _make_rejections(
+    core: CoreParts, store: DirectoryStore, writer: DeadLetterWriter, policies: Policies
+) -> Rejections:
+    return Rejections(
+        monitor=core.monitor,
+        store=store.messages,
         dispatch_area=core.dispatch_area,
         confirmer=core.confirmer,
-        destinations=core.destinations,
         removals=core.removals,
-        redelivery=redelivery,
-        topics=topics,
-        browsers=browsers,
-        mover=mover,
+        queues=core.dead_letter_queues,
+        writer=writer,
         policies=policies,
-        wake_maintenance=wake_maintenance,
     )

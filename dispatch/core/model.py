@@ -940,6 +940,14 @@ class DestinationState(DestinationLifecycle):
             self.admission.close(f"the {self.noun}")
             self.admission = None
 
+    def pools(self) -> Iterable[tuple[int, int]]:
+        """Return number and next sequence of what numbers non-persistent messages beside its own lanes."""
+        return ()
+
+    def drop(self) -> None:
+        """Forget everything, because it is deleted or closed. Requires: the lock."""
+        self.drop_lanes()
+
     def drop_lanes(self) -> None:
         """Forget all lanes and consumers, so that a sender that still has this object finds no lane and makes none.
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from .areas.dispatch_area import DispatchArea
 from .areas.target_area import TargetArea
 from .confirmer import ThreadConfirmer
-from .destinations.destinations import Destinations
+from .destinations.dead_letter_queues import DeadLetterQueues
+from .destinations.destination_lanes import DestinationLanes
+from .destinations.grouped_queues import GroupedQueues
+from .destinations.open_destinations import OpenDestinations
+from .destinations.queue_registry import Queues
 from .monitor import Monitor
 from .publisher import Publisher
 from .settling.removal import Removals
@@ -25,5 +29,9 @@ class CoreParts:
     dispatch_area: DispatchArea
     publisher: Publisher
     confirmer: ThreadConfirmer
-    destinations: Destinations
+    opened: OpenDestinations
+    queues: Queues
+    lanes: DestinationLanes
+    groups: GroupedQueues
+    dead_letter_queues: DeadLetterQueues
     removals: Removals

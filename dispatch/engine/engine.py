@@ -61,8 +61,13 @@ from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.target_area import TargetArea
 from ..core.confirmer import ThreadConfirmer
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.dead_letter_queues import DeadLetterQueues
+from ..core.destinations.destination_lanes import DestinationLanes
+from ..core.destinations.destination_policies import DestinationPolicies
+from ..core.destinations.grouped_queues import GroupedQueues
+from ..core.destinations.open_destinations import OpenDestinations
 from ..core.destinations.overhead import DestinationOverhead
+from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memories import Memories
@@ -385,7 +390,7 @@ class Engine:
             self.budget,
             self.memories,
             reading,
-            self.destinations.by_number,
+            self.queues.by_number,
         )
         self.late_calls.warmer = self.warmer
 
@@ -416,33 +421,40 @@ class Engine:
         self.overhead = DestinationOverhead(
             self.target_area, self.budget, self.existing, self.memory.consumers, self.late_calls.close_some
         )
-        self.destinations = Destinations(
+        records, rows = whole.destination_records, whole.destination_table
+        self.lanes = DestinationLanes(
             monitor=monitor,
             store=store,
-            records=whole.destination_records,
-            rows=whole.destination_table,
-            branches=whole.branches,
             epoch=journal.epoch,
             target_area=self.target_area,
-            distributions=self.distributions,
             memory=self.memory,
+            overhead=self.overhead,
+            timed=self.timed,
+            removals=self.removals,
+        )
+        self.opened = self.late_calls.opened = OpenDestinations(
+            rows=rows,
+            policies=DestinationPolicies(monitor, rows, self.windows, self.policies),
+            lanes=self.lanes,
+            overhead=self.overhead,
             publisher=self.publisher,
             timed=self.timed,
-            overhead=self.overhead,
-            removals=self.removals,
-            windows=self.windows,
-            policies=self.policies,
             undecided=self.transactions.destination_numbers,
-            close_topic=self.late_calls.close_topic,
         )
-        self.late_calls.destinations = self.destinations
+        self.queues = Queues(monitor, journal, records, rows, self.opened, self.target_area)
+        self.groups = GroupedQueues(monitor, records, self.overhead, self.distributions)
+        self.dead_letter_queues = DeadLetterQueues(self.queues, self.lanes, self.groups)
         self.core = CoreParts(
             monitor,
             self.target_area,
             self.dispatch_area,
             self.publisher,
             self.confirmer,
-            self.destinations,
+            self.opened,
+            self.queues,
+            self.lanes,
+            self.groups,
+            self.dead_letter_queues,
             self.removals,
         )
 
@@ -484,7 +496,8 @@ class Engine:
             reading=self.budget.holders["read_buffers"],
             keys=KeyMemory(self.budget.holder("keys"), self.late_calls.make_room),
         )
-        self.topics = self.late_calls.topics = self.topic_owners.topics
+        self.topics = self.topic_owners.topics
+        self.late_calls.numbered_lanes = self.topic_owners.numbered_lanes
         self.space = Space(
             monitor,
             self.cleanup,
@@ -498,7 +511,8 @@ class Engine:
             store=store,
             publisher=self.publisher,
             confirmer=self.confirmer,
-            destinations=self.destinations,
+            lanes=self.lanes,
+            groups=self.groups,
             lifetimes=Lifetimes(self.now_ms),
             fan_outs=self.topic_owners.fan_outs,
             transactions=self.transactions,
@@ -506,7 +520,7 @@ class Engine:
             slices=SliceWriter(monitor, store, self.now_ms, self.publisher, self.timed, self.windows),
             space=self.space,
             full_policy=FullPolicy(
-                monitor, store, self.journal, self.publisher, self.destinations, self.removals, self.policies
+                monitor, store, self.journal, self.publisher, self.dead_letter_queues, self.removals, self.policies
             ),
             settings=settings,
         )
@@ -520,13 +534,14 @@ class Engine:
             timed=self.timed,
             redelivery=self.redelivery,
             topics=self.topics,
+            topic_admin=self.topic_owners.topic_admin,
             transactions=self.transactions,
             policies=self.policies,
             slice_messages_max=self.producers.slice_messages_max,
             wake_maintenance=self.wakeups.wake_maintenance,
             random_bytes=clock.random_bytes,
         )
-        self.late_calls.dead_letters = self.admin.dead_letters
+        self.late_calls.rejections = self.admin.rejections
 
     def _gather_parts_of_queues(self) -> QueueParts:
         """Return the parts that queues need."""
@@ -535,7 +550,7 @@ class Engine:
             producers=self.producers,
             confirmer=self.confirmer,
             policies=self.policies,
-            destinations=self.destinations,
+            queues=self.queues,
             consumers=self.consumers,
             deadlines=self.deadlines,
             browsers=self.admin.browsers,
@@ -551,6 +566,7 @@ class Engine:
             producers=self.producers,
             policies=self.policies,
             topics=self.topics,
+            topic_admin=self.topic_owners.topic_admin,
             patterns=self.topic_owners.patterns,
             topic_consumers=self.topic_owners.consumers,
             subscription_admin=self.topic_owners.admin,
@@ -562,12 +578,12 @@ class Engine:
         return LedgerAudit(
             monitor=self.monitor,
             index=self.index,
-            rows=self.directory_store.destination_table,
             subscribers=self.subscribers,
             properties=self.properties,
             memory=self.memory,
             target_area=self.target_area,
-            destinations=self.destinations,
+            opened=self.opened,
+            queues=self.queues,
             topics=self.topics,
             warmer=self.warmer,
             publisher=self.publisher,
@@ -587,7 +603,7 @@ class Engine:
             retention=self.directory_store.retention,
             disk_use=self.directory_store.disk_use,
             now_ms=self.now_ms,
-            destinations=self.destinations,
+            queues=self.queues,
             topics=self.topics,
             transactions=self.transactions,
             target_area=self.target_area,
@@ -610,7 +626,7 @@ class Engine:
         if output is not None and settings.status_interval_seconds is not None:
             self.status = StatusReporter(
                 self.monitor,
-                self.destinations,
+                self.queues,
                 self.topics,
                 self.oldest,
                 output,
@@ -696,7 +712,7 @@ class Engine:
             sync_durations=self.journal.sync_durations,
             checkpoint_durations=self.directory_store.checkpointer.durations,
             memory=self.memory,
-            destinations=self.destinations,
+            queues=self.queues,
             topics=self.topics,
             target_area=self.target_area,
             dispatch_area=self.dispatch_area,
@@ -729,20 +745,21 @@ class Engine:
     def _restore(self) -> None:
         """Take over what opening the store found, and begin."""
         with self.monitor.lock:
-            for queue in self.destinations.restore():
+            used = self.lanes.used_at_open(self.directory_store.branches.prepared)
+            for queue in self.queues.restore(used):
                 self.distributions.begin_assigning(queue)
-            self.topics.restore()
+            self.topic_owners.restore(self.lanes, used)
             subscriptions = self.subscribers
             rows_bytes = subscriptions.rows_charge + self.index.idle.charge_bytes
-            self.overhead.restore(self.ledger_audit.census(), subscriptions.count, rows_bytes)
+            self.overhead.restore(self.opened.census(), subscriptions.count, rows_bytes)
             self.topic_owners.retention.apply_all(self.topics.by_name.values())
-            for lane in self.destinations.restore_lanes():
+            for lane in self.lanes.restore(self.queues.by_number):
                 if lane.pending_lane.pending_messages:
                     self.warmer.begin(lane)
-            self.transactions.recover(self.topics.lane)
+            self.transactions.recover(self.topic_owners.numbered_lanes.ensure)
             if self.recorder is not None:
-                self.recorder.begin(lane for queue in self.destinations.queues.values() for lane in queue.all_lanes())
-            self.admin.dead_letters.recover(was_killed=not self.recovery.clean)
+                self.recorder.begin(lane for queue in self.queues.by_name.values() for lane in queue.all_lanes())
+            self.admin.dead_letter_recovery.recover(was_killed=not self.recovery.clean)
             self.timed.restore(self._lanes())
             forgotten = self.delayed.restore()
             self.admin.temporaries.restore()
@@ -758,7 +775,7 @@ class Engine:
         _in_child.add(self._die)
 
     def _lanes(self) -> Iterator[LaneState]:
-        for destination in (*self.destinations.queues.values(), *self.topics.by_name.values()):
+        for destination in (*self.queues.by_name.values(), *self.topics.by_name.values()):
             yield from destination.all_lanes()
 
     def close(self, timeout: float | None = None) -> None:
@@ -805,12 +822,12 @@ class Engine:
         self.admin.temporaries.delete_all()
         self.overflow.close()
         for taken_from in [
-            *self.destinations.queues.values(),
+            *self.queues.by_name.values(),
             *self.topic_owners.patterns.all(),
             *self.topics.online(),
         ]:
             taken_from.end_consumers()
-        for destination in [*self.destinations.queues.values(), *self.topics.by_name.values()]:
+        for destination in [*self.queues.by_name.values(), *self.topics.by_name.values()]:
             if destination.admission is not None:
                 destination.admission.close()
         self.space.close()
@@ -846,7 +863,7 @@ class Engine:
 
     def all_consumers(self) -> Iterator[Taker]:
         """Yield every consumer of every queue and topic. Requires: the lock."""
-        yield from (consumer for queue in self.destinations.queues.values() for consumer in queue.consumers())
+        yield from (consumer for queue in self.queues.by_name.values() for consumer in queue.consumers())
         yield from self.topics.consumers()
 
     # ------------------------------------------------------------------ work and reports

@@ -14,7 +14,7 @@ from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.reclaim import Reclaim
 from ..core.areas.target_area import TargetArea
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
 from ..core.settling.delays import DelayedRedelivery
 from ..core.settling.due import DueMessages
@@ -33,7 +33,7 @@ class ExplainedOwners:
     disk_use: DiskUse
     now_ms: Callable[[], int]
     """Returns the store's time, by which messages are due and expire."""
-    destinations: Destinations
+    queues: Queues
     topics: Topics
     transactions: TransactionRegistry
     target_area: TargetArea

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ...store.format.destination_table import DestinationTable
 from ...store.index.index import Index
 from ...store.index.subscriptions import Subscriptions
 from ...store.property_table import PropertyTable
@@ -16,8 +15,9 @@ from ..admin.browse import Browsers
 from ..admission.deduplication import DuplicateWindows
 from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.target_area import TargetArea
-from ..core.destinations.destinations import Destinations
-from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census
+from ..core.destinations.open_destinations import OpenDestinations
+from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
+from ..core.destinations.queue_registry import Queues
 from ..core.memory.consumer_memory import ASSIGNED_BYTES, consumer_group_charge
 from ..core.model import DestinationState, Taker
 from ..core.monitor import Monitor
@@ -39,12 +39,12 @@ class LedgerAudit:
         *,
         monitor: Monitor,
         index: Index,
-        rows: DestinationTable,
         subscribers: Subscriptions,
         properties: PropertyTable,
         memory: MemoryParts,
         target_area: TargetArea,
-        destinations: Destinations,
+        opened: OpenDestinations,
+        queues: Queues,
         topics: Topics,
         warmer: CacheWarmer,
         publisher: Publisher,
@@ -55,15 +55,14 @@ class LedgerAudit:
         recorder: Recorder | None,
         all_consumers: Callable[[], Iterator[Taker]],
     ) -> None:
-        """rows: all queues and topics."""
         self._monitor = monitor
         self._index = index
-        self._rows = rows
         self._subscribers = subscribers
         self._properties = properties
         self._memory = memory
         self._target_area = target_area
-        self._destinations = destinations
+        self._opened = opened
+        self._queues = queues
         self._topics = topics
         self._warmer = warmer
         self._publisher = publisher
@@ -73,18 +72,6 @@ class LedgerAudit:
         self._browsers = browsers
         self._recorder = recorder
         self._all_consumers = all_consumers
-
-    def census(self) -> Census:
-        """Return the numbers of things that are charged because they exist. Requires: the lock."""
-        destinations, queues = self._rows, self._destinations.queues
-        return Census(
-            destinations=len(destinations),
-            name_bytes=destinations.name_bytes,
-            open_queues=len(queues),
-            counted=self._destinations.closed_counting,
-            open_topics=len(self._topics.by_name),
-            grouped=sum(queue.has_groups for queue in queues.values()),
-        )
 
     def run(self) -> None:
         """Recompute every charge from the live objects; AssertionError if the ledger disagrees. O(everything)."""
@@ -106,7 +93,7 @@ class LedgerAudit:
             audited["duplicates"] = self._windows.held_bytes
             self._properties._check()
             audited["properties"] = self._properties.held_bytes
-            queues = self._destinations.queues.values()
+            queues = self._queues.by_name.values()
             groups = [queue.distribution.audit() for queue in queues]
             memory = self._memory.groups
             assert memory.held_back_bytes == sum(held_back_bytes for _, held_back_bytes in groups)
@@ -135,13 +122,13 @@ class LedgerAudit:
         """Return what existing destinations and subscriptions should be charged, idle or in use. O(those)."""
         topics = self._topics.by_name.values()
         subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
-        opened: list[DestinationState] = [*self._destinations.queues.values(), *topics, *subscriptions]
+        opened: list[DestinationState] = [*self._queues.by_name.values(), *topics, *subscriptions]
         return (
-            self.census().charge_bytes
+            self._opened.census().charge_bytes
             + self._memory.destinations.lasting_bytes
             + self._index.lanes_charge
             + self._subscribers.charge_bytes
-            + self._destinations.idle_charge
+            + self._opened.idle_charge
             + sum(lane.charged_bytes for queue in opened for lane in queue.all_lanes())
             + OPEN_SUBSCRIPTION_BYTES * len(subscriptions)
             + FAN_OUT_BYTES * sum(len(topic.fan_outs) for topic in topics)

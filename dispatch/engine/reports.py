@@ -22,7 +22,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor, in_sections
 from ..loading.eager import EagerLoader
 from ..topics.registry import Topics
@@ -52,7 +52,7 @@ class Reports:
         sync_durations: DurationHistogram,
         checkpoint_durations: DurationHistogram,
         memory: MemoryParts,
-        destinations: Destinations,
+        queues: Queues,
         topics: Topics,
         target_area: TargetArea,
         dispatch_area: DispatchArea,
@@ -76,7 +76,7 @@ class Reports:
         self._sync_durations = sync_durations
         self._checkpoint_durations = checkpoint_durations
         self._memory = memory
-        self._destinations = destinations
+        self._queues = queues
         self._topics = topics
         self._target_area = target_area
         self._dispatch_area = dispatch_area
@@ -95,12 +95,12 @@ class Reports:
         It holds the lock for at most some hundred destinations or subscriptions.
         """
         with self._monitor.lock:
-            numbers, topic_numbers = self._destinations.numbers(), self._topics.numbers()
+            numbers, topic_numbers = self._queues.numbers(), self._topics.numbers()
         destinations: dict[str, DestinationStatistics] = {}
         for part in in_sections(numbers):
             with self._monitor.lock:
                 for number in part:
-                    queue = self._destinations.numbered_for_report(number)
+                    queue = self._queues.numbered_for_report(number)
                     if queue is not None:
                         destinations[queue.name] = destination_statistics(queue, self._oldest.age_seconds(queue))
         topics: dict[str, TopicStatistics] = {}

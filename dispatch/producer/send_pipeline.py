@@ -293,7 +293,7 @@ class SendPipeline:
         if type(priority) is not int or not 0 <= priority <= 9:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
         lane = self._destination.lanes[priority]
-        return lane if lane is not None else self._producers.destinations.create_lane(self._destination, priority)
+        return lane if lane is not None else self._producers.lanes.create(self._destination, priority)
 
     def ensure_non_persistent_target(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
         """Return the lane or fan-out for non-persistent messages of a priority, made if needed."""
@@ -304,6 +304,6 @@ class SendPipeline:
         destination = self._destination
         if isinstance(destination, TopicState):
             return destination.fan_outs.get(priority) or self._producers.fan_outs.ensure(destination, priority)
-        return destination.non_persistent_lanes[priority] or self._producers.destinations.create_non_persistent_lane(
+        return destination.non_persistent_lanes[priority] or self._producers.lanes.create_non_persistent(
             destination, priority
         )

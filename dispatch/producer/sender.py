@@ -518,12 +518,12 @@ class Sender:
 
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""
-        destinations = self.producers.destinations
+        groups = self.producers.groups
         try:
-            destinations.use_groups(self._destination)
+            groups.prepare(self._destination)
         except Closed as refused:
             with self._anew(refused):
-                destinations.use_groups(self._destination)
+                groups.prepare(self._destination)
 
     def checked_transaction(self, transaction: object) -> Transaction:
         """Return the transaction. ArgumentError if it is not one; TransactionError if it is of another store."""
@@ -552,7 +552,7 @@ class Sender:
         with self._held_reopened() as queue:
             self._bind(queue)
             if known.has_groups and not queue.has_groups:  # one that was made anew does not know of them
-                self.producers.destinations.use_groups(queue)
+                self.producers.groups.prepare(queue)
             yield
 
     def _held_reopened(self) -> AbstractContextManager[DestinationState]:

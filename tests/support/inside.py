@@ -165,25 +165,25 @@ class Inside:
 
     def queue_state(self, name: str = "orders") -> QueueState:
         """The state of a queue that is there. Of one that is only a row it is an object that nothing is done with."""
-        destinations = self.__engine.destinations
-        if name in destinations.queues:
-            return destinations.queues[name]
+        queues = self.__engine.queues
+        if name in queues.by_name:
+            return queues.by_name[name]
         with self.__engine.monitor.lock:
-            found = destinations.find(name)
+            found = queues.find(name)
         assert found is not None, name
         return found
 
     def open_queues(self) -> list[str]:
         """The names of the queues that are more than a row."""
-        return sorted(self.__engine.destinations.queues)
+        return sorted(self.__engine.queues.by_name)
 
     def close_idle(self) -> int:
         """Close every queue and topic that can be closed; how many."""
         engine = self.__engine
         with engine.monitor.lock, engine.monitor.whole:
-            undecided, queues = engine.transactions.destination_numbers(), list(engine.destinations.queues.values())
+            undecided, queues = engine.transactions.destination_numbers(), list(engine.queues.by_name.values())
             topics = list(engine.topics.by_name.values())
-            closed = sum(engine.destinations.close_idle(queue, undecided) for queue in queues)
+            closed = sum(engine.queues.close_idle(queue, undecided) for queue in queues)
             return closed + sum(engine.topics.close_idle(topic, undecided) for topic in topics)
 
     def open_topics(self) -> list[str]:
@@ -192,14 +192,14 @@ class Inside:
 
     def held_open(self, name: str = "orders") -> AbstractContextManager[QueueState]:
         """What a call under way does with a queue that it works with."""
-        return self.__engine.destinations.held_open(self.queue_state(name))
+        return self.__engine.queues.held_open(self.queue_state(name))
 
     def topic_state(self, name: str = "prices") -> TopicState:
         return self.__engine.topics.by_name[name]
 
     def lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
         """The persistent lane of that priority, made if it is not there."""
-        return self.__engine.destinations.create_lane(queue, priority)
+        return self.__engine.lanes.create(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """The consumers of a queue."""
