@@ -63,7 +63,7 @@ def make_admin_owners(
 ) -> AdminOwners:
     """Make all of them. store: gives each its parts. slice_messages_max: most messages that are moved in one slice."""
     monitor, confirmer, queues = core.monitor, core.confirmer, core.queues
-    journal, removals = store.journal, core.removals
+    removals = core.removals
     browsers = Browsers(
         monitor,
         core.target_area,
@@ -74,62 +74,36 @@ def make_admin_owners(
         budget.holders["read_buffers"],
         queues.for_report,
     )
-    transfer = LaneTransfer(
-        store=store.messages,
-        transactions=store.transactions,
-        branches=store.branches,
-        delivery_count_table=store.index.delivery_count_table,
-        publisher=core.publisher,
-        removals=removals,
-        timed=timed,
-        slice_messages_max=slice_messages_max,
-    )
-    writer = DeadLetterWriter(
-        monitor=monitor,
-        store=store.messages,
-        journal=journal,
-        confirmer=confirmer,
-        removals=removals,
-        queues=core.dead_letter_queues,
-        transfer=transfer,
-    )
+    transfer = _make_transfer(core, store, timed, slice_messages_max)
+    writer = _make_writer(core, store, transfer)
     recovery = _make_recovery(core, store, redelivery, topics, policies)
     queue_admin = QueueAdmin(
         monitor, store.messages, store.destination_records, confirmer, queues, removals, transactions
+    )
+    dead_letters = DeadLetterMover(
+        monitor=monitor,
+        removals=removals,
+        browsers=browsers,
+        writer=writer,
+        recovery=recovery,
+        waiting=redelivery.lanes_with_dead_letters,
+        policies=policies,
+        wake_maintenance=wake_maintenance,
     )
     return AdminOwners(
         browsers=browsers,
         mover=_make_mover(core, store, browsers, transfer),
         dead_letter_recovery=recovery,
-        dead_letters=DeadLetterMover(
-            monitor=monitor,
-            removals=removals,
-            browsers=browsers,
-            writer=writer,
-            recovery=recovery,
-            waiting=redelivery.lanes_with_dead_letters,
-            policies=policies,
-            wake_maintenance=wake_maintenance,
-        ),
+        dead_letters=dead_letters,
         rejections=_make_rejections(core, store, writer, policies),
         sweeper=ExpirySweeper(
             monitor, store.messages, store.branches, store.steady.now_ms, timed, removals, browsers, writer, policies
         ),
         queue_admin=queue_admin,
-        temporaries=Temporaries(
-            monitor=monitor,
-            journal=journal,
-            rows=store.destination_table,
-            confirmer=confirmer,
-            queues=queues,
-            topics=topics,
-            queue_admin=queue_admin,
-            topic_admin=topic_admin,
-            random_bytes=random_bytes,
-        ),
+        temporaries=_make_temporaries(core, store, topics, queue_admin, topic_admin, random_bytes),
         inactive=InactiveDestinations(
             monitor=monitor,
-            journal=journal,
+            journal=store.journal,
             confirmer=confirmer,
             queues=queues,
             topics=topics,
@@ -139,6 +113,33 @@ def make_admin_owners(
             shortest_seconds=policies.shortest_inactive_seconds,
         ),
         idle=IdleDestinations(monitor, queues, topics, transactions),
+    )
+
+
+def _make_transfer(
+    core: CoreParts, store: DirectoryStore, timed: TimedLanes, slice_messages_max: int
+) -> LaneTransfer:
+    return LaneTransfer(
+        store=store.messages,
+        transactions=store.transactions,
+        branches=store.branches,
+        delivery_count_table=store.index.delivery_count_table,
+        publisher=core.publisher,
+        removals=core.removals,
+        timed=timed,
+        slice_messages_max=slice_messages_max,
+    )
+
+
+def _make_writer(core: CoreParts, store: DirectoryStore, transfer: LaneTransfer) -> DeadLetterWriter:
+    return DeadLetterWriter(
+        monitor=core.monitor,
+        store=store.messages,
+        journal=store.journal,
+        confirmer=core.confirmer,
+        removals=core.removals,
+        queues=core.dead_letter_queues,
+        transfer=transfer,
     )
 
 
@@ -155,6 +156,27 @@ def _make_mover(core: CoreParts, store: DirectoryStore, browsers: Browsers, tran
         removals=core.removals,
         browsers=browsers,
         transfer=transfer,
+    )
+
+
+def _make_temporaries(
+    core: CoreParts,
+    store: DirectoryStore,
+    topics: Topics,
+    queue_admin: QueueAdmin,
+    topic_admin: TopicAdmin,
+    random_bytes: Callable[[int], bytes],
+) -> Temporaries:
+    return Temporaries(
+        monitor=core.monitor,
+        journal=store.journal,
+        rows=store.destination_table,
+        confirmer=core.confirmer,
+        queues=core.queues,
+        topics=topics,
+        queue_admin=queue_admin,
+        topic_admin=topic_admin,
+        random_bytes=random_bytes,
     )
 
 

@@ -15,14 +15,14 @@ from ..core.confirmer import Confirmer
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.queue_registry import Queues
 from ..core.lifecycle import Lifecycle
-from ..core.model import DestinationState
+from ..core.model import DestinationState, NamedDestinationState
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics
 from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
 from .queue_admin import QueueAdmin
 
-A = TypeVar("A", bound=DestinationState)
+A = TypeVar("A", bound=NamedDestinationState)
 
 LOOKS: Final = 10
 """Looks in the shortest time after which a destination is deleted, so it is at most one such part late."""

@@ -45,6 +45,7 @@ from ..core.model import (
     DestinationState,
     LaneState,
     ListKeeper,
+    NamedDestinationState,
     NonPersistentLaneState,
     PersistentLaneState,
     TargetList,
@@ -166,7 +167,7 @@ class SubscriptionRegistry(ABC):
         """Take a subscription offline, because its last consumer is closed. Requires: the lock."""
 
 
-class TopicState(DestinationState):
+class TopicState(NamedDestinationState):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
     __slots__ = (

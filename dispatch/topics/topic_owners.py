@@ -79,15 +79,7 @@ def make_topic_owners(
     retention = TopicRetention(
         monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=policies, overhead=overhead
     )
-    maker = TopicMaker(
-        target_area=core.target_area,
-        subscribers=store.subscriptions,
-        subscriptions=subscriptions,
-        properties=store.host_properties,
-        removals=removals,
-        policies=policies,
-        keys=keys,
-    )
+    maker = _make_maker(core, store, subscriptions, policies, keys)
     topics = Topics(
         monitor,
         store.journal,
@@ -129,6 +121,20 @@ def make_topic_owners(
             retained=retained,
             admin=admin,
         ),
+    )
+
+
+def _make_maker(
+    core: CoreParts, store: DirectoryStore, subscriptions: OpenSubscriptions, policies: Policies, keys: KeyMemory
+) -> TopicMaker:
+    return TopicMaker(
+        target_area=core.target_area,
+        subscribers=store.subscriptions,
+        subscriptions=subscriptions,
+        properties=store.host_properties,
+        removals=core.removals,
+        policies=policies,
+        keys=keys,
     )
 
 

@@ -30,7 +30,7 @@ from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memories import Memories
-from forebay.dispatch.core.model import DestinationState, LaneState, PersistentLaneState, TargetList
+from forebay.dispatch.core.model import LaneState, NamedDestinationState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.settling.delays import TimedLanes
 from forebay.dispatch.core.settling.redelivery import Redelivery
@@ -197,7 +197,7 @@ class Inside:
     def topic_state(self, name: str = "prices") -> TopicState:
         return self.__engine.topics.by_name[name]
 
-    def lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
+    def lane(self, queue: NamedDestinationState, priority: int) -> PersistentLaneState:
         """The persistent lane of that priority, made if it is not there."""
         return self.__engine.lanes.create(queue, priority)
 

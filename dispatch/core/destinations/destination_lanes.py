@@ -19,6 +19,7 @@ from ..model import (
     NON_PERSISTENT_LANE_BYTES,
     DestinationState,
     LaneState,
+    NamedDestinationState,
     NonPersistentLaneState,
     PersistentLaneState,
 )
@@ -70,7 +71,7 @@ class DestinationLanes:
         used = {lane.destination_number for lane in self._store.lanes()}
         return used | {placed.lane_number >> LANE_SHIFT for branch in prepared for placed in branch}
 
-    def restore(self, opened: Mapping[int, DestinationState]) -> list[PersistentLaneState]:
+    def restore(self, opened: Mapping[int, NamedDestinationState]) -> list[PersistentLaneState]:
         """Take over the lanes that opening the store found of these queues or topics, and return them.
 
         opened: by number. Requires: the lock.
@@ -86,7 +87,7 @@ class DestinationLanes:
 
     # ------------------------------------------------------------------ persistent messages
 
-    def create(self, destination: DestinationState, priority: int) -> PersistentLaneState:
+    def create(self, destination: NamedDestinationState, priority: int) -> PersistentLaneState:
         """Return the lane of a priority in a queue or topic, made if needed. Requires: no lock.
 
         Closed: the destination is deleted. StoreFull: memory has no room for the lists of its consumers.
@@ -99,11 +100,11 @@ class DestinationLanes:
                 lane = self._add(destination, priority)
             return lane
 
-    def ensure(self, destination: DestinationState, priority: int) -> PersistentLaneState:
+    def ensure(self, destination: NamedDestinationState, priority: int) -> PersistentLaneState:
         """Return the lane of a priority in a queue or topic, made if needed. Requires: the lock."""
         return destination.lanes[priority] or self._add(destination, priority)
 
-    def _add(self, destination: DestinationState, priority: int) -> PersistentLaneState:
+    def _add(self, destination: NamedDestinationState, priority: int) -> PersistentLaneState:
         lane = destination.make_lane(priority, self._store)
         destination.put_lane(priority, lane)
         self._target_area.add_lane(lane)
@@ -114,7 +115,7 @@ class DestinationLanes:
 
     # ------------------------------------------------------------------ non-persistent messages
 
-    def create_non_persistent(self, destination: DestinationState, priority: int) -> NonPersistentLaneState:
+    def create_non_persistent(self, destination: NamedDestinationState, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: as in `create`."""
         with self._monitor.lock, self._monitor.whole:
             destination.raise_if_not_sendable()

@@ -18,11 +18,11 @@ from ....store.journal.journal import Journal
 from ...config.temporary import raise_if_temporary
 from ..confirmer import Confirmer
 from ..lifecycle import Lifecycle
-from ..model import DestinationState
+from ..model import NamedDestinationState
 from ..monitor import Monitor
 from .open_destinations import IdleCloser, OpenDestinations
 
-S = TypeVar("S", bound=DestinationState)
+S = TypeVar("S", bound=NamedDestinationState)
 
 
 class DestinationRegistry(IdleCloser, Generic[S]):
