@@ -382,7 +382,7 @@ class TopicPattern(Topic):
 
     def _open_non_persistent(self, priority: int) -> NonPersistentLaneState | FanOut:
         """Refuse with SettingsError, because nothing can be sent to a pattern."""
-        return Sender._open_non_persistent(self, priority)
+        return self.producers.lanes.create_non_persistent(self._destination, priority)
 
     def delete(self) -> None:
         """Refuse with SettingsError, because this needs one topic."""

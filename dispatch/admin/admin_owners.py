@@ -116,11 +116,10 @@ def make_admin_owners(
     )
 
 
-def _make_transfer(
-    core: CoreParts, store: DirectoryStore, timed: TimedLanes, slice_messages_max: int
-) -> LaneTransfer:
+def _make_transfer(core: CoreParts, store: DirectoryStore, timed: TimedLanes, slice_messages_max: int) -> LaneTransfer:
     return LaneTransfer(
         store=store.messages,
+        journal=store.journal,
         transactions=store.transactions,
         branches=store.branches,
         delivery_count_table=store.index.delivery_count_table,
@@ -147,7 +146,6 @@ def _make_mover(core: CoreParts, store: DirectoryStore, browsers: Browsers, tran
     return Mover(
         monitor=core.monitor,
         store=store.messages,
-        journal=store.journal,
         now_ms=store.steady.now_ms,
         confirmer=core.confirmer,
         queues=core.queues,

@@ -14,7 +14,6 @@ from typing import Final
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, with_times
-from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
@@ -43,7 +42,6 @@ class Mover:
         *,
         monitor: Monitor,
         store: MessageStore,
-        journal: Journal,
         now_ms: Callable[[], int],
         confirmer: ThreadConfirmer,
         queues: Queues,
@@ -56,7 +54,6 @@ class Mover:
         """now_ms: the store's time."""
         self._monitor = monitor
         self._store = store
-        self._journal = journal
         self._now_ms = now_ms
         self._confirmer = confirmer
         self._queues = queues
@@ -120,8 +117,7 @@ class Mover:
             if free:
                 if lane.destination.has_groups:
                     self._groups.note(to)
-                with self._journal.whole:
-                    self._transfer.commit(lane, target, free)
+                self._transfer.commit(lane, target, free)
             position = store.position
         self._confirmer.confirm(position)
         return len(free)

@@ -13,6 +13,7 @@ from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX
 from ...store.format.times import has_times
 from ...store.index.delivery_counts import DeliveryCountTable
+from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
@@ -31,6 +32,7 @@ class LaneTransfer:
         self,
         *,
         store: MessageStore,
+        journal: Journal,
         transactions: Transactions,
         branches: Branches,
         delivery_count_table: DeliveryCountTable,
@@ -41,6 +43,7 @@ class LaneTransfer:
     ) -> None:
         """slice_messages_max: most messages that are moved in one slice."""
         self._store = store
+        self._journal = journal
         self._transactions = transactions
         self._branches = branches
         self._delivery_count_table = delivery_count_table
@@ -51,6 +54,10 @@ class LaneTransfer:
 
     def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
         """Move all of them, or none. Requires: the lock."""
+        with self._journal.whole:
+            self._commit(lane, target, messages)
+
+    def _commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
         transactions = self._transactions
         gone = _runs_of(messages)
         is_recorded = self._delivery_count_table.is_recorded(lane.pending_lane.number)

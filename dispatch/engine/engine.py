@@ -90,6 +90,7 @@ from ..producer.slice_writer import SliceWriter
 from ..producer.space import Space
 from ..topics.latest_keys import KeyMemory
 from ..topics.topic_owners import make_topic_owners
+from ..transactions.staging import PropertyStaging, Staging
 from ..transactions.transaction import TransactionRegistry
 from ..transactions.transaction_memory import TransactionMemory
 from .auto_limit import AutoLimit
@@ -399,23 +400,27 @@ class Engine:
         charges.
         """
         monitor, store, journal, whole = self.monitor, self.store, self.journal, self.directory_store
+        memory = TransactionMemory(self.budget.holder("transactions"), self.budget, self.target_area)
         self.transactions = TransactionRegistry(
             monitor=monitor,
             store=store,
             journal=journal,
             transactions=whole.transactions,
             branches=whole.branches,
-            duplicates=self.windows.persistent,
-            properties=self.properties,
-            property_records=self.property_records,
-            now_ms=self.now_ms,
-            dispatch_area=self.dispatch_area,
-            publisher=self.publisher,
             confirmer=self.confirmer,
-            redelivery=self.redelivery,
-            timed=self.timed,
             windows=self.windows,
-            memory=TransactionMemory(self.budget.holder("transactions"), self.budget, self.target_area),
+            memory=memory,
+            staging=Staging(
+                transactions=whole.transactions,
+                dispatch_area=self.dispatch_area,
+                redelivery=self.redelivery,
+                publisher=self.publisher,
+                timed=self.timed,
+                windows=self.windows,
+                memory=memory,
+                now_ms=self.now_ms,
+            ),
+            properties=PropertyStaging(monitor, self.properties, self.property_records),
         )
         self.removals = Removals(whole.branches, self.target_area, self.delayed)
         self.overhead = DestinationOverhead(
