@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...cache.budget import Budget
+from ...cache.accounting.budget import Budget
 from ...store.directory_store import DirectoryStore
-from ..config.policies import Policies
-from ..core.areas.reclaim import Reclaim
 from ..core.parts import CoreParts
-from ..core.settling.delays import TimedLanes
-from ..core.settling.redelivery import Redelivery
 from ..topics.registry import Topics
 from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
@@ -50,13 +46,9 @@ def make_admin_owners(
     store: DirectoryStore,
     *,
     budget: Budget,
-    reclaim: Reclaim,
-    timed: TimedLanes,
-    redelivery: Redelivery,
     topics: Topics,
     topic_admin: TopicAdmin,
     transactions: TransactionRegistry,
-    policies: Policies,
     slice_messages_max: int,
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
@@ -68,15 +60,15 @@ def make_admin_owners(
         monitor,
         core.target_area,
         budget,
-        reclaim,
-        timed.is_expired,
+        core.target_area.reclaim,
+        core.timed.is_expired,
         budget.holder("browsers"),
         budget.holders["read_buffers"],
         queues.for_report,
     )
-    transfer = _make_transfer(core, store, timed, slice_messages_max)
+    transfer = _make_transfer(core, store, slice_messages_max)
     writer = _make_writer(core, store, transfer)
-    recovery = _make_recovery(core, store, redelivery, topics, policies)
+    recovery = _make_recovery(core, store, topics)
     queue_admin = QueueAdmin(
         monitor, store.messages, store.destination_records, confirmer, queues, removals, transactions
     )
@@ -86,8 +78,8 @@ def make_admin_owners(
         browsers=browsers,
         writer=writer,
         recovery=recovery,
-        waiting=redelivery.lanes_with_dead_letters,
-        policies=policies,
+        waiting=core.redelivery.lanes_with_dead_letters,
+        policies=core.policies,
         wake_maintenance=wake_maintenance,
     )
     return AdminOwners(
@@ -95,9 +87,17 @@ def make_admin_owners(
         mover=_make_mover(core, store, browsers, transfer),
         dead_letter_recovery=recovery,
         dead_letters=dead_letters,
-        rejections=_make_rejections(core, store, writer, policies),
+        rejections=_make_rejections(core, store, writer),
         sweeper=ExpirySweeper(
-            monitor, store.messages, store.branches, store.steady.now_ms, timed, removals, browsers, writer, policies
+            monitor,
+            store.messages,
+            store.branches,
+            store.steady.now_ms,
+            core.timed,
+            removals,
+            browsers,
+            writer,
+            core.policies,
         ),
         queue_admin=queue_admin,
         temporaries=_make_temporaries(core, store, topics, queue_admin, topic_admin, random_bytes),
@@ -110,13 +110,13 @@ def make_admin_owners(
             queue_admin=queue_admin,
             topic_admin=topic_admin,
             transactions=transactions,
-            shortest_seconds=policies.shortest_inactive_seconds,
+            shortest_seconds=core.policies.shortest_inactive_seconds,
         ),
         idle=IdleDestinations(monitor, queues, topics, transactions),
     )
 
 
-def _make_transfer(core: CoreParts, store: DirectoryStore, timed: TimedLanes, slice_messages_max: int) -> LaneTransfer:
+def _make_transfer(core: CoreParts, store: DirectoryStore, slice_messages_max: int) -> LaneTransfer:
     return LaneTransfer(
         store=store.messages,
         journal=store.journal,
@@ -125,7 +125,7 @@ def _make_transfer(core: CoreParts, store: DirectoryStore, timed: TimedLanes, sl
         delivery_count_table=store.index.delivery_count_table,
         publisher=core.publisher,
         removals=core.removals,
-        timed=timed,
+        timed=core.timed,
         slice_messages_max=slice_messages_max,
     )
 
@@ -178,23 +178,19 @@ def _make_temporaries(
     )
 
 
-def _make_recovery(
-    core: CoreParts, store: DirectoryStore, redelivery: Redelivery, topics: Topics, policies: Policies
-) -> DeadLetterRecovery:
+def _make_recovery(core: CoreParts, store: DirectoryStore, topics: Topics) -> DeadLetterRecovery:
     return DeadLetterRecovery(
         branches=store.branches,
         delivery_count_table=store.index.delivery_count_table,
         subscribers=store.subscriptions,
         queues=core.queues,
         topics=topics,
-        policies=policies,
-        waiting=redelivery.lanes_with_dead_letters,
+        policies=core.policies,
+        waiting=core.redelivery.lanes_with_dead_letters,
     )
 
 
-def _make_rejections(
-    core: CoreParts, store: DirectoryStore, writer: DeadLetterWriter, policies: Policies
-) -> Rejections:
+def _make_rejections(core: CoreParts, store: DirectoryStore, writer: DeadLetterWriter) -> Rejections:
     return Rejections(
         monitor=core.monitor,
         store=store.messages,
@@ -203,5 +199,5 @@ def _make_rejections(
         removals=core.removals,
         queues=core.dead_letter_queues,
         writer=writer,
-        policies=policies,
+        policies=core.policies,
     )

@@ -14,8 +14,8 @@ from ...store.format.record import RecordDamaged
 from ...store.journal.journal import Journal
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..config.redelivery_delays import ATTEMPTS, FROM, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.confirmer import Confirmer
 from ..core.destinations.dead_letter_queues import DeadLetterQueues

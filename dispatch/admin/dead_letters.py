@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, ForebayError, StoreFailed
-from ...store.late_log import LateLogger
 from ..config.policies import Policies
 from ..config.redelivery_delays import MAX_ATTEMPTS
 from ..core.model import LaneState

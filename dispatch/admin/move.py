@@ -15,8 +15,8 @@ from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, with_times
 from ...store.message_store import MessageStore
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
 from ..core.confirmer import ThreadConfirmer
 from ..core.destinations.destination_lanes import DestinationLanes

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Final
 
 from ...store.message_store import MessageStore
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer

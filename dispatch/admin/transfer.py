@@ -16,9 +16,9 @@ from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
-from ...store.sequence_set import SequenceSet
+from ...store.state.transactions import Branches, Transactions
 from ...store.stored_message import StoredMessage
-from ...store.transactions import Branches, Transactions
+from ...store.structures.sequence_set import SequenceSet
 from ..core.model import LaneState, PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes

@@ -14,7 +14,7 @@ from ..admin.rejections import Check, Rejections
 from ..core.areas.list_events import ListEvents
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.destinations.open_destinations import OpenDestinations
+from ..core.destinations.destination_opener import DestinationOpener
 from ..core.model import LaneState, TargetList
 from ..core.settling.delays import TimedLanes
 from ..loading.warmer import CacheWarmer
@@ -24,11 +24,14 @@ from .reports import Reports
 
 
 class LateCalls(ListEvents):
-    """The Engine sets each owner as soon as it is made. A call before that raises AttributeError."""
+    """The Engine sets each owner as soon as it is made.
+
+    A call before that raises AttributeError, or AssertionError if it is for the TargetArea; `make_room` does nothing.
+    """
 
     target_area: TargetArea | None = None
     timed: TimedLanes
-    opened: OpenDestinations
+    opener: DestinationOpener
     warmer: CacheWarmer
     numbered_lanes: NumberedLanes
     rejections: Rejections
@@ -71,7 +74,7 @@ class LateCalls(ListEvents):
 
         Requires: the lock.
         """
-        self.opened.close_some()
+        self.opener.close_some()
 
     def reject(
         self,

@@ -15,7 +15,7 @@ from ...store.format.properties import decode_properties, encode_properties, gro
 from ...store.journal.journal import Journal
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.sequence_set import SequenceSet
+from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers

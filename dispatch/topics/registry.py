@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...store.destination_records import DestinationRecords
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import SUBSCRIBER_BYTES
 from ...store.journal.journal import Journal
+from ...store.records.destination_records import DestinationRecords
 from ..config.policy import matches
+from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
-from ..core.destinations.open_destinations import OpenDestinations
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
 from ..core.model import DestinationState, Taker
 from ..core.monitor import Monitor
-from .patterns import PatternRegistry
+from .retention.topic_retention import TopicRetention
 from .state import SubscriptionState, TopicState
+from .subscriptions.patterns import PatternRegistry
 from .topic_maker import TopicMaker
-from .topic_retention import TopicRetention
 
 
 class Topics(DestinationRegistry[TopicState]):
@@ -34,14 +34,14 @@ class Topics(DestinationRegistry[TopicState]):
         journal: Journal,
         records: DestinationRecords,
         rows: DestinationTable,
-        opened: OpenDestinations,
+        opener: DestinationOpener,
         *,
         maker: TopicMaker,
         patterns: PatternRegistry,
         retention: TopicRetention,
     ) -> None:
         """patterns: may have a consumer for a topic that is made."""
-        super().__init__(monitor, journal, records, rows, opened)
+        super().__init__(monitor, journal, records, rows, opener)
         self._maker = maker
         self._patterns = patterns
         self._retention = retention
@@ -53,7 +53,7 @@ class Topics(DestinationRegistry[TopicState]):
         """Record a new topic, as DestinationRegistry says. It joins patterns unless it is temporary."""
         found = [] if is_temporary else self._patterns.matching(name)
         members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(found)
-        with self._opened.new_row(name, self.open_bytes, members_bytes):
+        with self._opener.new_row(name, self.open_bytes, members_bytes):
             made = self._records.create(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(made.number, name)
             for pattern in found:

@@ -5,17 +5,17 @@ One record stands for all of it, so a crash leaves all of it or nothing.
 
 from __future__ import annotations
 
-from ...store.destination_records import DestinationRecords
 from ...store.errors import TransactionError
 from ...store.journal.journal import Journal
+from ...store.records.destination_records import DestinationRecords
 from ..core.confirmer import Confirmer
 from ..core.lifecycle import Lifecycle
 from ..core.monitor import Monitor
 from ..core.settling.removal import Removals
 from ..transactions.transaction import TransactionRegistry
-from .open_subscriptions import OpenSubscriptions
 from .registry import Topics
 from .state import TopicState
+from .subscriptions.open_subscriptions import OpenSubscriptions
 
 
 class TopicAdmin:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...store.index.subscriptions import Subscriptions
-from ...store.property_table import PropertyTable
+from ...store.state.property_table import PropertyTable
 from ..config.policies import Policies
 from ..core.areas.target_area import TargetArea
 from ..core.settling.removal import Removals
-from .eviction import Evictor
 from .latest_keys import KeyMemory
+from .retention.eviction import Evictor
 from .state import SubscriptionRegistry, TopicState
 
 

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...cache.budget import Holder
+from ...cache.accounting.budget import Holder
 from ...cache.spill.overflow import Overflow
 from ...store.directory_store import DirectoryStore
-from ..config.policies import Policies
 from ..consumer.consumers import Consumers
 from ..core.destinations.destination_lanes import DestinationLanes
-from ..core.destinations.overhead import DestinationOverhead
 from ..core.parts import CoreParts
-from ..core.settling.delays import TimedLanes
 from ..transactions.transaction import TransactionRegistry
 from .consumers import TopicConsumers
 from .fan_outs import FanOuts
 from .latest_keys import KeyMemory
 from .numbered_lanes import NumberedLanes
-from .open_subscriptions import OpenSubscriptions
-from .patterns import PatternRegistry
 from .registry import Topics
 from .retained import RetainedMessages
+from .retention.topic_retention import TopicRetention
 from .state import UnrecordedStore
-from .subscription_admin import SubscriptionAdmin
+from .subscriptions.open_subscriptions import OpenSubscriptions
+from .subscriptions.patterns import PatternRegistry
+from .subscriptions.subscription_admin import SubscriptionAdmin
+from .subscriptions.unmatched import UnmatchedSweeper
 from .topic_admin import TopicAdmin
 from .topic_maker import TopicMaker
-from .topic_retention import TopicRetention
-from .unmatched import UnmatchedSweeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +55,8 @@ def make_topic_owners(
     store: DirectoryStore,
     *,
     overflow: Overflow,
-    overhead: DestinationOverhead,
-    timed: TimedLanes,
     consumers: Consumers,
     transactions: TransactionRegistry,
-    policies: Policies,
     reading: Holder,
     keys: KeyMemory,
 ) -> TopicOwners:
@@ -74,18 +68,18 @@ def make_topic_owners(
     monitor, removals = core.monitor, core.removals
     records = store.subscription_records
     sweeper = UnmatchedSweeper(monitor, store.messages, records, reading)
-    subscriptions = _make_subscriptions(core, store, timed, sweeper)
+    subscriptions = _make_subscriptions(core, store, sweeper)
     patterns = PatternRegistry(core.target_area, records, subscriptions)
     retention = TopicRetention(
-        monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=policies, overhead=overhead
+        monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=core.policies, overhead=core.overhead
     )
-    maker = _make_maker(core, store, subscriptions, policies, keys)
+    maker = _make_maker(core, store, subscriptions, keys)
     topics = Topics(
         monitor,
         store.journal,
         store.destination_records,
         store.destination_table,
-        core.opened,
+        core.opener,
         maker=maker,
         patterns=patterns,
         retention=retention,
@@ -95,7 +89,7 @@ def make_topic_owners(
         lanes=core.lanes,
         removals=removals,
         overflow=overflow,
-        overhead=overhead,
+        overhead=core.overhead,
     )
     retained, admin = _make_retained(core, store, fan_outs), _make_admin(core, store, transactions, subscriptions)
     return TopicOwners(
@@ -125,7 +119,7 @@ def make_topic_owners(
 
 
 def _make_maker(
-    core: CoreParts, store: DirectoryStore, subscriptions: OpenSubscriptions, policies: Policies, keys: KeyMemory
+    core: CoreParts, store: DirectoryStore, subscriptions: OpenSubscriptions, keys: KeyMemory
 ) -> TopicMaker:
     return TopicMaker(
         target_area=core.target_area,
@@ -133,7 +127,7 @@ def _make_maker(
         subscriptions=subscriptions,
         properties=store.host_properties,
         removals=core.removals,
-        policies=policies,
+        policies=core.policies,
         keys=keys,
     )
 
@@ -183,15 +177,13 @@ def _make_topic_admin(
     )
 
 
-def _make_subscriptions(
-    core: CoreParts, store: DirectoryStore, timed: TimedLanes, sweeper: UnmatchedSweeper
-) -> OpenSubscriptions:
+def _make_subscriptions(core: CoreParts, store: DirectoryStore, sweeper: UnmatchedSweeper) -> OpenSubscriptions:
     return OpenSubscriptions(
         monitor=core.monitor,
         subscribers=store.subscriptions,
         records=store.subscription_records,
         removals=core.removals,
-        timed=timed,
+        timed=core.timed,
         unrecorded=UnrecordedStore(store.messages),
         sweeper=sweeper,
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.format.branch import Branch
-from ...store.property_records import PropertyRecords
-from ...store.property_table import PropertyTable
-from ...store.transactions import Transactions
+from ...store.records.property_records import PropertyRecords
+from ...store.state.property_table import PropertyTable
+from ...store.state.transactions import Transactions
 from ..admission.deduplication import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import LaneState

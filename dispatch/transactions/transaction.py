@@ -15,7 +15,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ...cache.charge import OVERHEAD_BYTES
+from ...cache.accounting.charge import OVERHEAD_BYTES
+from ...store.environment.locks import require_outside
 from ...store.errors import (
     ArgumentError,
     Closed,
@@ -31,11 +32,10 @@ from ...store.format.properties import encode_properties
 from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import split_times
 from ...store.journal.journal import Journal
-from ...store.locks import require_outside
 from ...store.message_store import MessageStore
-from ...store.sequence_set import SequenceSet
+from ...store.state.transactions import Branches, Transactions
 from ...store.stored_message import StoredMessage
-from ...store.transactions import Branches, Transactions
+from ...store.structures.sequence_set import SequenceSet
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer

@@ -11,16 +11,16 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from typing import ClassVar, Generic, TypeVar
 
-from ....store.destination_records import DestinationRecords
 from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
 from ....store.journal.journal import Journal
+from ....store.records.destination_records import DestinationRecords
 from ...config.temporary import raise_if_temporary
 from ..confirmer import Confirmer
 from ..lifecycle import Lifecycle
 from ..model import NamedDestinationState
 from ..monitor import Monitor
-from .open_destinations import IdleCloser, OpenDestinations
+from .destination_opener import DestinationOpener, IdleCloser
 
 S = TypeVar("S", bound=NamedDestinationState)
 
@@ -39,14 +39,14 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         journal: Journal,
         records: DestinationRecords,
         rows: DestinationTable,
-        opened: OpenDestinations,
+        opener: DestinationOpener,
     ) -> None:
-        """rows: all queues and topics that exist, open or not. opened: those that are open, of both kinds."""
+        """rows: all queues and topics that exist, open or not. opener: charges and closes those of both kinds."""
         self._monitor = monitor
         self._journal = journal
         self._records = records
         self._rows = rows
-        self._opened = opened
+        self._opener = opener
         # Open ones by name.
         self.by_name: dict[str, S] = {}
         # Open ones by number.
@@ -123,9 +123,9 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         found = self.by_number.get(number)
         if found is None:
             name = self._rows[number].name
-            with self._opened.one_more(self.open_bytes):
+            with self._opener.one_more(self.open_bytes):
                 found = self._add(number, name)
-            self._opened.count_on(found)
+            self._opener.count_on(found)
         return found
 
     def opened_to_delete(self, number: int) -> S:
@@ -136,14 +136,14 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         found = self.by_number.get(number)
         if found is None:
             name = self._rows[number].name
-            self._opened.must_have(self.open_bytes)
+            self._opener.must_have(self.open_bytes)
             found = self._add(number, name)
-            self._opened.count_on(found)
+            self._opener.count_on(found)
         return found
 
     def _add(self, number: int, name: str) -> S:
         made = self.by_name[name] = self.by_number[number] = self._make(number, name)
-        self._opened.begin(made, self)
+        self._opener.begin(made, self)
         return made
 
     # ------------------------------------------------------------------ one that a caller knows
@@ -242,7 +242,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         found = self.by_number.get(number)
         if found is None and (known := self._rows.get(number)) is not None:
             found = self._make(number, known.name)
-            self._opened.describe(found)
+            self._opener.describe(found)
         return found
 
     def closed(self) -> Iterator[S]:
@@ -258,10 +258,10 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
         undecided: numbers that transactions without an outcome know. Requires: the lock.
         """
-        if not self._opened.can_close(opened, undecided):
+        if not self._opener.can_close(opened, undecided):
             return False
         del self.by_name[opened.name], self.by_number[opened.number]
-        self._opened.close(opened, self.open_bytes)
+        self._opener.close(opened, self.open_bytes)
         return True
 
     def close_named(self, name: str, undecided: Container[int]) -> bool:
@@ -271,4 +271,4 @@ class DestinationRegistry(IdleCloser, Generic[S]):
     def remove(self, deleted: S) -> None:
         """Forget a deleted one, so that messages sent to it no longer arrive. Requires: the lock."""
         del self.by_name[deleted.name], self.by_number[deleted.number]
-        self._opened.forget(deleted, self.open_bytes)
+        self._opener.forget(deleted, self.open_bytes)

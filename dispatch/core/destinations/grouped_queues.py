@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....store.destination_records import DestinationRecords
+from ....store.records.destination_records import DestinationRecords
 from ..model import DestinationState, DistributionKeeper
 from ..monitor import Monitor
 from .overhead import GROUPS_BYTES, DestinationOverhead

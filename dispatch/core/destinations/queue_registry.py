@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ....store.destination_records import DestinationRecords
 from ....store.format.destination_table import DestinationTable
 from ....store.format.state import QUEUE
 from ....store.journal.journal import Journal
+from ....store.records.destination_records import DestinationRecords
 from ..areas.target_area import TargetArea
 from ..monitor import Monitor
+from .destination_opener import DestinationOpener
 from .destination_registry import DestinationRegistry
-from .open_destinations import OpenDestinations
 from .overhead import OPEN_QUEUE_BYTES
 from .queue_state import QueueState
 
@@ -26,10 +26,10 @@ class Queues(DestinationRegistry[QueueState]):
         journal: Journal,
         records: DestinationRecords,
         rows: DestinationTable,
-        opened: OpenDestinations,
+        opener: DestinationOpener,
         target_area: TargetArea,
     ) -> None:
-        super().__init__(monitor, journal, records, rows, opened)
+        super().__init__(monitor, journal, records, rows, opener)
         self._target_area = target_area
         # Paused queues by number, in the order in which they were paused.
         self.paused: dict[int, QueueState] = {}
@@ -39,7 +39,7 @@ class Queues(DestinationRegistry[QueueState]):
 
     def create(self, name: str, *, is_temporary: bool = False) -> QueueState:
         """Record a new queue, as DestinationRegistry says."""
-        with self._opened.new_row(name, self.open_bytes):
+        with self._opener.new_row(name, self.open_bytes):
             made = self._records.create(name, QUEUE, is_temporary=is_temporary)
             return self._add(made.number, name)
 
