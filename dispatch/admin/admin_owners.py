@@ -72,21 +72,11 @@ def make_admin_owners(
     queue_admin = QueueAdmin(
         monitor, store.messages, store.destination_records, confirmer, queues, removals, transactions
     )
-    dead_letters = DeadLetterMover(
-        monitor=monitor,
-        removals=removals,
-        browsers=browsers,
-        writer=writer,
-        recovery=recovery,
-        waiting=core.redelivery.lanes_with_dead_letters,
-        policies=core.policies,
-        wake_maintenance=wake_maintenance,
-    )
     return AdminOwners(
         browsers=browsers,
         mover=_make_mover(core, store, browsers, transfer),
         dead_letter_recovery=recovery,
-        dead_letters=dead_letters,
+        dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_maintenance),
         rejections=_make_rejections(core, store, writer),
         sweeper=ExpirySweeper(
             monitor,
@@ -175,6 +165,25 @@ def _make_temporaries(
         queue_admin=queue_admin,
         topic_admin=topic_admin,
         random_bytes=random_bytes,
+    )
+
+
+def _make_dead_letters(
+    core: CoreParts,
+    browsers: Browsers,
+    writer: DeadLetterWriter,
+    recovery: DeadLetterRecovery,
+    wake_maintenance: Callable[[], None],
+) -> DeadLetterMover:
+    return DeadLetterMover(
+        monitor=core.monitor,
+        removals=core.removals,
+        browsers=browsers,
+        writer=writer,
+        recovery=recovery,
+        waiting=core.redelivery.lanes_with_dead_letters,
+        policies=core.policies,
+        wake_maintenance=wake_maintenance,
     )
 
 
