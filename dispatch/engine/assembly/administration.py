@@ -15,7 +15,7 @@ def make_admin(foundation: Foundation, store: StoreParts, core: Core, clients: C
         core.parts,
         store.directory,
         budget=foundation.budget,
-        topics=clients.topics.topics,
+        topics=clients.topic_owners.topics,
         transactions=core.transactions,
         slice_messages_max=clients.producers.slice_messages_max,
         wake_maintenance=foundation.wakeups.wake_maintenance,
