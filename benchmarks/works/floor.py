@@ -18,12 +18,14 @@ import forebay
 from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.store.format.record import crc32
 
+from .headers import RARE, made_headers
 from .host import BATCH_MESSAGES, PRODUCERS, bodies
-from .minimal import durable_seconds, path_cpu_seconds
+from .minimal import durable_seconds, path_cpu_seconds, slices_cpu_seconds
 from .syncing import BARE_SYNCS, bare_seconds
 
 _FILE_BYTES: Final = 32 * MIB
 _HEADER: Final = bytes(64)
+_SLICES_MESSAGES: Final = 64 * BATCH_MESSAGES
 
 
 def floor(directory: Path, messages: int) -> dict[str, float]:
@@ -58,19 +60,32 @@ def floor(directory: Path, messages: int) -> dict[str, float]:
         while [forebay.Message(body) for body in islice(made, BATCH_MESSAGES)]:
             pass
 
-    return {
-        "one `os.write` of header and 1 KiB": _writing(directory, [_HEADER, body], messages, 1),
-        "one `os.write` of 256 of them": _writing(directory, [_HEADER, body] * BATCH_MESSAGES, batches, BATCH_MESSAGES),
-        "CRC-32 of 1 KiB": _timed(checksum, messages),
-        "a new `bytes` of 1 KiB": _timed(copy, messages),
-        "a `Message` of a new body, 256 in a list": _timed(making, messages),
-        "a call that takes a lock": _timed(locked_calls, messages),
-        "`send`, `take(1)`, `ack` of the least program, CPU": _path_cpu(directory, messages),
-    } | _durable(directory, messages)
+    return (
+        {
+            "one `os.write` of header and 1 KiB": _writing(directory, [_HEADER, body], messages, 1),
+            "one `os.write` of 256 of them": _writing(
+                directory, [_HEADER, body] * BATCH_MESSAGES, batches, BATCH_MESSAGES
+            ),
+            "CRC-32 of 1 KiB": _timed(checksum, messages),
+            "a new `bytes` of 1 KiB": _timed(copy, messages),
+            "a `Message` of a new body, 256 in a list": _timed(making, messages),
+            "a call that takes a lock": _timed(locked_calls, messages),
+            "`send`, `take(1)`, `ack` of the least program, CPU": _path_cpu(directory, messages),
+        }
+        | _slices(directory, messages)
+        | _durable(directory, messages)
+    )
 
 
 def _path_cpu(directory: Path, messages: int) -> float:
     return path_cpu_seconds(directory, messages, KIB) * 1e6 / messages
+
+
+def _slices(directory: Path, messages: int) -> dict[str, float]:
+    """Return what headers cost at least, as the CPU of batches with and without them."""
+    few = min(messages, _SLICES_MESSAGES)
+    found = slices_cpu_seconds(directory, few, KIB, made_headers(), RARE)
+    return {name: seconds * 1e6 / few for name, seconds in found.items()}
 
 
 def _durable(directory: Path, messages: int) -> dict[str, float]:

@@ -11,6 +11,8 @@ from .claims import FORMS, Judged, figure, judged
 from .host import MEMORY_LIMIT_BYTES, PRODUCERS
 from .kahadb import LAG
 from .measured import Measured
+from .minimal import SENT, TAKEN, with_selector
+from .minimal import with_headers as least_with_headers
 from .plan import (
     BATCHED_PATH_LAGGING,
     END_TO_END_LIMIT_BYTES,
@@ -20,9 +22,11 @@ from .plan import (
     SINGLE_PATH_LAGGING,
     STUCK,
     depths,
+    header_works,
+    with_headers,
 )
 from .python_queues import BATCHED, ONE_BY_ONE
-from .work import Work
+from .work import Headers, Work
 
 _USS_GROWTH_BYTES_MAX = MEMORY_LIMIT_BYTES * 5 // 4 + 40 * MIB
 _OUTCOMES = {"aim": "aim reached", "held": "held", "lost": "**lost**"}
@@ -56,6 +60,7 @@ def report(
         yield from _stuck(build, by_title)
         yield from _memory(build, by_title)
         yield from _floor(build, by_title)
+        yield from _least_headers(build, messages, by_title)
 
 
 def _others(results: Iterable[Measured]) -> str:
@@ -267,6 +272,44 @@ def _floor(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
         f"With durable sends of {PRODUCERS} tasks the least program reaches {median(ratios):.2f} × bare, "
         f"{min(ratios):.2f} to {max(ratios):.2f}: W3 says what ours reach."
     )
+
+
+def _least_headers(build: str, messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:
+    """Say what W11 asks for: what the least program takes for headers, on the base that the same work has without."""
+    parts = by_title["floor"]
+    plain_sent, plain_taken = parts.median(SENT), parts.median(TAKEN)
+    known = [title for title in header_works(messages) if with_headers(title, "none") in by_title]
+    if plain_sent is None or plain_taken is None or not known:
+        return
+    sending = (parts.median(least_with_headers(SENT)) or 0.0) - plain_sent
+    taking = (parts.median(least_with_headers(TAKEN)) or 0.0) - plain_taken
+    scanning = (parts.median(with_selector(TAKEN)) or 0.0) - plain_taken
+    yield from _section(
+        f"What headers cost at least{build}",
+        "µs of CPU a message. Least: what four headers add to the least program, which encodes them, puts them under "
+        "the checksum, decodes them and looks two up, or decodes the one that a selector names. The least ratio is the "
+        "base and that, over the base.",
+    )
+    yield from _heading("work", "base", "least for headers", "ours", "least ratio", "ratio")
+    for title in known:
+        base = by_title[with_headers(title, "none")].each("cpu_seconds") or 0.0
+        kind = header_works(messages)[title].kind
+        sent = 0.0 if kind == "read_back" else sending
+        takings: dict[Headers, float] = {"read": taking, "selected": scanning}
+        for headers, taken in takings.items():
+            measured = by_title.get(with_headers(title, headers))
+            if measured is None or not base:
+                continue
+            least = sent + (0.0 if kind == "send" else taken)
+            ours = measured.each("cpu_seconds") or 0.0
+            yield _line(
+                with_headers(title, headers),
+                f"{base * 1e6:.2f}",
+                f"{least:.2f}",
+                f"{(ours - base) * 1e6:.2f}",
+                f"{1 + least / (base * 1e6):.2f}",
+                f"{ours / base:.2f}",
+            )
 
 
 def _section(title: str, text: str) -> Iterator[str]:
