@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from forebay.dispatch.host_properties import Properties
     from forebay.dispatch.queue import Queue, TemporaryQueue
     from forebay.dispatch.topic import TemporaryTopic, Topic, TopicPattern, TopicSubscription
-    from forebay.dispatch.topics.cursors import Landing
     from forebay.dispatch.topics.reader import TopicReader
+    from forebay.dispatch.topics.subscriptions.cursors import Landing
     from forebay.dispatch.transactions.transaction import Transaction
     from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
-    from forebay.store.clock import Clock
     from forebay.store.disk.disk import Directory, Disk, File
+    from forebay.store.environment.clock import Clock
     from forebay.store.errors import (
         AckTooLate,
         ArgumentError,
@@ -73,8 +73,8 @@ __all__ = [
     "Closed",
     "Consumer",
     "ConsumerStatistics",
-    "DecodeError",
     "DataLogReport",
+    "DecodeError",
     "Delivery",
     "DestinationPolicy",
     "DestinationStatistics",
@@ -143,11 +143,11 @@ _FOUND_IN: Final = {
     "dispatch.forebay": ("Forebay", "open"),
     "dispatch.queue": ("Queue", "TemporaryQueue"),
     "dispatch.topic": ("TemporaryTopic", "Topic", "TopicPattern", "TopicSubscription"),
-    "dispatch.topics.cursors": ("Landing",),
+    "dispatch.topics.subscriptions.cursors": ("Landing",),
     "dispatch.topics.reader": ("TopicReader",),
     "dispatch.transactions.transaction": ("Transaction",),
     "dispatch.typed": ("TypedConsumer", "TypedDelivery", "TypedQueue", "TypedTopic"),
-    "store.clock": ("Clock",),
+    "store.environment.clock": ("Clock",),
     "store.disk.disk": ("Directory", "Disk", "File"),
     "store.errors": (
         "AckTooLate",

@@ -23,7 +23,7 @@ from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics
 from forebay.dispatch.forebay import Forebay
 from forebay.store.errors import ArgumentError, SettingsError
-from forebay.store.histogram import BOUNDS_SECONDS, DurationStatistics
+from forebay.store.structures.histogram import BOUNDS_SECONDS, DurationStatistics
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation

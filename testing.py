@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from forebay.dispatch.memory_forebay import MemoryForebay
 from forebay.store.disk.memory_disk import MemoryDisk
-from forebay.store.manual_clock import ManualClock
+from forebay.store.environment.manual_clock import ManualClock
 
 try:
     from pytest import fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.benchmarks.calibration import AgainstFloor
-from forebay.cache.budget import Budget
+from forebay.cache.accounting.budget import Budget
 
 CHARGES = 20_000
 MESSAGE_BYTES = 1408

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.benchmarks.calibration import AgainstFloor
-from forebay.store.account import Unlimited
+from forebay.store.environment.account import Unlimited
 from forebay.store.index.data_log_use import use_of
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.index import Index

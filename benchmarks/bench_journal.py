@@ -9,9 +9,9 @@ import pytest
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import JOURNAL
+from forebay.store.environment.locks import OwnedLock
 from forebay.store.format.record import STATE
 from forebay.store.journal.journal import Journal
-from forebay.store.locks import OwnedLock
 
 RECORDS = 2000
 SLICES = 40

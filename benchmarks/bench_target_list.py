@@ -7,12 +7,12 @@ from functools import partial
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.benchmarks.inside import index_of, targets_of
-from forebay.cache.charge import charge_bytes
+from forebay.cache.accounting.charge import charge_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.queue_lane import QueueLaneState
 from forebay.dispatch.core.model import ConsumerGroup, TargetList
-from forebay.store.sequence_set import SequenceSet
 from forebay.store.stored_message import StoredMessage
+from forebay.store.structures.sequence_set import SequenceSet
 
 MESSAGES = 5000
 BODY = bytes(1024)

@@ -11,16 +11,16 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, Final
 
-from ..cache.budget import MemoryStatistics
-from ..cache.message_cache import CacheStatistics
+from ..cache.accounting.budget import MemoryStatistics
+from ..cache.messages.message_cache import CacheStatistics
 from ..cache.process.guard import ProcessStatistics
 from ..dispatch.engine.duties import FailingDuty
 from ..dispatch.engine.health import Health
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
 from ..dispatch.screen.view import ROWS_MAX, number, printable
 from ..metrics import Snapshot
-from ..store.disk_use import StoreStatistics
-from ..store.histogram import BOUNDS_SECONDS, DurationStatistics
+from ..store.space.disk_use import StoreStatistics
+from ..store.structures.histogram import BOUNDS_SECONDS, DurationStatistics
 from ..store.tmp.storage import TmpStorageStatistics
 
 _COUNTS: Final = tuple(

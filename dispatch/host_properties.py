@@ -14,8 +14,8 @@ from ..store.errors import ArgumentError, SettingsError, argument_error
 from ..store.format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from ..store.format.retained import RESERVED_PREFIX
 from ..store.journal.journal import Journal
-from ..store.property_records import PropertyRecords
-from ..store.property_table import PropertyTable
+from ..store.records.property_records import PropertyRecords
+from ..store.state.property_table import PropertyTable
 from .core.confirmer import Confirmer
 from .core.monitor import Monitor
 

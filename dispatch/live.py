@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
 from ..store.disk.status_file import read_status
+from ..store.environment.clock import SystemClock
 from ..store.format.state import QUEUE
 from .explain.words import age_text
 

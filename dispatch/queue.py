@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing
 from typing import Final
 
+from ..store.environment.locks import condition_of
 from ..store.errors import Closed, Empty, SettingsError, argument_error
-from ..store.locks import condition_of
 from ..store.message import Message
 from .admin.temporaries import Temporaries
 from .config.checks import check_bounds, check_name

@@ -24,11 +24,11 @@ from .producer.send_pipeline import Batch
 from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
-from .topics.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.reader import TopicReader
 from .topics.registry import Topics
 from .topics.state import TopicState
-from .topics.subscription_admin import SubscriptionAdmin
+from .topics.subscriptions.cursors import Edge, Landing, Moment, Target, parse_target
+from .topics.subscriptions.subscription_admin import SubscriptionAdmin
 
 PUBLIC: Final = (
     *SENDER_PUBLIC,

@@ -12,9 +12,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
 from ..store.disk.layout import IMPORT, DirectoryLock, PathArgument, check_path, store_root, validate_load_id
+from ..store.environment.clock import SystemClock
 from ..store.errors import SettingsError, StoreFailed
 from ..store.format.imports import SET_ID_BYTES
 from ..store.format.record import RecordDamaged

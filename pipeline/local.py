@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from ..dispatch.explain.disk import explain_data_log
-from ..store.clock import SystemClock
 from ..store.disk.disk import Disk
+from ..store.environment.clock import SystemClock
 from ..store.errors import ForebayError, JournalCorrupt
 from ..store.format.record import (
     ENTRY_BYTES,

@@ -13,9 +13,10 @@ from contextlib import suppress
 from heapq import nlargest
 from typing import Any, Final, NamedTuple
 
-from .clock import Clock, utc_text
 from .disk.disk import Disk, File
 from .disk.layout import STATE_DIRECTORY
+from .environment.clock import Clock, utc_text
+from .environment.locks import OwnedLock, Whole
 from .format.places import Extent
 from .format.record import RecordDamaged
 from .format.state import QUEUE, Destination, Subscription
@@ -23,7 +24,6 @@ from .index.index import Index
 from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriptions
 from .journal.reading import Region, sent_at
-from .locks import OwnedLock, Whole
 from .numbering import LANE_SHIFT, PRIORITIES
 
 DESTINATIONS: Final = f"{STATE_DIRECTORY}/destinations.json"

@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from .account import Account, OpenAccount, Unlimited
-from .attestation import Attestation
-from .checkpointer import Checkpointer, checkpoint_of_replay
-from .cleanup import Cleanup
-from .clock import Clock, SteadyClock
-from .data_log_retention import DataLogRetention
-from .destination_records import DestinationRecords
+from .checkpoint.attestation import Attestation
+from .checkpoint.checkpointer import Checkpointer, checkpoint_of_replay
 from .destinations_file import DestinationsFile
-from .discard_records import DiscardRecords
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .disk_use import DiskUse
+from .environment.account import Account, OpenAccount, Unlimited
+from .environment.clock import Clock, SteadyClock
+from .environment.late_log import LateLogger
+from .environment.locks import OwnedLock
+from .environment.progress import OnProgress, tell_nobody
 from .errors import StoreFailed
 from .format.destination_table import DestinationTable
 from .format.imports import Imports
@@ -43,9 +41,6 @@ from .journal.journal import Journal
 from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reserve import Reserve, limit_bytes
 from .journal.sync_mark import SyncMark, read_sync_mark
-from .journaled_state import JournaledState
-from .late_log import LateLogger
-from .locks import OwnedLock
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner
 from .maintenance.positions import Positions
@@ -53,14 +48,19 @@ from .maintenance.relocation import Relocation
 from .maintenance.trimmer import Trimmer
 from .message_store import MessageStore
 from .metadata.store import MetadataDamaged, MetadataStore
-from .progress import OnProgress, tell_nobody
-from .property_records import PropertyRecords
-from .property_table import PropertyTable
+from .records.destination_records import DestinationRecords
+from .records.discard_records import DiscardRecords
+from .records.property_records import PropertyRecords
+from .records.return_records import ReturnRecords
+from .records.subscription_records import SubscriptionRecords
 from .recovery.opening import find_store_id, recover
 from .recovery.recovery import Recovered, RecoveryReport
-from .return_records import ReturnRecords
-from .subscription_records import SubscriptionRecords
-from .transactions import Branches, Transactions
+from .space.cleanup import Cleanup
+from .space.data_log_retention import DataLogRetention
+from .space.disk_use import DiskUse
+from .state.journaled_state import JournaledState
+from .state.property_table import PropertyTable
+from .state.transactions import Branches, Transactions
 
 logger = LateLogger("forebay.store")
 
@@ -165,6 +165,12 @@ class DirectoryStore:
         self.disk_use: DiskUse
         self._journaled: JournaledState
         self._destinations_file: DestinationsFile
+
+    @property
+    def metadata_store(self) -> MetadataStore:
+        """The store of the index. Requires: this store was opened."""
+        assert self._metadata is not None
+        return self._metadata
 
     # ------------------------------------------------------------------ opening and closing
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .checkpointer import Checkpointer
-from .discard_records import DiscardRecords
+from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
+from .environment.locks import OwnedLock
 from .errors import Closed, StoreFailed, StoreFull
 from .format.identity import Identity
 from .format.places import Extent, Singles
@@ -26,8 +26,8 @@ from .index.index import Index
 from .index.pending_lane import JournaledLane
 from .journal.journal import Journal
 from .journal.reading import Region, plan_regions, read_headers, read_regions
-from .locks import OwnedLock
 from .message import id_prefix
+from .records.discard_records import DiscardRecords
 from .recovery.quarantine import set_aside_message
 from .stored_message import StoredMessage
 

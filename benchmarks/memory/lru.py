@@ -11,7 +11,7 @@ from collections import deque
 
 from cachetools import LRUCache
 
-from forebay.cache.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.charge import OVERHEAD_BYTES
 
 from .traffic import BEGIN, SEND, Traffic
 

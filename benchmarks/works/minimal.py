@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from itertools import cycle, islice
@@ -26,13 +26,26 @@ from forebay.store.disk.os_file import OsFile
 from forebay.store.format.record import crc32
 from forebay.store.message import HeaderValue
 
+from .headers import HEADERS, RARE
 from .host import BATCH_MESSAGES, bodies
 
 Message = tuple[int, bytes, int]
 """Sequence, body, timestamp."""
+Made = tuple[bytes, dict[str, HeaderValue] | None]
+"""Body and headers of a message that is sent."""
+Kept = tuple[int, bytes, bytes, int]
+"""Sequence, encoded headers, body, timestamp."""
 
 _HEAD: Final = struct.Struct("<IQQI")
 _HEAD_BYTES: Final = 4 + _HEAD.size
+_ROW_BYTES: Final = 12
+"""Bytes that a batch has for each message beside its content: checksum, size, size of the headers."""
+_HEADERS_BYTES: Final = 80
+"""More than any of HEADERS takes, encoded."""
+_PASSES: Final = 5
+
+_encode: Final = Encoder().encode
+_decode: Final = Decoder(dict[str, str | int | float | bool | None]).decode
 
 
 class MinimalQueue:
@@ -68,6 +81,127 @@ class MinimalQueue:
             del self._in_flight[message[0]]
             head = _HEAD.pack(0, message[0], 0, 0)
             self._file.append(crc32(head).to_bytes(4, "little") + head)
+
+
+class MinimalBatches:
+    """Messages that are sent, handed out and acknowledged in batches. A batch is one record with a table of them."""
+
+    def __init__(self, file: OsFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._ready: deque[Kept] = deque()
+        self._in_flight: dict[int, Kept] = {}
+        self._sequence = 0
+
+    def send_many(self, messages: list[Made]) -> list[str]:
+        """Write one record with a checksum of each message; return their ids. The headers are not checked."""
+        timestamp = time.time_ns() // 1_000_000
+        contents = [(_encode(headers) if headers is not None else b"", body) for body, headers in messages]
+        table: list[int] = []
+        for properties, body in contents:
+            checksum = crc32(body, crc32(properties)) if properties else crc32(body)
+            table += checksum, len(properties) + len(body), len(properties)
+        with self._lock:
+            first = self._sequence
+            self._sequence += len(contents)
+            rows = struct.pack(f"<{len(table)}I", *table)
+            head = _HEAD.pack(len(rows), first, timestamp, crc32(rows))
+            parts = [crc32(head).to_bytes(4, "little"), head, rows]
+            for content in contents:
+                parts += content
+            self._file.append(b"".join(parts))
+            self._ready.extend(
+                [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(contents, first)]
+            )
+        return [f"minimal-{sequence}" for sequence in range(first, first + len(contents))]
+
+    def take(self, most: int) -> list[Kept]:
+        """Hand out the next messages."""
+        with self._lock:
+            popleft = self._ready.popleft
+            taken = [popleft() for _ in range(min(most, len(self._ready)))]
+            self._in_flight.update({message[0]: message for message in taken})
+        return taken
+
+    def ack(self, taken: list[Kept]) -> None:
+        """Write that messages in a row are done."""
+        with self._lock:
+            for message in taken:
+                del self._in_flight[message[0]]
+            head = _HEAD.pack(0, taken[0][0], len(taken), 0)
+            self._file.append(crc32(head).to_bytes(4, "little") + head)
+
+
+class Part(TypedDict):
+    """The one header that a selector names. The decoder passes over the others."""
+
+    part: int
+
+
+_decode_part: Final = Decoder(Part).decode
+
+
+class MinimalSlices:
+    """Slices that lie in a file. Each is read with one call, and each message has a checksum of its own."""
+
+    def __init__(self, file: OsFile) -> None:
+        self._file = file
+        self._end = 0
+        # Offset, size, and of each message its checksum, the bytes of its headers, and the bytes of both.
+        self._slices: list[tuple[int, int, list[tuple[int, int, int]]]] = []
+
+    def append(self, messages: list[Made]) -> None:
+        """Write one slice."""
+        parts: list[bytes] = []
+        table: list[tuple[int, int, int]] = []
+        for body, headers in messages:
+            properties = _encode(headers) if headers is not None else b""
+            parts += properties, body
+            checksum = crc32(body, crc32(properties)) if properties else crc32(body)
+            table.append((checksum, len(properties), len(properties) + len(body)))
+        data = b"".join(parts)
+        self._file.append(data)
+        self._slices.append((self._end, len(data), table))
+        self._end += len(data)
+
+    def read(self) -> None:
+        """Read messages without headers; verify each, and hold those of one slice at a time."""
+        for offset, size, table in self._slices:
+            data, begin = self._file.read(offset, size), 0
+            taken: list[bytes] = []
+            for checksum, _, length in table:
+                body = data[begin : begin + length]
+                assert crc32(body) == checksum
+                taken.append(body)
+                begin += length
+
+    def read_with_headers(self) -> None:
+        """Do the same, decode the headers of each message, and look two of them up."""
+        for offset, size, table in self._slices:
+            data, begin = self._file.read(offset, size), 0
+            taken: list[tuple[bytes, bytes]] = []
+            for checksum, properties_bytes, length in table:
+                middle, end = begin + properties_bytes, begin + length
+                properties, body = data[begin:middle], data[middle:end]
+                assert crc32(body, crc32(properties)) == checksum
+                taken.append((properties, body))
+                begin = end
+            for properties, _ in taken:
+                headers = _decode(properties)
+                headers["region"], headers["part"]
+
+    def scan(self) -> None:
+        """Do the same, but decode one header, and hold only the messages where it is RARE."""
+        for offset, size, table in self._slices:
+            data, begin = self._file.read(offset, size), 0
+            taken: list[tuple[bytes, bytes]] = []
+            for checksum, properties_bytes, length in table:
+                middle, end = begin + properties_bytes, begin + length
+                properties, body = data[begin:middle], data[middle:end]
+                assert crc32(body, crc32(properties)) == checksum
+                if _decode_part(properties)["part"] == RARE:
+                    taken.append((properties, body))
+                begin = end
 
 
 class SharedSyncs:
@@ -106,138 +240,6 @@ class SharedSyncs:
             self._loop.call_soon(self._begin)
 
 
-class Part(TypedDict):
-    """The one header that the selector of a scan names; msgspec passes over the others."""
-
-    part: int
-
-
-class MinimalSlices:
-    """Slices of messages, written with one call and read back with one; each message has a checksum of its own."""
-
-    def __init__(self, file: OsFile) -> None:
-        self._file = file
-        self._offset = 0
-        self._encode = Encoder().encode
-        self._decode = Decoder(dict[str, str | int | float | bool | None]).decode
-        self._decode_part = Decoder(Part).decode
-        self._slices: list[tuple[int, int, list[tuple[int, int, int]]]] = []
-
-    def send(self, sent: Sequence[bytes]) -> None:
-        """Write messages without headers."""
-        self._append(sent, [(crc32(body), 0, len(body)) for body in sent])
-
-    def send_with_headers(self, sent: Sequence[bytes], headers: Sequence[dict[str, HeaderValue]]) -> None:
-        """Write messages with headers, which stand before the body and under its checksum."""
-        parts: list[bytes] = []
-        table: list[tuple[int, int, int]] = []
-        for body, values in zip(sent, headers, strict=True):
-            properties = self._encode(values)
-            parts += properties, body
-            table.append((crc32(body, crc32(properties)), len(properties), len(properties) + len(body)))
-        self._append(parts, table)
-
-    def _append(self, parts: Sequence[bytes], table: list[tuple[int, int, int]]) -> None:
-        data = b"".join(parts)
-        self._file.append(data)
-        self._slices.append((self._offset, len(data), table))
-        self._offset += len(data)
-
-    def take(self) -> None:
-        """Read all slices back, verify each message and hold those of one slice at a time."""
-        for offset, size, table in self._slices:
-            data, begin = self._file.read(offset, size), 0
-            taken: list[bytes] = []
-            for crc, _, length in table:
-                body = data[begin : begin + length]
-                assert crc32(body) == crc
-                taken.append(body)
-                begin += length
-
-    def take_with_headers(self) -> None:
-        """Do the same, decode the headers of each message, and look two of them up."""
-        for offset, size, table in self._slices:
-            data, begin = self._file.read(offset, size), 0
-            taken: list[tuple[bytes, bytes]] = []
-            for crc, properties_bytes, length in table:
-                middle, end = begin + properties_bytes, begin + length
-                properties, body = data[begin:middle], data[middle:end]
-                assert crc32(body, crc32(properties)) == crc
-                taken.append((properties, body))
-                begin = end
-            for properties, _ in taken:
-                headers = self._decode(properties)
-                headers["region"], headers["part"]
-
-    def scan(self, wanted: int) -> None:
-        """Do the same, but decode one header, and hold only messages where that has a value."""
-        for offset, size, table in self._slices:
-            data, begin = self._file.read(offset, size), 0
-            taken: list[tuple[bytes, bytes]] = []
-            for crc, properties_bytes, length in table:
-                middle, end = begin + properties_bytes, begin + length
-                properties, body = data[begin:middle], data[middle:end]
-                assert crc32(body, crc32(properties)) == crc
-                if self._decode_part(properties)["part"] == wanted:
-                    taken.append((properties, body))
-                begin = end
-
-
-SENT: Final = "`send_many` of the least program, CPU"
-TAKEN: Final = "`take` of a slice of the least program, CPU"
-_PASSES: Final = 5
-
-
-def slices_cpu_seconds(
-    directory: Path, messages: int, body_bytes: int, headers: Sequence[dict[str, HeaderValue]], wanted: int
-) -> dict[str, float]:
-    """Return the CPU of messages that MinimalSlices sends and reads back, without headers, with them, and by a scan.
-
-    It is the least of several passes that take turns, because what headers cost is the difference of two of them.
-    """
-    passes = [_slices_cpu_seconds(directory, messages, body_bytes, headers, wanted) for _ in range(_PASSES)]
-    return {name: min(found[name] for found in passes) for name in passes[0]}
-
-
-def with_headers(part: str) -> str:
-    """Return the name of the same part of the least program with four headers."""
-    return f"{part}; 4 headers"
-
-
-def with_selector(part: str) -> str:
-    """Return the name of the same part with four headers and a selector that names one."""
-    return f"{with_headers(part)}, a selector for 1 %"
-
-
-def _slices_cpu_seconds(
-    directory: Path, messages: int, body_bytes: int, headers: Sequence[dict[str, HeaderValue]], wanted: int
-) -> dict[str, float]:
-    found: dict[str, float] = {}
-    disk, shared, values = OsDisk(str(directory), maps=True), bodies(body_bytes, messages), cycle(headers)
-    made = list(shared)
-    with closing(_preallocated(disk, "plain", messages, body_bytes)) as file:
-        slices, began = MinimalSlices(file), time.process_time()
-        for at in range(0, messages, BATCH_MESSAGES):
-            slices.send(made[at : at + BATCH_MESSAGES])
-        sent = time.process_time()
-        slices.take()
-        found |= {SENT: sent - began, TAKEN: time.process_time() - sent}
-    with closing(_preallocated(disk, "headers", messages, body_bytes)) as file:
-        slices, began = MinimalSlices(file), time.process_time()
-        for at in range(0, messages, BATCH_MESSAGES):
-            batch = made[at : at + BATCH_MESSAGES]
-            slices.send_with_headers(batch, list(islice(values, len(batch))))
-        sent = time.process_time()
-        slices.take_with_headers()
-        taken = time.process_time()
-        slices.scan(wanted)
-        found |= {with_headers(SENT): sent - began, with_headers(TAKEN): taken - sent}
-        found[with_selector(TAKEN)] = time.process_time() - taken
-    disk.remove("plain")
-    disk.remove("headers")
-    return found
-
-
 def path_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> float:
     """Return the CPU that messages take which pass a MinimalQueue one by one."""
     with closing(_preallocated(OsDisk(str(directory), maps=True), "path", messages, body_bytes)) as file:
@@ -247,6 +249,59 @@ def path_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> float:
             queue.send(body)
             queue.ack(queue.take())
         return time.process_time() - began
+
+
+def batches_cpu_seconds(directory: Path, messages: int, body_bytes: int, has_headers: bool) -> tuple[float, float]:
+    """Return the CPU of messages that pass MinimalBatches: of sending them, and of all.
+
+    Of four headers the consumer reads two.
+    """
+    room = body_bytes + _ROW_BYTES + _HEADERS_BYTES
+    name = "batches with headers" if has_headers else "batches"
+    with closing(_preallocated(OsDisk(str(directory), maps=True), name, messages, room)) as file:
+        queue = MinimalBatches(file)
+        made: Iterator[Made] = zip(
+            bodies(body_bytes, messages), cycle(HEADERS if has_headers else [None]), strict=False
+        )
+        sending, began = 0.0, time.process_time()
+        while part := list(islice(made, BATCH_MESSAGES)):
+            sending -= time.process_time()
+            queue.send_many(part)
+            sending += time.process_time()
+            taken = queue.take(len(part))
+            for _, properties, _, _ in taken:
+                if has_headers:
+                    headers = _decode(properties)
+                    headers["region"], headers["part"]
+            queue.ack(taken)
+        return sending, time.process_time() - began
+
+
+def slices_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> tuple[float, float, float]:
+    """Return the CPU of reading MinimalSlices: without headers, with them, and by a scan for one message in a hundred.
+
+    Each is the least of several passes that take turns, because what headers cost is the difference of two of them.
+    """
+    disk = OsDisk(str(directory), maps=True)
+    with (
+        closing(_preallocated(disk, "plain", messages, body_bytes)) as plain_file,
+        closing(_preallocated(disk, "headers", messages, body_bytes + _HEADERS_BYTES)) as file,
+    ):
+        plain, slices = MinimalSlices(plain_file), MinimalSlices(file)
+        for written, headers in ((plain, [None]), (slices, HEADERS)):
+            made: Iterator[Made] = zip(bodies(body_bytes, messages), cycle(headers), strict=False)
+            while part := list(islice(made, BATCH_MESSAGES)):
+                written.append(part)
+        ways = (plain.read, slices.read_with_headers, slices.scan)
+        found = [[_cpu_seconds(way) for way in ways] for _ in range(_PASSES)]
+    without, read, scanned = (min(times) for times in zip(*found, strict=True))
+    return without, read, scanned
+
+
+def _cpu_seconds(work: Callable[[], None]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 def durable_seconds(directory: Path, messages: int, body_bytes: int, producers: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ...store.late_log import LateLogger
+from ...store.environment.late_log import LateLogger
 
 logger = LateLogger("forebay.cache.memory")
 

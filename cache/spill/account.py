@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ..budget import Holder
-from ..charge import OVERHEAD_BYTES
+from ..accounting.budget import Holder
+from ..accounting.charge import OVERHEAD_BYTES
 
 AHEAD_BYTES: Final = 16 * 1024
 """More than the places of any batch that one lane writes."""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...store.stored_message import StoredMessage
-from ..budget import Holder
-from ..charge import charge_bytes
-from ..held_messages import HeldMessages
+from ..accounting.budget import Holder
+from ..accounting.charge import charge_bytes
+from ..messages.held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024

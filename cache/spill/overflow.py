@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from ...store.disk.disk import Disk
+from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, SpillFailed, StoreFull
-from ...store.late_log import LateLogger
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
-from ..budget import Budget
-from ..charge import charge_bytes
-from ..held_messages import HeldMessages
-from ..shares import Shares
+from ..accounting.budget import Budget
+from ..accounting.charge import charge_bytes
+from ..messages.held_messages import HeldMessages
+from ..sharing.shares import Shares
 from .account import ArrivalAccount, SpillAccount
 from .buffer import FREEING_BYTES, SpillBuffer
 

@@ -21,19 +21,19 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from ...cache.budget import Budget, Holder
-from ...cache.charge import OVERHEAD_BYTES
+from ...cache.accounting.budget import Budget, Holder
+from ...cache.accounting.charge import OVERHEAD_BYTES
+from ...store.environment.late_log import LateLogger
 from ...store.errors import ArgumentError, MessagesUnreadable
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate
 from ...store.journal.reading import Region
-from ...store.late_log import LateLogger
 from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.reclaim import Reclaim
 from ..core.areas.target_area import TargetArea
 from ..core.consumer_groups.matching import SelectorMatcher

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
@@ -19,13 +20,12 @@ from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.pending_lane import PendingLane
 from ...store.index.subscriptions import Subscriptions
 from ...store.journal.journal import Journal
-from ...store.late_log import LateLogger
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT
-from ...store.sequence_set import SequenceSet
+from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
-from ...store.transactions import Branches
+from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.areas.dispatch_area import DispatchArea

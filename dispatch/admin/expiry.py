@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
+from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, ForebayError, StoreFailed
 from ...store.format.state import TOPIC
 from ...store.format.times import EXPIRY
 from ...store.index.topic_lane import SubscriptionLane
-from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
-from ...store.sequence_set import SequenceSet
-from ...store.transactions import Branches
+from ...store.state.transactions import Branches
+from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery_delays import EXPIRED
 from ..core.model import LaneState

@@ -19,9 +19,9 @@ from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
-from ...store.sequence_set import SequenceSet
+from ...store.state.transactions import Branches, Transactions
 from ...store.stored_message import StoredMessage
-from ...store.transactions import Branches, Transactions
+from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
 from ..core.confirmer import ThreadConfirmer
 from ..core.destinations.destinations import Destinations

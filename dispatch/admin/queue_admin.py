@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...store.destination_records import DestinationRecords
 from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
+from ...store.records.destination_records import DestinationRecords
 from ..core.confirmer import Confirmer
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.queue_state import QueueState

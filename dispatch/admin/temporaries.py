@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError, StoreFull, TransactionError
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state import TOPIC
 from ...store.journal.journal import Journal
-from ...store.late_log import LateLogger
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.confirmer import Confirmer
 from ..core.destinations.destinations import Destinations

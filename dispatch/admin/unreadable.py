@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ...store.late_log import LateLogger
+from ...store.environment.late_log import LateLogger
 from ..core.model import PersistentLaneState
 from ..core.monitor import Monitor
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...cache.budget import Holder
-from ...cache.shares import Shares
+from ...cache.accounting.budget import Holder
+from ...cache.sharing.shares import Shares
+from ...store.environment.late_log import LateLogger
 from ...store.errors import TransactionError
 from ...store.format.identity import DIGEST_BYTES, Identity, identity
 from ...store.format.properties import own_identity
 from ...store.index.deduplication import ID_CHARGE_BYTES, Deduplication
-from ...store.late_log import LateLogger
 from ..config.policies import Policies
 from ..config.settings import Settings
 

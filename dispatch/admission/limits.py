@@ -16,9 +16,9 @@ from functools import partial
 from itertools import accumulate
 from typing import ClassVar, Final, Protocol
 
+from ...store.environment.late_log import LateLogger
+from ...store.environment.locks import OwnedLock, Whole
 from ...store.errors import Closed, MessageTooLarge, StoreFailed, StoreFull
-from ...store.late_log import LateLogger
-from ...store.locks import OwnedLock, Whole
 from ...store.numbering import UNLIMITED
 from ..config.policy import DestinationPolicy
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...store.environment.late_log import LateLogger
+from ...store.environment.locks import OwnedLock
 from ...store.errors import Closed, StoreFull
-from ...store.late_log import LateLogger
-from ...store.locks import OwnedLock
 from ..config.policies import Policies
 from .limits import POLL_SECONDS, WARN_SECONDS, LimitedDestination, Wakeable
 

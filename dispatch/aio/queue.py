@@ -18,7 +18,7 @@ from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
 from ..topic import TemporaryTopic, Topic, TopicSubscription
-from ..topics.cursors import Edge, Landing, Moment, parse_target
+from ..topics.subscriptions.cursors import Edge, Landing, Moment, parse_target
 from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext

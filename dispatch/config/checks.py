@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...store.clock import Clock
 from ...store.disk.disk import Disk
+from ...store.environment.clock import Clock
 from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.format.state import NAME_BYTES_MAX
 from .policy import TIMEOUT_SECONDS_MAX, is_pattern, pattern_problem
@@ -13,6 +13,10 @@ from .sizes import is_number
 
 SECONDS_MAX: Final = 1_000_000_000
 """Most seconds of a timeout or a delay: thirty years, which threading can wait for."""
+AT_ONCE: Final[float] = float(0)
+"""The timeout of a take that does not wait. A take asks for this very object, because what only equals 0 may be no
+number of seconds, such as False. It is not written as 0.0, which machine code would make anew at each use.
+"""
 
 
 def check_seconds(name: str, seconds: object) -> None:

@@ -13,8 +13,8 @@ from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
+from ...store.environment.late_log import LateLogger
 from ...store.errors import ArgumentError, ForebayError, StateError, StoreFailed, argument_error
-from ...store.late_log import LateLogger
 from ..core.deliveries.delivery import Delivery, is_in_flight
 from ..core.model import lane_of
 

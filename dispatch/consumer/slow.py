@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from ...store.late_log import LateLogger
+from ...store.environment.late_log import LateLogger
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import Taker
 from ..core.monitor import Monitor

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...store.late_log import LateLogger
+from ...store.environment.late_log import LateLogger
 from ..core.deliveries.delivery import Delivery, is_seen
 from ..core.model import Taker
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...store.locks import UNAWAITED, OwnedLock, condition_of
+from ...store.environment.locks import UNAWAITED, OwnedLock, condition_of
 from ..core.model import ConsumerGroup
 from .readiness import Readiness
 

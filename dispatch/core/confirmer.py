@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TypeVar, cast
 
+from ...store.environment.locks import OwnedCondition, condition_of
 from ...store.index.block_cache import BlockCache
 from ...store.journal.journal import Journal
-from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
 from .monitor import Monitor

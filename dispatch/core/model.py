@@ -16,10 +16,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
-from ...cache.charge import OVERHEAD_BYTES
-from ...cache.message_memory import MessageMemory
-from ...cache.shares import near_bytes
-from ...cache.tab import LastingCharge, Tab
+from ...cache.accounting.charge import OVERHEAD_BYTES
+from ...cache.accounting.tab import LastingCharge, Tab
+from ...cache.messages.message_memory import MessageMemory
+from ...cache.sharing.shares import near_bytes
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
 from ...store.format.state import CountedRun
@@ -32,8 +32,8 @@ from ...store.index.index import INDEX_LANE_BYTES
 from ...store.index.pending_lane import JournaledLane, PendingLane
 from ...store.message_store import MessageStore
 from ...store.numbering import PRIORITIES, UNLIMITED
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..selectors.selector import Selector
 from ..traits import trait
@@ -573,7 +573,8 @@ class LaneState(LaneMessages):
         syncs = target_area.syncs_always
         super().__init__(pending_lane, id_prefix, memory, store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
-        # The only list of this lane, if there is just one and it has no selector. Arrivals take the fast path to it.
+        # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
+        # Arrivals take the fast path to it.
         self.sole: TargetList | None = None
         # How often messages were removed from the middle. A load that began before a removal must check again.
         self.purges = 0

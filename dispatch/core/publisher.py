@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from ...cache.budget import Holder
-from ...cache.charge import charges_bytes
+from ...cache.accounting.budget import Holder
+from ...cache.accounting.charge import charges_bytes
+from ...store.environment.late_log import LateLogger
 from ...store.errors import SpillFailed, StoreFull
 from ...store.journal.journal import Journal
-from ...store.late_log import LateLogger
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
 from .model import DestinationState, LaneState

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ...cache.charge import charge_bytes
+from ...cache.accounting.charge import charge_bytes
 from ...store.message import HeaderValue
 from ...store.numbering import BEHIND_ALL
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_order import next_by_arrival, pair
 from ..core.areas.load_requests import LoadRequests

@@ -6,7 +6,7 @@ with a group, or the first consumer with a priority, replaces the ordinary rule 
 
 from __future__ import annotations
 
-from ...cache.tab import Tab
+from ...cache.accounting.tab import Tab
 from ...store.errors import StateError
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
 from ..core.model import DestinationState, LaneState, lane_of
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from ...cache.tab import Tab
-from ...store.sequence_set import SequenceSet
+from ...cache.accounting.tab import Tab
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_order import pair
 from ..core.areas.load_requests import LoadRequests

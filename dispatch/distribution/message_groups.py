@@ -11,8 +11,8 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, cast
 
-from ...cache.charge import OVERHEAD_BYTES
-from ...store.sequence_set import RUN_BYTES, SequenceSet
+from ...cache.accounting.charge import OVERHEAD_BYTES
+from ...store.structures.sequence_set import RUN_BYTES, SequenceSet
 from ..core.memory.group_memory import GroupMemory
 from ..core.model import LaneState, NonPersistentLaneState, Taker
 

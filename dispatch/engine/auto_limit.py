@@ -7,8 +7,8 @@ from typing import Final
 
 from ...cache.process.automatic_limit import FLOOR_SHARE, AutomaticLimit
 from ...cache.process.shortage import MemoryFigures
+from ...store.environment.late_log import LateLogger
 from ...store.errors import SettingsError
-from ...store.late_log import LateLogger
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES
 from ..core.monitor import Monitor

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...cache.budget import Holder
-from ...cache.charge import OVERHEAD_BYTES
-from ...cache.curve import Curve, CurveSampler, Track, quantum_bytes
-from ...cache.shares import Shares
+from ...cache.accounting.budget import Holder
+from ...cache.accounting.charge import OVERHEAD_BYTES
+from ...cache.sharing.curve import Curve, CurveSampler, Track, quantum_bytes
+from ...cache.sharing.shares import Shares
 from ...store.errors import SettingsError
 from ...store.numbering import UNLIMITED
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES

@@ -16,10 +16,10 @@ from ..core.monitor import Monitor
 from ..core.settling.deadlines import AckDeadlines
 from ..producer.producers import Producers
 from ..topics.consumers import TopicConsumers
-from ..topics.patterns import PatternRegistry
 from ..topics.registry import Topics
 from ..topics.retained import RetainedMessages
-from ..topics.subscription_admin import SubscriptionAdmin
+from ..topics.subscriptions.patterns import PatternRegistry
+from ..topics.subscriptions.subscription_admin import SubscriptionAdmin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

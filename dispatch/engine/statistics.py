@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...cache.budget import MemoryStatistics
-from ...cache.message_cache import CacheStatistics
+from ...cache.accounting.budget import MemoryStatistics
+from ...cache.messages.message_cache import CacheStatistics
 from ...cache.process.guard import ProcessStatistics
-from ...store.disk_use import StoreStatistics
-from ...store.histogram import DurationStatistics
+from ...store.space.disk_use import StoreStatistics
+from ...store.structures.histogram import DurationStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.model import DestinationState, LaneState
 from ..core.monitor import Monitor, in_sections

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ...cache.budget import MemoryStatistics
+from ...cache.accounting.budget import MemoryStatistics
 from ...store.format.state import QUEUE
 from ...store.maintenance.retention_reasons import (
     ACK,
@@ -21,7 +21,7 @@ from ...store.maintenance.retention_reasons import (
     TRANSACTION,
     RetentionReason,
 )
-from ...store.sequence_set import SequenceSet
+from ...store.structures.sequence_set import SequenceSet
 from .cause import Cause, Explanation
 from .words import age_text, plural, size_text
 

@@ -15,17 +15,17 @@ from heapq import nsmallest
 from itertools import chain
 from typing import Final
 
-from ...cache.budget import Holder
-from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
+from ...cache.accounting.budget import Holder
+from ...cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ...cache.spill.account import FIRST_BYTES, LAST_BYTES, SpillAccount
+from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
-from ...store.histogram import DurationHistogram
 from ...store.index.fingerprints import Candidate
-from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage, sequence_of
+from ...store.structures.histogram import DurationHistogram
+from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
@@ -70,11 +70,6 @@ class EagerLoader:
         self._previous: TargetList | None = None
         # How long loads took, from the choice of messages until all were in RAM. The state lock guards it.
         self.durations = DurationHistogram()
-
-    @property
-    def load_count(self) -> int:
-        """Number of loads that were read."""
-        return self.durations.count
 
     def step(self) -> bool:
         """Do one load for the list that is nearest to starving; return whether there was one. Requires: no lock."""

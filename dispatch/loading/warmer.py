@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ...cache.budget import Budget, Holder
-from ...cache.charge import charges_bytes, content_charge_bytes
-from ...cache.message_memory import MessageMemory
+from ...cache.accounting.budget import Budget, Holder
+from ...cache.accounting.charge import charges_bytes, content_charge_bytes
+from ...cache.messages.message_memory import MessageMemory
+from ...store.environment.late_log import LateLogger
 from ...store.journal.reading import Region
-from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ...store.stored_message import StoredMessage
 from ..core.areas.load_requests import LoadRequests

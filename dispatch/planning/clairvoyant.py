@@ -20,9 +20,9 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Final
 
-from ...cache.charge import OVERHEAD_BYTES
+from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, OFFER, TAKE, WAITING, Event
-from ...store.sequence_set import SequenceSet
+from ...store.structures.sequence_set import SequenceSet
 
 NEVER: Final = -1
 """Stands in for the time when messages came, and says that they were not in RAM."""

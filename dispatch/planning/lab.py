@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...store.disk.disk import File
+from ...store.environment.progress import OnProgress, tell_nobody
 from ...store.format.trace import Event, TraceReader
-from ...store.progress import OnProgress, tell_nobody
 from ..config.memory_plan import shares_of
 from .clairvoyant import Clairvoyant
 from .plan import opened_trace, settings_of, survey

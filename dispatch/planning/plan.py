@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from ...cache.curve import Curve, CurvePoint
+from ...cache.sharing.curve import Curve, CurvePoint
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.errors import SettingsError
 from ...store.format.trace import ARRIVE, GONE, LIST, TAKE, TICK, UNLIST, WAITING, Event, TraceHeader, TraceReader
 from ...store.numbering import BLOCK_MESSAGES
-from ...store.sequence_set import SequenceSet
+from ...store.structures.sequence_set import SequenceSet
 from ..config.memory_plan import shares_of
 from ..config.settings import MAX_MESSAGE_BYTES, Settings
 from ..config.sizes import MIB

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-from ...cache.budget import Budget, Holder
-from ...cache.charge import charges_bytes, content_charge_bytes
-from ...cache.shares import Shares
+from ...cache.accounting.budget import Budget, Holder
+from ...cache.accounting.charge import charges_bytes, content_charge_bytes
+from ...cache.accounting.tab import Tab
+from ...cache.sharing.shares import Shares
 from ...cache.spill.overflow import Overflow
-from ...cache.tab import Tab
-from ...store.account import Unlimited
-from ...store.clock import SteadyClock, SystemClock
 from ...store.disk.disk import Disk
+from ...store.environment.account import Unlimited
+from ...store.environment.clock import SteadyClock, SystemClock
 from ...store.format.places import Extent, Singles
 from ...store.format.record import Returned
 from ...store.format.state import CountedRun
@@ -43,8 +43,8 @@ from ...store.index.fingerprints import Candidate, Question
 from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region
 from ...store.message import HeaderValue
 from ...store.numbering import BLOCK_MASK, UNLIMITED
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.memory_plan import (
     ATTEMPTS_BYTES,

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ...cache.budget import Holder
-from ...cache.shares import Shares
+from ...cache.accounting.budget import Holder
+from ...cache.sharing.shares import Shares
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
+from ...store.environment.late_log import LateLogger
+from ...store.environment.locks import OwnedLock, Whole
 from ...store.errors import SettingsError
 from ...store.format.trace import (
     ACK,
@@ -35,11 +37,9 @@ from ...store.format.trace import (
     TraceHeader,
 )
 from ...store.index.delivery_counts import DeliveryCountTable
-from ...store.late_log import LateLogger
-from ...store.locks import OwnedLock, Whole
 from ...store.numbering import BEHIND_ALL
-from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
 from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_events import ListEvents
@@ -125,10 +125,6 @@ class Recorder:
         self._lane_count = self._list_count = self._takes = self._milliseconds = 0
         self._wants_writing = wants_writing
         self._own_bytes = TRACE_BYTES if self._charge(TRACE_BYTES) else 0
-
-    @property
-    def is_recording(self) -> bool:
-        return self._file is not None
 
     # ------------------------------------------------------------------ events
 
@@ -332,11 +328,10 @@ class Recorder:
         self._lanes.clear()
         self._lists.clear()
 
-    @property
-    def charge_bytes(self) -> int:
-        """Return what should be charged for the recording. Requires: the lock."""
+    def audit(self) -> dict[str, int]:
+        """Return what should be charged for the recording, by holder. Requires: the lock."""
         known_bytes = LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists)
-        return self._own_bytes + known_bytes + self._unwritten_bytes
+        return {self._holder.name: self._own_bytes + known_bytes + self._unwritten_bytes}
 
     def write(self) -> int:
         """Write the recorded blocks to the file and return the number of blocks. Requires: the lock is not held."""

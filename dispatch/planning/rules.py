@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ...cache.budget import Holder
-from ...cache.charge import charge_bytes
-from ...cache.head_queue_cache import HeadQueueCache
-from ...cache.pending_cache import PendingCache
-from ...cache.shares import (
+from ...cache.accounting.budget import Holder
+from ...cache.accounting.charge import charge_bytes
+from ...cache.messages.head_queue_cache import HeadQueueCache
+from ...cache.messages.pending_cache import PendingCache
+from ...cache.sharing.shares import (
     HIGH_WATERMARK_BYTES_MIN,
     SUPPLY_SECONDS,
     TARGET_LISTS_SHARE,

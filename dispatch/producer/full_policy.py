@@ -16,7 +16,7 @@ from ...store.journal.journal import Journal
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT
-from ...store.sequence_set import SequenceSet
+from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers

@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ...cache.charge import contents_charge
+from ...cache.accounting.charge import contents_charge
 from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait

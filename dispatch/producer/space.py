@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 
 from ...cache.spill.overflow import Overflow
-from ...store.cleanup import Cleanup
 from ...store.errors import StoreFailed, StoreFull
+from ...store.space.cleanup import Cleanup
 from ..admission.limits import LimitedDestination, Wait
 from ..admission.wait_line import SpaceLine
 from ..config.policies import Policies

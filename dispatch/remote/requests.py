@@ -23,8 +23,8 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from ...store.disk.admin_socket import ANSWER_BYTES_MAX
+from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError, SettingsError
-from ...store.late_log import LateLogger
 from ...store.message import HeaderValue, Message
 
 logger = LateLogger("forebay.dispatch")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ...store.clock import SystemClock
+from ...store.environment.clock import SystemClock
 from ..live import NUMBER_MAX, is_stale, live_status
 
 ROWS_MAX: Final = 1_000

@@ -3,13 +3,12 @@
 Read `state.py` first: a topic as dispatch sees it, and a subscription, which is to the lists, caches and the loader
 what a queue is. `topic_owners.py` then names the owners in the order in which they are made.
 
-- registry.py: all topics. open_subscriptions.py: how a subscription begins and ends. consumers.py: who reads them.
-- subscription_admin.py: unsubscribe and seek. cursors.py: where a reader or a seek begins; reader.py reads from there.
-- patterns.py: the one consumer of many topics. fan_outs.py: where non-persistent messages go.
-- topic_retention.py: what a topic keeps though nobody needs it. retained.py: what it gives to new subscriptions first.
-- eviction.py: which messages go when a subscriber has too many. arrivals.py says which came first, latest_keys.py which
-  of them have a newer one of their key.
-- unmatched.py: acknowledges for a durable subscription what its selector does not match.
+- registry.py: all topics. consumers.py: who reads their subscriptions. reader.py: reads from a cursor.
+- `subscriptions`: how a subscription begins and ends, unsubscribe and seek, where a reader or a seek begins, the one
+  consumer of many topics, and the acknowledgement of what the selector of a durable subscription does not match.
+- `retention`: what a topic keeps though nobody needs it, and which messages go when a subscriber has too many.
+  arrivals.py says which came first, latest_keys.py which of them have a newer one of their key.
+- fan_outs.py: where non-persistent messages go. retained.py: what a topic gives to new subscriptions first.
 
 docs/internals/dispatch-topics.md says why a message is stored once, however many subscriptions there are.
 """

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from ...store.errors import SettingsError, SubscriptionInUse
 from ...store.journal.journal import Journal
-from ...store.subscription_records import SubscriptionRecords
+from ...store.records.subscription_records import SubscriptionRecords
 from ..consumer.consumer import Consumer
 from ..consumer.consumers import Consumers
 from ..consumer.options import ConsumerOptions
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
-from .cursors import Target, within
-from .open_subscriptions import OpenSubscriptions
-from .patterns import PatternRegistry
 from .registry import Topics
 from .retained import RetainedMessages
 from .state import SubscriptionState, TopicState
-from .subscription_admin import SubscriptionAdmin
+from .subscriptions.cursors import Target, within
+from .subscriptions.open_subscriptions import OpenSubscriptions
+from .subscriptions.patterns import PatternRegistry
+from .subscriptions.subscription_admin import SubscriptionAdmin
 
 
 class TopicConsumers:

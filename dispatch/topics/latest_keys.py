@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from ...cache.budget import Holder
+from ...cache.accounting.budget import Holder
 from ...store.format.properties import decode_properties, group_of
 from ..core.model import LaneState
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
-from ...store.destination_records import DestinationRecords
+from ...store.environment.late_log import LateLogger
 from ...store.errors import (
     Closed,
     SelectorError,
@@ -17,10 +17,10 @@ from ...store.errors import (
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriptions
-from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT
-from ...store.property_table import PropertyTable
+from ...store.records.destination_records import DestinationRecords
+from ...store.state.property_table import PropertyTable
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..config.temporary import raise_if_temporary
@@ -39,12 +39,12 @@ from ..core.monitor import Monitor
 from ..core.settling.removal import Removals
 from ..selectors.selector import compile_selector
 from ..transactions.transaction import TransactionRegistry
-from .eviction import Evictor
 from .latest_keys import KeyMemory
-from .open_subscriptions import OpenSubscriptions
-from .patterns import PatternRegistry
+from .retention.eviction import Evictor
+from .retention.topic_retention import TopicRetention
 from .state import SubscriptionState, TopicState
-from .topic_retention import TopicRetention
+from .subscriptions.open_subscriptions import OpenSubscriptions
+from .subscriptions.patterns import PatternRegistry
 
 logger = LateLogger("forebay.dispatch")
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import decode_retained
 from ...store.journal.journal import Journal
-from ...store.late_log import LateLogger
-from ...store.property_records import PropertyRecords
-from ...store.property_table import PropertyTable
+from ...store.records.property_records import PropertyRecords
+from ...store.state.property_table import PropertyTable
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from .fan_outs import FanOuts

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...store.format.branch import Branch
-from ...store.sequence_set import SequenceSet
+from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.deliveries.delivery import Delivery
 from ..core.model import LaneState, consumer_of, lane_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.format.branch import Branch
-from ...store.property_records import PropertyRecords
-from ...store.property_table import PropertyTable
+from ...store.records.property_records import PropertyRecords
+from ...store.state.property_table import PropertyTable
 from ..core.monitor import Monitor
 from ..host_properties import Decide, PropertySource
 

@@ -12,7 +12,7 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
-from ...store.transactions import Transactions
+from ...store.state.transactions import Transactions
 from ..core.model import LaneState, PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes

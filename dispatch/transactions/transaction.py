@@ -15,7 +15,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ...cache.charge import OVERHEAD_BYTES
+from ...cache.accounting.charge import OVERHEAD_BYTES
+from ...store.environment.locks import require_outside
 from ...store.errors import (
     ArgumentError,
     Closed,
@@ -32,13 +33,12 @@ from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import split_times
 from ...store.index.deduplication import Deduplication
 from ...store.journal.journal import Journal
-from ...store.locks import require_outside
 from ...store.message_store import MessageStore
-from ...store.property_records import PropertyRecords
-from ...store.property_table import PropertyTable
-from ...store.sequence_set import SequenceSet
+from ...store.records.property_records import PropertyRecords
+from ...store.state.property_table import PropertyTable
+from ...store.state.transactions import Branches, Transactions
 from ...store.stored_message import StoredMessage
-from ...store.transactions import Branches, Transactions
+from ...store.structures.sequence_set import SequenceSet
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.areas.dispatch_area import DispatchArea

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ...cache.budget import Budget, Holder
+from ...cache.accounting.budget import Budget, Holder
 from ...store.errors import StoreFull
 from ..core.areas.target_area import TargetArea
 

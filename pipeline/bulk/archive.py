@@ -26,10 +26,10 @@ from ...store.disk.layout import (
     data_log_name,
     validate_broker_name,
 )
+from ...store.environment.progress import OnProgress, tell_nobody
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header, record_at
-from ...store.progress import OnProgress, tell_nobody
 from ..errors import SparkMissing
 from ..kernels.fleet import Directories, find_stores
 from ..spark.session import require_spark

@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from ...cache.curve import Curve, CurvePoint
+from ...cache.sharing.curve import Curve, CurvePoint
 from ...dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
 from ...dispatch.config.sizes import parse_size
 from ...dispatch.planning.plan import LIMITS_MAX, plan_file

@@ -21,9 +21,9 @@ from ...dispatch.explain.words import age_text, plural, size_text
 from ...dispatch.live import printable
 from ...dispatch.offline import broker_of, only_store, stores_of
 from ...dispatch.remote.client import Result, ask_store, count_in
-from ...store.clock import SystemClock
 from ...store.disk.disk import OsDisk
 from ...store.disk.layout import JOURNAL, data_log_id
+from ...store.environment.clock import SystemClock
 from ...store.errors import SettingsError
 from ...store.inspect.dump import dump as rows_of_dump
 from ...store.inspect.read_only import ReadOnlyStore, open_read_only

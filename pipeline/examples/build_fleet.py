@@ -17,7 +17,7 @@ from typing import Final
 import forebay
 from forebay import Forebay, Message
 from forebay.pipeline.loading import load_local
-from forebay.store.clock import SystemClock
+from forebay.store.environment.clock import SystemClock
 
 BROKERS: Final = 20
 HOUR_MS: Final = 3_600_000

@@ -18,8 +18,8 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from ...store.clock import SystemClock
 from ...store.disk.disk import OsDisk
+from ...store.environment.clock import SystemClock
 from ...store.errors import ForebayError, SettingsError
 from ...store.inspect.facts import Wanted
 from ...store.journal.scan import open_data_logs

@@ -19,9 +19,9 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
-from ...store.clock import SystemClock
 from ...store.disk.disk import Disk, OsDisk
 from ...store.disk.layout import JOURNAL, data_log_id
+from ...store.environment.clock import SystemClock
 from ...store.inspect.facts import Wanted
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES
 from ...store.maintenance.leases import Lease, write_lease

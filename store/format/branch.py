@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES
-from ..sequence_set import SequenceSet
+from ..structures.sequence_set import SequenceSet
 from .host_properties import Changes, decode_changes, encode_changes
 from .identity import Identity
 from .record import SLICE_MESSAGES_MAX, RecordDamaged, check_run

@@ -13,11 +13,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from ..bits import first_run
 from ..format.places import Extent, Singles
 from ..format.record import ENTRY_BYTES, SLICE_BYTES
 from ..format.times import DUE, EXPIRY, NEVER, TIMES_BLOCKS, BlockTimes, packed_times
 from ..numbering import BLOCK_MESSAGES, BLOCK_SHIFT
+from ..structures.bits import first_run
 from .relocated import CopiedRun, RelocatedPlaces
 
 BLOCK_CHARGE_BYTES: Final = 5_632

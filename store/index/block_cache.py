@@ -12,10 +12,10 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from ..account import Account
+from ..environment.account import Account
 from ..format.times import TIMES_BLOCKS, BlockTimes
 from ..numbering import BLOCK_SHIFT, PUT_OFF, UNLIMITED
-from ..sequence_set import SequenceSet
+from ..structures.sequence_set import SequenceSet
 from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
 from .pending_lane import JournaledLane
 from .relocated import RelocatedPlaces

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from ..account import Account, Unlimited
+from ..environment.account import Account, Unlimited
 from ..format.identity import DIGEST_BYTES, Identity
 from ..format.state import WindowIds
 from .digest_queue import MASK, DigestQueue

@@ -18,9 +18,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..account import Account, Unlimited
+from ..environment.account import Account, Unlimited
+from ..environment.late_log import LateLogger
 from ..format.state import CountedRun
-from ..late_log import LateLogger
 from ..numbering import LANE_SHIFT, NON_PERSISTENT, lanes_of
 from .pending_lane import PendingLane
 

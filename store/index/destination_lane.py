@@ -11,11 +11,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..bits import ones
 from ..format.places import Extent, Singles
 from ..format.record import RecordDamaged, check_run
 from ..format.times import DUE, EXPIRY, NO_TIMES, Times
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NO_DESTINATION
+from ..structures.bits import ones
 from .block import Block
 from .block_cache import HOLDER_SLOTS, BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from ..bits import runs_of_ones
 from ..format.times import DUE, EXPIRY, NEVER
 from ..numbering import BLOCK_SHIFT
+from ..structures.bits import runs_of_ones
 from .block_cache import BlockHolder
 from .destination_lane import DestinationLane
 from .index import Index

@@ -17,10 +17,10 @@ from operator import itemgetter, mul
 from types import NoneType
 from typing import Final, cast
 
-from ..bits import mask_of
 from ..format.properties import decode_properties, encode_properties, header_values_of_each
 from ..format.record import RecordDamaged
 from ..message import HeaderValue
+from ..structures.bits import mask_of
 
 EXACT_VALUES_MAX: Final = 8
 EXACT_BYTES_MAX: Final = 128

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from ..account import OpenAccount, Uncounted
+from ..environment.account import OpenAccount, Uncounted
 from ..numbering import LANE_SHIFT
 
 IDLE_LANE_BYTES: Final = 18

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from ..account import Account, OpenAccount, Uncounted
+from ..environment.account import Account, OpenAccount, Uncounted
 from ..format.record import RecordDamaged, check_run
 from ..format.state import LaneCounts, UseCounts
 from ..format.times import NEVER

@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..bits import first_run, ones
 from ..format.places import Extent, Singles
 from ..format.times import DUE, NEVER, Times
 from ..numbering import BLOCK_MESSAGES
+from ..structures.bits import first_run, ones
 
 PENDING_SLOTS: Final = (
     "number",

@@ -11,9 +11,9 @@ messages have such a timetable too; an open of the store drops it.
 
 from __future__ import annotations
 
-from ..bits import first_run
 from ..format.times import DUE, NEVER
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, PUT_OFF
+from ..structures.bits import first_run
 from .block import Block, PutOffBlock
 from .block_cache import BlockCache, BlockHolder
 from .pending_lane import PendingLane

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..account import OpenAccount, Uncounted
-from ..bits import ones
+from ..environment.account import OpenAccount, Uncounted
 from ..format.state import Backlog
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
-from ..sequence_set import SequenceSet
+from ..structures.bits import ones
+from ..structures.sequence_set import SequenceSet
 
 FULL_BLOCK: Final = (1 << BLOCK_MESSAGES) - 1
 STEP_MASKS: Final = 4

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ..account import OpenAccount
+from ..environment.account import OpenAccount
 from ..format.packed_rows import PackedRows
 from ..format.state import (
     SUBSCRIPTION_HEAD,

@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from ..account import OpenAccount, Uncounted
+from ..environment.account import OpenAccount, Uncounted
 from ..format.record import SEQUENCE_MAX, RecordDamaged
 from ..format.state import TOPIC, Backlog, Destination, State, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of

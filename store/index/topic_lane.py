@@ -15,14 +15,14 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ..account import OpenAccount, Uncounted
-from ..bits import ones, runs_of_ones
+from ..environment.account import OpenAccount, Uncounted
 from ..format.places import Extent, Singles
 from ..format.record import Survivors
 from ..format.state import Backlog
 from ..format.times import Times
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
-from ..sequence_set import SequenceSet
+from ..structures.bits import ones, runs_of_ones
+from ..structures.sequence_set import SequenceSet
 from .block import Block
 from .block_cache import BlockCache
 from .data_log_use import DataLogUse

@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ..account import Account
 from ..directory_store import DirectoryStore
 from ..disk.disk import Disk
 from ..disk.layout import IMPORT, import_load_id
+from ..environment.account import Account
+from ..environment.late_log import LateLogger
+from ..environment.locks import OwnedLock
 from ..errors import ForebayError, StoreFull
 from ..format.imports import IMPORTS_KEPT, ImportMark, ImportReport, encode_import
 from ..format.properties import group_of
@@ -22,8 +24,6 @@ from ..format.record import IMPORT as IMPORT_KIND
 from ..format.record import IMPORTED, RecordDamaged
 from ..format.state import QUEUE
 from ..index.destination_lane import DestinationLane
-from ..late_log import LateLogger
-from ..locks import OwnedLock
 from ..recovery.recovery import RecoveryReport
 from .manifest import (
     PUBLISHED,

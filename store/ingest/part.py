@@ -13,9 +13,9 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from ..account import Account
 from ..disk.disk import Disk, File
 from ..disk.layout import import_part_name
+from ..environment.account import Account
 from ..format.properties import decode_properties, encode_properties, group_of
 from ..format.record import (
     DESTINATION,

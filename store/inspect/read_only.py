@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from ..account import Unlimited
 from ..disk.disk import Directory, Disk, File
 from ..disk.layout import JOURNAL, data_log_id, data_log_name
+from ..environment.account import Unlimited
+from ..environment.locks import OwnedLock
+from ..environment.progress import OnProgress, tell_nobody
 from ..format.state import Destination, State
 from ..index.deduplication import Deduplication
 from ..index.index import Index
@@ -25,17 +27,15 @@ from ..journal.data_log import (
     decode_data_log_header,
     find_records,
 )
-from ..journaled_state import JournaledState
-from ..locks import OwnedLock
 from ..maintenance.leases import read_leases
 from ..maintenance.retention_reasons import RetentionReasons
 from ..metadata.memory_store import MemoryMetadataStore
 from ..numbering import OFFSET_BITS, OFFSET_MASK
-from ..progress import OnProgress, tell_nobody
-from ..property_table import PropertyTable
 from ..recovery.opening import find_store_id
 from ..recovery.recovery import JournalEnd, JournalTail, Recovery
-from ..transactions import Branches
+from ..state.journaled_state import JournaledState
+from ..state.property_table import PropertyTable
+from ..state.transactions import Branches
 
 TRIES_MAX: Final = 4
 """Attempts while the owner deletes data logs meanwhile; after that the missing one is reported."""

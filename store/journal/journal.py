@@ -20,6 +20,7 @@ from cachetools import LRUCache
 from ..disk.disk import NO_SPACE, Directory, Disk, File, known_free_bytes
 from ..disk.layout import JOURNAL, data_log_name
 from ..disk.thrifty_disk import NO_DESCRIPTOR
+from ..environment.locks import OwnedLock, Whole, require_outside
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
 from ..format.record import (
     ACK,
@@ -42,9 +43,8 @@ from ..format.record import (
     encode_slice,
     stamp,
 )
-from ..histogram import DurationHistogram
-from ..locks import OwnedLock, Whole, require_outside
 from ..numbering import OFFSET_BITS, OFFSET_MASK
+from ..structures.histogram import DurationHistogram
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     RECORDS_MAX,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ..disk.disk import NO_SPACE, Disk
 from ..disk.layout import STATE_DIRECTORY
-from ..late_log import LateLogger
+from ..environment.late_log import LateLogger
 
 logger = LateLogger("forebay.store")
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from ..disk.disk import Disk, File
 from ..disk.layout import MAX_DATA_LOG_ID, STATE_DIRECTORY
-from ..late_log import LateLogger
+from ..environment.late_log import LateLogger
 from ..numbering import OFFSET_BITS
 from .marker import Marker, read_marker
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..disk.layout import MAX_DATA_LOG_ID
+from ..environment.late_log import LateLogger
+from ..environment.locks import OwnedLock, require_outside
 from ..format.record import DROP
 from ..format.state import State, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
-from ..late_log import LateLogger
-from ..locks import OwnedLock, require_outside
 from ..numbering import OFFSET_BITS
-from ..transactions import Branches
+from ..state.transactions import Branches
 from .archive import Archive
 from .leases import Lease
 from .removable import decision_lines, removable

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..bits import runs_of_ones
+from ..environment.locks import OwnedLock, Whole
 from ..format.places import Extent
 from ..format.record import RecordDamaged
 from ..index.block_cache import BlockCache
 from ..index.destination_lane import DestinationLane
 from ..journal.reading import Readable, sent_at
-from ..locks import OwnedLock, Whole
 from ..numbering import BLOCK_SHIFT
+from ..structures.bits import runs_of_ones
 
 
 class _Place(NamedTuple):

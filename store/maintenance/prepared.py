@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ..account import Account
 from ..disk.disk import File
+from ..environment.account import Account
+from ..environment.locks import OwnedLock
 from ..format.branch import Branch, PlacedSlice, branch_bytes
 from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
 from ..journal.journal import Journal
-from ..locks import OwnedLock
 from ..numbering import OFFSET_BITS
-from ..transactions import Branches, Transactions, read_contents
+from ..state.transactions import Branches, Transactions, read_contents
 from .relocation_scan import BATCH_BYTES
 
 PREPARE_SHARE: Final = 2

@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ..account import Account
 from ..disk.disk import File
+from ..environment.account import Account
+from ..environment.late_log import LateLogger
+from ..environment.locks import OwnedLock, require_outside
 from ..errors import StoreFull
 from ..format.record import (
     ENTRY_BYTES,
@@ -45,12 +47,10 @@ from ..index.topic_lane import TopicLane
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
 from ..journal.reading import plan_regions, read_regions
-from ..late_log import LateLogger
-from ..locks import OwnedLock, require_outside
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK, UNLIMITED
-from ..sequence_set import SequenceSet
+from ..state.transactions import Branches, Transactions
 from ..stored_message import StoredMessage
-from ..transactions import Branches, Transactions
+from ..structures.sequence_set import SequenceSet
 from .draining import Draining
 from .prepared import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ..bits import ones, runs_of_ones
+from ..environment.locks import OwnedLock
 from ..format.places import Extent
 from ..format.record import RecordDamaged
 from ..format.state import QUEUE, Destination, Subscription
@@ -20,7 +20,7 @@ from ..index.destination_lane import DestinationLane
 from ..index.index import Index
 from ..index.topic_lane import TopicLane
 from ..journal.reading import Readable, sent_at
-from ..locks import OwnedLock
+from ..structures.bits import ones, runs_of_ones
 from .leases import Lease
 
 PENDING_MESSAGE: Final = "pending_message"

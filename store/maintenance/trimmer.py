@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from ..environment.locks import OwnedLock, Whole
 from ..index.pending_lane import JournaledLane
 from ..index.subscriptions import Subscriptions
 from ..index.topic_lane import SubscriptionLane
-from ..locks import OwnedLock, Whole
 from ..numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from .positions import Positions
 

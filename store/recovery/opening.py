@@ -7,13 +7,13 @@ from contextlib import closing
 
 from ..disk.disk import Disk
 from ..disk.layout import JOURNAL, data_log_id, data_log_name
+from ..environment.progress import OnProgress, tell_nobody
 from ..errors import JournalCorrupt
 from ..format.record import RecordDamaged
 from ..format.state import State
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.marker import Marker
-from ..journaled_state import JournaledState
-from ..progress import OnProgress, tell_nobody
+from ..state.journaled_state import JournaledState
 from .recovery import Recovered, Recovery
 from .repair import Repair
 

@@ -16,6 +16,8 @@ from typing import ClassVar, Final, NamedTuple
 
 from ..disk.disk import File
 from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, STATE_DIRECTORY, data_log_id, data_log_name
+from ..environment.late_log import LateLogger
+from ..environment.progress import OnProgress, tell_nobody
 from ..errors import JournalCorrupt
 from ..format.destination_table import DestinationTable
 from ..format.imports import ImportReport, Imports
@@ -44,11 +46,9 @@ from ..journal.data_log import (
 from ..journal.journal import location_text
 from ..journal.marker import Marker
 from ..journal.sync_mark import SYNC_MARK
-from ..journaled_state import JournaledState
-from ..late_log import LateLogger
 from ..metadata.store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
-from ..progress import OnProgress, tell_nobody
+from ..state.journaled_state import JournaledState
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
 from .replay import Replay
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from ..disk.disk import Disk, File
 from ..disk.layout import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
+from ..environment.late_log import LateLogger
 from ..format.record import DROP, HEADER_BYTES, LOST, LOST_BYTES, STATE, Header, RecordDamaged, encode_lost
 from ..format.state import decode_state
 from ..journal.data_log import (
@@ -32,7 +33,6 @@ from ..journal.data_log import (
     used_bytes,
 )
 from ..journal.forward_reader import initial_of
-from ..late_log import LateLogger
 from ..numbering import OFFSET_BITS
 from .quarantine import PART_BYTES_MAX, set_aside
 

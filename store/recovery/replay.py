@@ -64,10 +64,10 @@ from ..journal.data_log import (
     crc_of,
 )
 from ..journal.journal import location_text
-from ..journaled_state import JournaledState
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
-from ..sequence_set import SequenceSet
-from ..transactions import apply_commit, read_lengths, read_slice_times
+from ..state.journaled_state import JournaledState
+from ..state.transactions import apply_commit, read_lengths, read_slice_times
+from ..structures.sequence_set import SequenceSet
 
 RECENT_MESSAGES_MAX: Final = 16_384
 """Messages in transactions whose lengths are kept, so that a commit soon after them reads no slice again."""

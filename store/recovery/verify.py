@@ -40,7 +40,7 @@ from ..journal.data_log import (
 )
 from ..journal.scan import Damage, Found, open_data_logs, scan
 from ..numbering import OFFSET_BITS, OFFSET_MASK
-from ..sequence_set import SequenceSet
+from ..structures.sequence_set import SequenceSet
 
 
 class JournalFinding(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final
 
-from ..bits import runs_of_ones
+from ..structures.bits import runs_of_ones
 
 CHUNK_MESSAGES_MAX: Final = 512
 CHUNK_BYTES_MAX: Final = 1024 * 1024

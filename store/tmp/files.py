@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 from cachetools import LRUCache
 
-from ..account import Account
 from ..disk.disk import Disk, File
 from ..disk.layout import TMP_STORAGE, tmp_file_name, tmp_file_number
 from ..disk.thrifty_disk import NO_DESCRIPTOR
+from ..environment.account import Account
+from ..environment.late_log import LateLogger
 from ..errors import StoreFailed, StoreFull
 from ..journal.reading import Readable, Unopened
-from ..late_log import LateLogger
 from .chunk import TmpFile
 from .file import SpilledMessage, TmpRegion, encode
 

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final
 
-from ..account import Account
-from ..bits import first_run, runs_of_ones
+from ..environment.account import Account
 from ..errors import Closed, StoreFull
 from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
 from ..index.pending_lane import PendingLane
 from ..numbering import BEHIND_ALL, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NON_PERSISTENT
-from ..sequence_set import SequenceSet
 from ..stored_message import StoredMessage
+from ..structures.bits import first_run, runs_of_ones
+from ..structures.sequence_set import SequenceSet
 from .spill_turns import SpillTurns
 
 BLOCK_CHARGE_BYTES: Final = 2816

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ..account import Account
-from ..bits import runs_of_ones
 from ..disk.disk import NO_SPACE, Disk, known_free_bytes
 from ..disk.layout import TMP_STORAGE
+from ..environment.account import Account
+from ..environment.late_log import LateLogger
 from ..errors import Closed, ForebayError, SpillFailed, StoreFull
 from ..journal.reading import REGION_BYTES_MAX
-from ..late_log import LateLogger
+from ..structures.bits import runs_of_ones
 from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, TmpFile
 from .file import SpilledMessage, message_bytes, read_regions
 from .files import BATCH_BYTES_MAX, SpillBatch, TmpFiles

@@ -13,7 +13,7 @@ from inside import inside
 
 import forebay
 from forebay import Message
-from forebay.cache.budget import Holder
+from forebay.cache.accounting.budget import Holder
 from forebay.dispatch.config.sizes import parse_size
 
 KIB = 1024

@@ -17,7 +17,7 @@ from simulated_bay import SimulatedBay
 import forebay
 from forebay.__main__ import OLD_NAMES, command_lines
 from forebay.benchmarks.load.scenario_file import read_scenario, shipped
-from forebay.cache import shares
+from forebay.cache.sharing import shares
 from forebay.dispatch.core.model import DestinationState
 from forebay.store.format import record
 from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES
@@ -210,9 +210,10 @@ def test_generated_part_is_the_one_that_is_generated(page: str) -> None:
     assert reference.block(name, make()) in TEXTS[page]
 
 
-def test_picture_of_packages_is_the_one_that_is_generated() -> None:
+@pytest.mark.parametrize("picture", reference.PICTURES)
+def test_picture_is_the_one_that_is_generated(picture: str) -> None:
     """`make docs-tables` writes it."""
-    assert (ROOT / reference.PICTURE).read_text(encoding="utf-8") == reference.packages_picture()
+    assert (ROOT / picture).read_text(encoding="utf-8") == reference.PICTURES[picture]()
 
 
 @pytest.mark.parametrize("layers", reference.layers()[1:], ids=lambda layers: layers.container)

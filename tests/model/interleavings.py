@@ -25,7 +25,7 @@ from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 import forebay
-from forebay.store.locks import OwnedCondition, OwnedLock, Wakeup
+from forebay.store.environment.locks import OwnedCondition, OwnedLock, Wakeup
 from forebay.testing import ManualClock
 
 STEPS_MAX = 50_000

@@ -20,10 +20,10 @@ from simulated_bay import SimulatedBay
 from sortedcontainers import SortedDict
 
 from forebay import Consumer, Delivery, DestinationPolicy, Message, StoreFull
-from forebay.cache.budget import Budget, Holder
-from forebay.cache.charge import charge_bytes
-from forebay.cache.head_queue_cache import HeadQueueCache
-from forebay.cache.pending_cache import PendingCache
+from forebay.cache.accounting.budget import Budget, Holder
+from forebay.cache.accounting.charge import charge_bytes
+from forebay.cache.messages.head_queue_cache import HeadQueueCache
+from forebay.cache.messages.pending_cache import PendingCache
 from forebay.dispatch.config.sizes import parse_size
 from forebay.store.message import Headers
 from forebay.store.stored_message import StoredMessage
@@ -242,9 +242,9 @@ class Model:
             is_short = self.store.budget.free_bytes < self.store.budget.target_bytes // 4 + KIB
             went_on = self.store.bay.step() or taker.consumer.statistics().direct_entries
             assert went_on or is_short, "the scan ended too early"
-            loads = self.store.loader.load_count
+            loads = self.store.loader.durations.count
             deliveries = taker.consumer.take(most, max_bytes=max_bytes)
-            assert deliveries or self.store.loader.load_count > loads, "the take did not go on with the scan"
+            assert deliveries or self.store.loader.durations.count > loads, "the take did not go on with the scan"
             scans += 1
             assert scans <= self.store.queue(taker.queue).depth, "the scan does not end"
         assert (expected is not None) == bool(deliveries), f"{len(deliveries)} deliveries, expected {expected}"

@@ -15,8 +15,8 @@ from spark_process import SparkProcess
 
 import forebay
 from forebay import Forebay, Message
-from forebay.store.clock import SystemClock
 from forebay.store.disk.disk import OsDisk
+from forebay.store.environment.clock import SystemClock
 from forebay.store.maintenance.leases import Lease, write_lease
 
 pytest.importorskip("pyspark")

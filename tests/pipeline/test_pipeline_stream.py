@@ -12,7 +12,7 @@ from pipeline_stores import rows_of_batches
 
 import forebay
 from forebay import Forebay, Message, SettingsError
-from forebay.store.clock import SystemClock
+from forebay.store.environment.clock import SystemClock
 from forebay.store.maintenance.leases import read_leases
 
 pytest.importorskip("pyspark")

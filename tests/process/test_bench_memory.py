@@ -13,7 +13,7 @@ from forebay.benchmarks.bench_memory import main
 from forebay.benchmarks.memory.lru import lru_hit_ratio
 from forebay.benchmarks.memory.passes import curve_cost, depth, overflow, play, resizes
 from forebay.benchmarks.memory.traffic import BEGIN, SEND, TAKE, TRAFFICS, Step, Traffic
-from forebay.cache.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.charge import OVERHEAD_BYTES
 
 KIB, MIB = 1024, 1024 * 1024
 TINY = 0.01

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from forebay.store.bits import runs_of_ones
 from forebay.store.format.places import Extent, Singles
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.index.topic_lane import SubscriptionLane, TopicLane
+from forebay.store.structures.bits import runs_of_ones
 
 
 def by_record(extents: Iterable[Extent | Singles]) -> Iterator[Extent]:

@@ -25,7 +25,7 @@ from typing import Any
 
 import forebay
 from forebay import Closed, Consumer, DestinationPolicy, Forebay, ForebayError, Message, StoreFailed
-from forebay.store.locks import owned_locks
+from forebay.store.environment.locks import owned_locks
 
 WAIT_SECONDS = 20.0
 

@@ -9,11 +9,11 @@ from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
+from forebay.store.environment.locks import OwnedLock
 from forebay.store.format.record import MESSAGE, STATE, Header, decode_slice
 from forebay.store.inspect.dump import Row, dump
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
 from forebay.store.journal.journal import Journal
-from forebay.store.locks import OwnedLock
 from forebay.testing import ManualClock
 
 STORE_ID = bytes(range(16))

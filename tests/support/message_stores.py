@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.store.account import Unlimited
 from forebay.store.directory_store import DirectoryStore, StoreOptions
 from forebay.store.disk.disk import Disk
+from forebay.store.environment.account import Unlimited
+from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.pending_lane import JournaledLane
-from forebay.store.locks import OwnedLock
 from forebay.store.metadata.store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
 from forebay.store.stored_message import StoredMessage

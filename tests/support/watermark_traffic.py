@@ -13,8 +13,8 @@ from unittest.mock import patch
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.cache.charge import OVERHEAD_BYTES
-from forebay.cache.shares import high_watermarks
+from forebay.cache.accounting.charge import OVERHEAD_BYTES
+from forebay.cache.sharing.shares import high_watermarks
 from forebay.dispatch.planning.rules import EqualParts, FastestFirst, SameSeconds
 
 KIB = 1024

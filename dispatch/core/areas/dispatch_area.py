@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ....cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ....cache.message_memory import MessageMemory
-from ....cache.shares import Shares
+from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ....cache.messages.message_memory import MessageMemory
+from ....cache.sharing.shares import Shares
 from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage

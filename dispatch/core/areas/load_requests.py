@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ....store.clock import Clock
+from ....store.environment.clock import Clock
 from ..model import TargetList
 
 TRIAL_SECONDS: Final = 0.01

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....cache.budget import Budget
+from ....cache.accounting.budget import Budget
+from ....cache.accounting.tab import Tab
 from ....cache.spill.overflow import Overflow
-from ....cache.tab import Tab
 from ..memory.group_memory import GroupMemory
 from ..memory.memories import Memories
 from .memory_rule import MemoryRule

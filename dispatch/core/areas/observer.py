@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....cache.curve import Curve
+from ....cache.sharing.curve import Curve
 from ..model import TargetList
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
-from ....cache.charge import charge_bytes
-from ....cache.message_cache import WORTH_BYTES, MessageCache
-from ....cache.message_memory import MessageMemory
+from ....cache.accounting.charge import charge_bytes
+from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
+from ....cache.messages.message_memory import MessageMemory
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ..model import TargetList

@@ -10,8 +10,8 @@ from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
 from ...traits import trait
 from ..deliveries.delivery import Delivery, LaneMessages, Settler
 

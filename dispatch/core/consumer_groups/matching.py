@@ -43,17 +43,22 @@ class SelectorMatcher:
         selector = self.selector
         if selector is None:
             return True
-        if selector.needles and not _holds_one(message[1], selector.needles):
-            return False
         if values is not None and not selector.field_names:
             return selector.condition.is_true(values)
+        if selector.needles and not _holds_one(message[1], selector.needles):
+            return False
         return selector.condition.is_true(values_of(lane, message, selector.field_names, selector.header_names))
 
     @property
-    def names_to_decode(self) -> frozenset[str]:
-        """Return the headers to decode of every message before `verdict`; none if few messages must be decoded."""
+    def header_names(self) -> frozenset[str]:
+        """Return the headers that may be decoded for `verdict`, once for all groups that name the same."""
         selector = self.selector
-        return NO_NAMES if selector is None or selector.needles or selector.field_names else selector.header_names
+        return NO_NAMES if selector is None or selector.field_names else selector.header_names
+
+    @property
+    def has_needles(self) -> bool:
+        """Return whether `verdict` decodes the headers of few messages, because the bytes of most say no."""
+        return self.selector is not None and bool(self.selector.needles)
 
     def decode(self, messages: Iterable[StoredMessage], survey: BlockSurvey | None) -> None:
         """Decode in one pass the fields that `examine` will need of these messages, as far as RAM holds them."""

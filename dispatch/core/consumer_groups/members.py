@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-from ....store.locks import UNAWAITED, OwnedLock, condition_of
+from ....store.environment.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
 from .matching import SelectorMatcher
 

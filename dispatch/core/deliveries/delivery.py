@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
-from ....cache.message_memory import MessageMemory
+from ....cache.messages.message_memory import MessageMemory
 from ....store.errors import ForebayError, StoreFailed
-from ....store.format.properties import group_of, headers_of, message_id_of
+from ....store.format.properties import decode_headers, group_of, message_id_of
 from ....store.format.record import RecordDamaged
 from ....store.format.state import CountedRun
 from ....store.format.times import times_of
@@ -22,8 +22,8 @@ from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.index.pending_lane import PendingLane
 from ....store.message import HeaderValue
 from ....store.numbering import BLOCK_MESSAGES
-from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
 from ...config.redelivery_delays import REJECTED
 from .contracts import BackingStore
 
@@ -336,7 +336,7 @@ class Delivery:
         self.is_seen = True
         properties = self.read()[1] if self.held_body is None else self.held_properties
         try:
-            return headers_of(properties) if properties else {}
+            return decode_headers(properties) if properties else {}
         except RecordDamaged as damage:
             raise self.lane.not_read(str(damage)) from None
 

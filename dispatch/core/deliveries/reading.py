@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ....cache.tab import Tab
+from ....cache.accounting.tab import Tab
 from ....store.errors import StateError, StoreFailed
 from ....store.stored_message import StoredMessage
 from ..monitor import Monitor

@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Final
 
-from ....store.destination_records import DestinationRecords
 from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
 from ....store.format.state import QUEUE, TOPIC
 from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_MASK, LANE_SHIFT, lanes_of
-from ....store.transactions import Branches
+from ....store.records.destination_records import DestinationRecords
+from ....store.state.transactions import Branches
 from ...admission.deduplication import DuplicateWindows
 from ...admission.limits import DestinationLimits
 from ...config.policies import Policies
@@ -246,7 +246,7 @@ class Destinations:
         self.unregister(queue)
 
     def unregister(self, destination: DestinationState) -> None:
-        """Undo `register` for a deleted queue or topic, and remove what its senders added. Requires: the lock."""
+        """Forget the times, ids and senders' lanes of a deleted queue or topic. Requires: the lock."""
         self._in_turn.pop(destination, None)
         self._timed.forget(destination)
         for lane_number in lanes_of(destination.number):

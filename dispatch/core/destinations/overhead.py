@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from ....cache.budget import Budget, Holder
-from ....cache.tab import Tab
+from ....cache.accounting.budget import Budget, Holder
+from ....cache.accounting.tab import Tab
 from ....store.errors import SettingsError, StoreFull
 from ....store.format.state import QUEUE
 from ....store.index.subscriptions import SUBSCRIBER_BYTES

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ....cache.charge import OVERHEAD_BYTES, charge_bytes
+from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
 from ....cache.spill.overflow import Overflow
 from ....store.errors import Closed
 from ....store.format.times import Times

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from itertools import islice, takewhile
 from typing import Any, Final
 
-from ....cache.charge import charge_bytes, charges_bytes
-from ....cache.tab import Tab
-from ....store.sequence_set import SequenceSet
+from ....cache.accounting.charge import charge_bytes, charges_bytes
+from ....cache.accounting.tab import Tab
 from ....store.stored_message import StoredMessage, sequence_of
+from ....store.structures.sequence_set import SequenceSet
 from ..memory.consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
 
 NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)

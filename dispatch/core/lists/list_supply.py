@@ -6,13 +6,13 @@ is measured. This class does not know the lane or the consumers.
 
 from __future__ import annotations
 
-from ....cache.shares import (
+from ....cache.accounting.tab import Tab
+from ....cache.sharing.shares import (
     BYTES_PER_SECOND_MIN,
     LOW_WATERMARK_SHARE,
     UNMEASURED_BYTES_PER_SECOND,
     read_ahead_bytes,
 )
-from ....cache.tab import Tab
 from ....store.numbering import UNLIMITED
 from .list_contents import ListContents
 

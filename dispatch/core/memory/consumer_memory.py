@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....cache.tab import Tab
-from ....store.sequence_set import SequenceSet
+from ....cache.accounting.tab import Tab
+from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 
 CONSUMER_BYTES: Final = 436

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ....cache.budget import Holder
+from ....cache.accounting.budget import Holder
 
 HELD_BACK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Enough for about 20,000 messages. An open of the store reads them again, in less than a second."""

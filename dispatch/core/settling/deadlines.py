@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from math import inf
 from typing import Final
 
-from ....cache.budget import Budget, Holder
+from ....cache.accounting.budget import Budget, Holder
+from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
-from ....store.late_log import LateLogger
 from ..areas.target_area import TargetArea
 from ..deliveries.delivery import Delivery, mark_late
 from ..model import DestinationState, LaneState, Taker, consumer_of, lane_of
@@ -67,7 +67,7 @@ class _Wheel:
         self.seconds = seconds
         self.consumers: dict[Taker, _Watched] = {}
         # Each note: its time, and how many deliveries each consumer had had by then. The oldest is first; LOOKS + 1 at
-        # most.
+        # most, and one more while a note that gave back all it could at once is kept for the rest.
         self.notes: deque[tuple[float, dict[Taker, int]]] = deque()
         self.next_note = now + seconds / LOOKS
 

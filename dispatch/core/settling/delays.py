@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Final
 
-from ....store.clock import SteadyClock
+from ....store.environment.clock import SteadyClock
 from ....store.format.times import DUE, NEVER, has_times, times_of
 from ....store.index.due_times import DueTimes
 from ....store.index.index import Index
 from ....store.numbering import BLOCK_MESSAGES
-from ....store.sequence_set import SequenceSet
+from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
 from ..model import DestinationState, LaneState
 from ..monitor import Monitor

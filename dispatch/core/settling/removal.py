@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ....cache.message_cache import MessageCache
+from ....cache.messages.message_cache import MessageCache
 from ....store.errors import ForebayError
-from ....store.sequence_set import SequenceSet
-from ....store.transactions import Branches
+from ....store.state.transactions import Branches
+from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
 from ..model import LaneState
 from .delays import DelayedRedelivery

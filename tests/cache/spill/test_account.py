@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.cache.budget import Budget
+from forebay.cache.accounting.budget import Budget
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, OWNER_AHEAD_BYTES, ArrivalAccount, SpillAccount
 
 

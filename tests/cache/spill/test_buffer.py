@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from tmp_storages import numbered
 
-from forebay.cache.budget import Budget
+from forebay.cache.accounting.budget import Budget
 from forebay.cache.spill.buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
 
 POOL, LONE = 900, 901

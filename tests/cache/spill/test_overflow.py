@@ -12,7 +12,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Delivery, DestinationPolicy, StoreFull, Topic
-from forebay.cache.charge import charge_bytes
+from forebay.cache.accounting.charge import charge_bytes
 from forebay.cache.spill.account import AHEAD_BYTES, OWNER_AHEAD_BYTES
 from forebay.store.tmp.file import SpilledMessage
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES

@@ -7,7 +7,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Message
 from forebay.dispatch.loading.eager import LOAD_MESSAGES_MAX
-from forebay.store.locks import OwnedCondition
+from forebay.store.environment.locks import OwnedCondition
 
 DEPTH = 10 * LOAD_MESSAGES_MAX
 

@@ -7,7 +7,7 @@ from delivering import send_equal, take_all
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Delivery, Queue, StateError
-from forebay.cache.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.charge import OVERHEAD_BYTES
 
 KIB = 1024
 BODY = bytes(KIB)

@@ -13,8 +13,8 @@ from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import Consumer, Delivery, Message
-from forebay.cache.budget import Holder
-from forebay.cache.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.budget import Holder
+from forebay.cache.accounting.charge import OVERHEAD_BYTES
 
 MIB = 1024 * 1024
 LIMIT = "8MiB"

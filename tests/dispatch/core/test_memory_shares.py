@@ -10,8 +10,8 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, DestinationPolicy, SettingsError
-from forebay.cache.budget import ShareStatistics
-from forebay.cache.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.budget import ShareStatistics
+from forebay.cache.accounting.charge import OVERHEAD_BYTES
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -6,7 +6,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.cache.charge import charge_bytes
+from forebay.cache.accounting.charge import charge_bytes
 
 KIB = 1024
 

@@ -10,7 +10,7 @@ from inside import explain
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, DestinationPolicy, Message, Queue, StoreFull
-from forebay.cache.budget import Budget
+from forebay.cache.accounting.budget import Budget
 from forebay.dispatch.core.destinations.overhead import GROUPS_BYTES
 from forebay.dispatch.core.memory.group_memory import GroupMemory
 from forebay.dispatch.distribution.grouped import GroupAssigner

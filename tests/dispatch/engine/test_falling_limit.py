@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.cache.budget import SPARE_BYTES, Budget
+from forebay.cache.accounting.budget import SPARE_BYTES, Budget
 
 KIB = 1024
 

@@ -21,7 +21,7 @@ from interrupting import Interruption, interrupted
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, DestinationPolicy, ForebayError, Message, StoreFailed
-from forebay.store.locks import owned_locks
+from forebay.store.environment.locks import owned_locks
 
 pytestmark = [
     interpreted("calls nothing that a profiler sees"),

@@ -14,7 +14,7 @@ from compiled import interpreted
 import forebay
 from forebay.dispatch.core.monitor import ASIDE_SECONDS
 from forebay.store.disk.memory_disk import MemoryDisk
-from forebay.store.manual_clock import ManualClock
+from forebay.store.environment.manual_clock import ManualClock
 
 
 class WatchedClock(ManualClock):

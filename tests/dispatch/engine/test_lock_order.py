@@ -11,7 +11,7 @@ from inside import inside
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Forebay, NestedCall
-from forebay.store.locks import OwnedLock
+from forebay.store.environment.locks import OwnedLock
 
 PATIENCE_SECONDS = 10.0
 

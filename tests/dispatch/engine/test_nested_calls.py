@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import Closed, DestinationPolicy, Message, NestedCall, StateError, StoreFailed, StoreLocked
-from forebay.store.late_log import LateLogger, emit_late
-from forebay.store.locks import OwnedLock, holds_one
+from forebay.store.environment.late_log import LateLogger, emit_late
+from forebay.store.environment.locks import OwnedLock, holds_one
 
 ROOT = Path(forebay.__file__).parent
 
@@ -55,7 +56,7 @@ def test_a_lock_refuses_the_thread_that_has_it_and_no_other() -> None:
 
 COLLECTED_IN_A_LOOK = """
 import gc
-from forebay.store.locks import OwnedLock, holds_one
+from forebay.store.environment.locks import OwnedLock, holds_one
 
 def leave_garbage():
     lock = OwnedLock()
@@ -418,14 +419,14 @@ def test_a_close_that_fails_ends_its_threads_before_it_lets_the_directory_go(
 ) -> None:
     bay = forebay.open(tmp_path, memory_limit="4MiB")
     bay.queue("orders").send(b"x")
-    threads = bay._engine.background._threads
+    threads = inside(bay).threads
     assert len(threads) == 2
 
     def fail(_: object) -> None:
         raise KeyError("a list that an interruption left half changed")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(bay._engine.transactions), "close", fail)
+        broken.setattr(type(inside(bay).transactions), "close", fail)
         with pytest.raises(KeyError):
             bay.close()
     assert not any(thread.is_alive() for thread in threads)

@@ -16,7 +16,7 @@ from simulated_metadata import SimulatedMetadataStore
 import forebay.aio
 from forebay import Forebay, Message, Queue, Settings
 from forebay.dispatch.engine.statistics import DestinationStatistics, destination_statistics
-from forebay.store.locks import OwnedLock
+from forebay.store.environment.locks import OwnedLock
 from forebay.testing import ManualClock
 
 

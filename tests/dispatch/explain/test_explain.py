@@ -13,12 +13,12 @@ from staged_stores import newest, roll, send, settle, small_bay
 
 from forebay import Closed, Consumer, Explanation, Message, SettingsError
 from forebay.dispatch.explain.disk import explain_data_log, explain_whole
-from forebay.store.account import Unlimited
 from forebay.store.disk.disk import File
+from forebay.store.environment.account import Unlimited
+from forebay.store.environment.locks import OwnedLock
 from forebay.store.format.state import Destination
 from forebay.store.index.index import Index
 from forebay.store.inspect.read_only import open_read_only
-from forebay.store.locks import OwnedLock
 from forebay.store.maintenance.retention_reasons import RetentionReasons
 from forebay.store.metadata.store import MetadataFull
 

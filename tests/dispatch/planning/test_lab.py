@@ -14,7 +14,7 @@ from recorded_bays import RecordedBay, burst, send, take
 from simulated_disk import SimulatedDisk
 
 from forebay.__main__ import main
-from forebay.cache.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.charge import OVERHEAD_BYTES
 from forebay.dispatch.planning.clairvoyant import Clairvoyant
 from forebay.dispatch.planning.lab import Lab, PlayedRule, PlayedRules, play_rules
 from forebay.dispatch.planning.report import rules_table

@@ -14,7 +14,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, StoreFull
 from forebay.dispatch.admission.limits import Reservation, Wait
-from forebay.store.locks import condition_of
+from forebay.store.environment.locks import condition_of
 
 POLICIES = {
     "limited": DestinationPolicy(max_messages=10),

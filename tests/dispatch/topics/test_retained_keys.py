@@ -25,7 +25,7 @@ from forebay import (
 )
 from forebay.store.format.retained import RETAIN_KEY_BYTES_MAX
 from forebay.store.message import HeaderValue
-from forebay.store.property_table import PropertyTable
+from forebay.store.state.property_table import PropertyTable
 
 KIB = 1024
 

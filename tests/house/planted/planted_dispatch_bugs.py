@@ -18,14 +18,14 @@ DISPATCH_BUGS = (
         "Holder.reserve",
         "if held_bytes > budget.ceiling_bytes: ...",
         "pass",
-        "tests/cache/test_budget.py::test_a_charge_that_reaches_the_limit_is_admitted_and_one_above_is_refused_and_charges_nothing",
+        "tests/cache/accounting/test_budget.py::test_a_charge_that_reaches_the_limit_is_admitted_and_one_above_is_refused_and_charges_nothing",
     ),
     Bug(
         "the guarantee of one holder is given to others",
         "Budget.holder",
         "self.ceiling_bytes -= guaranteed_bytes",
         "pass",
-        "tests/cache/test_budget.py::test_a_guarantee_is_kept_from_the_others_and_always_there_for_its_holder",
+        "tests/cache/accounting/test_budget.py::test_a_guarantee_is_kept_from_the_others_and_always_there_for_its_holder",
     ),
     Bug(
         "progress is charged above the limit",

@@ -13,7 +13,7 @@ from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import Delivery, DestinationPolicy, Message
-from forebay.store.account import Unlimited
+from forebay.store.environment.account import Unlimited
 from forebay.store.format.record import (
     RETURN,
     TIMED,

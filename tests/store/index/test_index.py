@@ -11,7 +11,7 @@ import pytest
 from extents import by_record
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay.store.account import Unlimited
+from forebay.store.environment.account import Unlimited
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.format.state import LaneCounts, UseCounts
 from forebay.store.index.block import BLOCK_CHARGE_BYTES, Block

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from compiled import interpreted
 
-from forebay.store.account import Unlimited
-from forebay.store.bits import mask_of, ones, runs_of_ones
+from forebay.store.environment.account import Unlimited
 from forebay.store.index.sequence_bitmap import SequenceBitmap
 from forebay.store.numbering import BLOCK_MESSAGES
+from forebay.store.structures.bits import mask_of, ones, runs_of_ones
 
 
 def contents(sequences: SequenceBitmap) -> set[int]:

@@ -10,8 +10,8 @@ import pytest
 from journals import append_one, journal_on
 from simulated_disk import SimulatedDisk
 
-from forebay.store.account import Unlimited
 from forebay.store.disk.layout import data_log_name
+from forebay.store.environment.account import Unlimited
 from forebay.store.format.places import Extent, Singles
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.index.index import Index

@@ -29,7 +29,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 
 from forebay import Message
-from forebay.cache.budget import Budget
+from forebay.cache.accounting.budget import Budget
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice, decode_survivors

@@ -20,12 +20,12 @@ from relocating import (
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay.cache.budget import Budget
+from forebay.cache.accounting.budget import Budget
 from forebay.store.disk.layout import data_log_name
+from forebay.store.environment.late_log import emit_late
 from forebay.store.errors import StoreFailed
 from forebay.store.format.record import SURVIVORS
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.late_log import emit_late
 from forebay.store.maintenance import relocation
 
 MEMORY_OF_A_STEP = relocation.STEP_CHARGE_BYTES

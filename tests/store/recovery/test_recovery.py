@@ -15,8 +15,8 @@ from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay.store.account import Unlimited
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, data_log_name
+from forebay.store.environment.account import Unlimited
 from forebay.store.errors import JournalCorrupt
 from forebay.store.journal.sync_mark import SYNC_MARK
 from forebay.store.recovery.recovery import QUARANTINE_FILES_MAX

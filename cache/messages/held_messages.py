@@ -1,0 +1,89 @@
+"""HeldMessages: messages of many lanes in RAM, found by sequence and charged to one holder.
+
+This is the common part of the two caches and the SpillBuffer: messages are found, taken out and forgotten. Each of them
+decides itself how messages come in, and which leave when memory is needed.
+"""
+
+from __future__ import annotations
+
+from ...store.stored_message import StoredMessage
+from ..accounting.budget import Holder
+from ..accounting.charge import charge_bytes, charges_bytes
+from .lane_fullness import LaneFullness
+
+
+class HeldMessages:
+    """Messages by (lane number, sequence). The state lock guards it. O(1) unless a method says otherwise."""
+
+    def __init__(self, holder: Holder, share_bytes: int) -> None:
+        """Make it empty. share_bytes: most bytes that it should hold."""
+        self.holder = holder
+        self._share_bytes = share_bytes
+        # Only lanes with messages. The messages of a lane are in order of arrival.
+        self._lanes: dict[int, dict[int, StoredMessage]] = {}
+        self._fullness = LaneFullness(self._amount_of)
+        # Number of messages that a load or a browser found here and did not have to read.
+        self.served = 0
+
+    @property
+    def share_bytes(self) -> int:
+        """Most bytes that it should hold."""
+        return self._share_bytes
+
+    def peek(self, lane_number: int, sequence: int) -> StoredMessage | None:
+        """Return the message, which stays. None: it is not here."""
+        messages = self._lanes.get(lane_number)
+        return messages.get(sequence) if messages else None
+
+    def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
+        """Return the message and remove it with its charge. None: it is not here."""
+        messages = self._lanes.get(lane_number)
+        if not messages:
+            return None
+        message = messages.pop(sequence, None)
+        if message is not None:
+            self.holder.release(charge_bytes(message))
+            if not messages:
+                self._leave(lane_number)
+        return message
+
+    def is_shared(self, lane_number: int) -> bool:
+        """Return whether other lanes may need the lane's messages, so that taking one frees no memory."""
+        return False
+
+    def has(self, lane_number: int) -> bool:
+        """Return whether a message of the lane is here."""
+        return bool(self._lanes.get(lane_number))
+
+    def may_have(self, lane_number: int, last: int) -> bool:
+        """Return whether messages of the lane up to `last` may be here."""
+        return bool(self._lanes.get(lane_number))
+
+    def forget(self, lane_number: int) -> None:
+        """Drop all messages of a lane. O(messages of the lane here)."""
+        messages = self._lanes.get(lane_number)
+        if messages is not None:
+            self._leave(lane_number)
+            self.holder.release(charges_bytes(list(messages.values())))
+
+    def _leave(self, lane_number: int) -> None:
+        """Forget a lane without messages."""
+        del self._lanes[lane_number]
+        self._fullness.forget(lane_number)
+
+    def _amount_of(self, lane_number: int) -> int:
+        """Return how much a lane has, to choose the one that gives first."""
+        return len(self._lanes[lane_number])
+
+    def audit(self) -> int:
+        """Return the charge of everything here, computed anew."""
+        return sum(charge_bytes(message) for messages in self._lanes.values() for message in messages.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def _check(self) -> None:
+        assert self.audit() == self.holder.held_bytes
+        assert all(self._lanes.values())
+        assert len(self._fullness) == len(self._lanes)
+        self._fullness._check()

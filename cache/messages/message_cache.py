@@ -1,0 +1,137 @@
+"""MessageCache: messages of many lanes, the newest of which are given back when memory is needed.
+
+It is the base of the HeadQueueCache and the PendingCache. After a crash, persistent messages are read from the journal
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
+from ..accounting.budget import Holder
+from ..accounting.charge import charge_bytes
+from .held_messages import HeldMessages
+
+WORTH_BYTES: Final = 32 * 1024
+"""Least charge that is written to tmp-storage at a time, if there is so much.
+
+If a few small messages are written by themselves, their places take more memory than the write frees.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """The present state of the HeadQueueCache or the PendingCache."""
+
+    messages: int
+    bytes: int
+    share_bytes: int
+    """Most bytes that it may hold."""
+    served: int
+    """Messages that loads and browsers found here, and did not have to read, since the directory was opened."""
+
+
+def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
+    """Return the sum of the figures of several caches."""
+    return CacheStatistics(
+        sum(part.messages for part in parts),
+        sum(part.bytes for part in parts),
+        sum(part.share_bytes for part in parts),
+        sum(part.served for part in parts),
+    )
+
+
+class MessageCache(HeldMessages):
+    """Copies of messages that may leave whenever memory is needed. The state lock guards it.
+
+    The messages of each lane are in order of arrival. The one that came last leaves first, because it is farthest from
+    being consumed. O(1) unless a method says otherwise.
+    """
+
+    def __init__(self, holder: Holder, share_bytes: int) -> None:
+        """Make it empty. share_bytes: most bytes that it may hold; 0 switches it off."""
+        super().__init__(holder, share_bytes)
+        # By lane, a function that takes messages that are given back, for lanes whose messages may be nowhere else.
+        self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
+
+    def put(self, lane_number: int, message: StoredMessage) -> bool:
+        """Keep the message; return whether there was room for it."""
+        return self._keep(lane_number, message, charge_bytes(message))
+
+    def _keep(self, lane_number: int, message: StoredMessage, charge: int) -> bool:
+        messages = self._lanes.get(lane_number)
+        if messages is not None and message[0] in messages:
+            return True
+        if not self.holder.reserve(charge):
+            return False
+        if messages is None:
+            messages = self._lanes[lane_number] = {}
+        messages[message[0]] = message
+        count = len(messages)
+        if not count & (count - 1):
+            self._fullness.grew(lane_number, count)
+        return True
+
+    def resize(self, share_bytes: int) -> None:
+        """Set the share; what exceeds it is given back."""
+        self._share_bytes = share_bytes
+        if self.holder.held_bytes > share_bytes:
+            self.give_back(self.holder.held_bytes - share_bytes)
+
+    def give_back(self, wanted_bytes: int) -> int:
+        """Release at least `wanted_bytes`, if there are so many; return how many. O(messages given back).
+
+        The lane with most messages, or one with more than half as many, gives first, because its messages have the
+        longest way.
+        """
+        released = 0
+        while released < wanted_bytes:  # messages on their way here are charged already
+            lane = self._fullness.fullest()
+            if lane is None:
+                break
+            messages = self._lanes[lane]
+            stop = len(messages) // 2
+            keeper = self.keepers.get(lane)
+            enough = max(wanted_bytes, released + WORTH_BYTES) if keeper is not None else wanted_bytes
+            given: list[StoredMessage] = []
+            while len(messages) > stop and released < enough:
+                message = self._pop_victim(lane, messages)
+                charge = charge_bytes(message)
+                self.holder.release(charge)
+                released += charge
+                given.append(message)
+            self._gave_back(lane)
+            if not messages:
+                self._leave(lane)
+            if keeper is not None:
+                keeper(given)
+        return released
+
+    def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
+        """Take from the messages of a lane the one that leaves first: the one that came last."""
+        return messages.popitem()[1]
+
+    def _gave_back(self, lane_number: int) -> None:
+        """React to the loss of a lane's newest messages."""
+
+    def drop_before(self, lane_number: int, sequence: int) -> None:
+        """Drop messages before a sequence, in order of arrival, up to the first one that is not before it.
+
+        O(dropped).
+        """
+        messages = self._lanes.get(lane_number)
+        while messages and (first := next(iter(messages))) < sequence:
+            self.take(lane_number, first)
+
+    def forget_runs(self, lane_number: int, gone: SequenceSet) -> None:
+        """Drop the lane's messages that are gone. O(messages of the lane here)."""
+        for sequence in [sequence for sequence in self._lanes.get(lane_number, ()) if sequence in gone]:
+            self.take(lane_number, sequence)
+
+    def statistics(self) -> CacheStatistics:
+        """Return the figures of the cache. O(lanes)."""
+        return CacheStatistics(len(self), self.holder.held_bytes, self._share_bytes, self.served)

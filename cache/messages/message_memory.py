@@ -1,0 +1,147 @@
+"""MessageMemory: the memory to which some destinations charge their messages, with its caches.
+
+Destinations without a `memory_share` or `memory_reserve` share one memory, whose holders are bounded only by the limit.
+Each pattern with a share or a reserve has its own memory, with a quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ...store.numbering import UNLIMITED
+from ..accounting.budget import Budget, Holder, Quota
+from ..sharing.shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
+from .head_queue_cache import HeadQueueCache
+from .pending_cache import PendingCache
+
+
+class MessageMemory:
+    """The memory of all destinations whose policy sets none apart. The state lock guards it."""
+
+    is_common = True
+    """Whether no quota bounds it. The path of every message checks only this."""
+
+    def __init__(
+        self,
+        lists_holder: Holder,
+        dispatch_holder: Holder,
+        head_queue_cache: HeadQueueCache,
+        pending_cache: PendingCache,
+    ) -> None:
+        # The holder of direct messages.
+        self.lists_holder = lists_holder
+        # The holder of deliveries in flight.
+        self.dispatch_holder = dispatch_holder
+        self.head_queue_cache = head_queue_cache
+        self.pending_cache = pending_cache
+        self.fair_list_bytes = 0
+        """The high watermark of a list of these destinations that was not measured yet."""
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that a list may still reserve."""
+        return self.lists_holder.free_bytes
+
+    @property
+    def waiting_bytes_max(self) -> int:
+        """Most bytes that lists and PendingCache could hold together now, beside deliveries, consumers and others."""
+        pending_cache = self.pending_cache
+        could_hold_bytes = self.free_bytes + self.lists_holder.held_bytes + pending_cache.holder.held_bytes
+        return max(min(could_hold_bytes, pending_cache.share_bytes), 0)
+
+    @property
+    def unused_bytes(self) -> int:
+        """Bytes that are kept for these destinations and not used."""
+        return 0
+
+    @property
+    def spare_bytes(self) -> int:
+        """Most bytes that others may take from these destinations."""
+        return UNLIMITED
+
+    @property
+    def share_free_bytes(self) -> int:
+        """Bytes that are left of the share, whatever is left of the limit."""
+        return UNLIMITED
+
+    @property
+    def share_bytes(self) -> int:
+        """Most bytes that these destinations may hold together."""
+        return UNLIMITED
+
+    @property
+    def in_flight_reserves(self) -> tuple[int, int]:
+        """Bytes in flight for which room is kept: of bodies, and in total."""
+        return 0, 0
+
+    def in_flight_rooms(self, bodies_bytes: int, all_bytes: int) -> tuple[int, int]:
+        """Return how many more bytes may be in flight: with bodies, and in total.
+
+        bodies_bytes, all_bytes: what destinations in the common memory may still have.
+        """
+        return bodies_bytes, all_bytes
+
+    def resize_caches(self, head_queue_cache_bytes: int, pending_cache_bytes: int) -> None:
+        """Set the bounds of the caches; what exceeds them is given back."""
+        self.head_queue_cache.resize(head_queue_cache_bytes)
+        self.pending_cache.resize(pending_cache_bytes)
+
+
+class QuotaMemory(MessageMemory):
+    """The memory of the destinations of one pattern, with a share of the limit, a reserve, or both."""
+
+    is_common = False
+
+    def __init__(
+        self, budget: Budget, pattern: str, make_pending_cache: Callable[[Holder, HeadQueueCache], PendingCache]
+    ) -> None:
+        """Make the memory of a pattern. make_pending_cache: makes its PendingCache according to the store's memory
+        rule.
+        """
+        quota = budget.quota(pattern)
+        lists, dispatch = budget.quota_holder("target_lists", quota), budget.quota_holder("dispatch_area", quota)
+        heads = HeadQueueCache(budget.quota_holder("head_queue_cache", quota), 0)
+        super().__init__(lists, dispatch, heads, make_pending_cache(budget.quota_holder("pending_cache", quota), heads))
+        self.quota: Final[Quota] = quota
+
+    @property
+    def unused_bytes(self) -> int:
+        return self.quota.unused_bytes
+
+    @property
+    def spare_bytes(self) -> int:
+        return max(self.quota.held_bytes - self.quota.reserve_bytes, 0)
+
+    @property
+    def share_free_bytes(self) -> int:
+        return self.quota.share_bytes - self.quota.held_bytes
+
+    @property
+    def share_bytes(self) -> int:
+        return self.quota.share_bytes
+
+    @property
+    def in_flight_reserves(self) -> tuple[int, int]:
+        reserve_bytes = self.quota.reserve_bytes
+        return int(reserve_bytes * DISPATCH_AREA_SHARE), int(reserve_bytes * IN_FLIGHT_SHARE)
+
+    def in_flight_rooms(self, bodies_bytes: int, all_bytes: int) -> tuple[int, int]:
+        held_bytes = self.dispatch_holder.held_bytes
+        bodies_reserve_bytes, all_reserve_bytes = self.in_flight_reserves
+        return (
+            max(bodies_bytes, 0) + max(bodies_reserve_bytes - held_bytes, 0),
+            max(all_bytes, 0) + max(all_reserve_bytes - held_bytes, 0),
+        )
+
+    def take_quota(self, quota: QuotaBytes) -> None:
+        """Set share and reserve. Nothing is given back here."""
+        self.quota.resize(quota.share_bytes, quota.reserve_bytes)
+
+    def resize_own_caches(self, available_bytes: int, pending_cache_share: float) -> None:
+        """Bound the caches by the share of the limit.
+
+        available_bytes: what fixed parts and the reserves of others leave. pending_cache_share: see Shares.
+        """
+        bound_bytes = min(self.quota.share_bytes, available_bytes)
+        self.resize_caches(int(bound_bytes * HEAD_QUEUE_CACHE_SHARE), int(bound_bytes * pending_cache_share))

@@ -1,0 +1,110 @@
+"""PendingCache: messages that overflowed a TargetList, kept in RAM until the loader fetches them.
+
+A message that is dropped from here is still in the journal and is read again. The PendingCache is the stronger of the
+two caches: to take a message in, it makes the HeadQueueCache give memory back first.
+"""
+
+from __future__ import annotations
+
+from ...store.stored_message import StoredMessage
+from ..accounting.budget import Holder
+from ..accounting.charge import charge_bytes
+from .head_queue_cache import HeadQueueCache
+from .message_cache import MessageCache
+from .reading_order import ReadingOrder
+
+
+class PendingCache(MessageCache):
+    """A cache that grows as lists overflow, at the cost of the HeadQueueCache, up to a share of the limit."""
+
+    def __init__(self, holder: Holder, head_queue_cache: HeadQueueCache, share_bytes: int) -> None:
+        super().__init__(holder, share_bytes)
+        self._head_queue_cache = head_queue_cache
+        # By lane, the sequence behind the last arrival that was kept, if nothing was given back since.
+        self._ends: dict[int, int] = {}
+        # By lane, the reading order of lanes that several readers share and that have messages here.
+        self._orders: dict[int, ReadingOrder] = {}
+
+    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+        """Keep an arrival for which a list has no room, if little or nothing before it must be read first.
+
+        is_near: the list is loaded up to this message, or will be soon. Otherwise the previous message must be here, or
+            have been here when another list took it. Behind a wide gap the loader comes so late that a message kept now
+            would only take room from nearer ones.
+        """
+        sequence = message[0]
+        is_kept = is_near or self._ends.get(lane_number) == sequence or self.peek(lane_number, sequence - 1) is not None
+        if is_kept and self.put(lane_number, message):
+            self._ends[lane_number] = sequence + 1
+            return True
+        return False
+
+    def give_back(self, wanted_bytes: int) -> int:
+        """Release at least `wanted_bytes`, what is farthest from its reader first: what arrives next leaves a gap."""
+        self._ends.clear()
+        return super().give_back(wanted_bytes)
+
+    def forget(self, lane_number: int) -> None:
+        self._ends.pop(lane_number, None)
+        super().forget(lane_number)
+
+    def put(self, lane_number: int, message: StoredMessage) -> bool:
+        """Keep the message, taking room from the HeadQueueCache. False: the share or the budget is used up."""
+        charge = charge_bytes(message)
+        if self.holder.held_bytes + charge > self._share_bytes:
+            return False
+        if self._keep(lane_number, message, charge):
+            return True
+        self._head_queue_cache.give_back(charge)
+        return self._keep(lane_number, message, charge)
+
+    def put_shared(self, lane_number: int, message: StoredMessage) -> bool:
+        """Keep the message of a lane that several readers share; it takes the place of those farther from readers."""
+        sequence = message[0]
+        if self.peek(lane_number, sequence) is not None:
+            return True
+        if charge_bytes(message) > self._share_bytes:
+            return False
+        order = self._orders.get(lane_number)
+        while not self.put(lane_number, message):
+            victim = None if order is None else order.farther_than(sequence)
+            if victim is None:
+                return False
+            self.take(lane_number, victim)
+        self.note_shared(lane_number, sequence)
+        return True
+
+    def note_shared(self, lane_number: int, sequence: int) -> None:
+        """Note that a message was kept of a lane that several readers share."""
+        order = self._orders.get(lane_number)
+        if order is None:
+            order = self._orders[lane_number] = ReadingOrder()
+        order.add(sequence)
+
+    def follow_readers(self, lane_number: int, fronts: list[int]) -> None:
+        """Note where the readers of a shared lane go on. O(1): the list is kept."""
+        order = self._orders.get(lane_number)
+        if order is not None:
+            order.follow(fronts)
+
+    def drop_before(self, lane_number: int, sequence: int) -> None:
+        """Drop messages before a sequence: of a shared lane all of them, also those that came after later ones."""
+        order = self._orders.get(lane_number)
+        if order is not None:
+            for first, last in order.drop_before(sequence):
+                for passed in range(first, last + 1):
+                    self.take(lane_number, passed)
+        super().drop_before(lane_number, sequence)
+
+    def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
+        """Take the message that came last; of a shared lane the one that is farthest from its next reader."""
+        order = self._orders.get(lane_number)
+        while order is not None and (sequence := order.pop_farthest()) is not None:
+            message = messages.pop(sequence, None)
+            if message is not None:
+                return message
+        return super()._pop_victim(lane_number, messages)
+
+    def _leave(self, lane_number: int) -> None:
+        super()._leave(lane_number)
+        self._orders.pop(lane_number, None)

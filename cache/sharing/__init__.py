@@ -1,0 +1,1 @@
+"""How one memory limit is divided, and which hit ratio other limits would bring."""

@@ -1,0 +1,98 @@
+"""TopicRetention: keep messages that no subscription needs, as the policies of topics say.
+
+A record says that a topic retains messages, so retention survives a crash. Messages that had been deleted just before a
+crash are deleted again after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ....store.environment.late_log import LateLogger
+from ....store.errors import StoreFull
+from ....store.index.subscriptions import SUBSCRIBER_BYTES
+from ....store.maintenance.trimmer import RetentionRule, Trimmer
+from ....store.records.subscription_records import SubscriptionRecords
+from ...config.policies import Policies
+from ...core.destinations.overhead import DestinationOverhead
+from ...core.monitor import Monitor
+from ..state import TopicState
+
+logger = LateLogger("forebay.dispatch")
+
+TRIM_SECONDS: Final = 1.0
+"""A topic may keep a message at most this much longer than its policy says."""
+
+
+class TopicRetention:
+    """Begins and ends retention of topics, and deletes retained messages that are too old or too many.
+
+    The state lock guards it.
+    """
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        records: SubscriptionRecords,
+        trimmer: Trimmer,
+        policies: Policies,
+        overhead: DestinationOverhead,
+    ) -> None:
+        self._monitor = monitor
+        self._records = records
+        self._trimmer = trimmer
+        self._policies = policies
+        self._overhead = overhead
+        # Topics whose policy begins or ends retention, for whose record there was no room yet.
+        self._put_off: dict[TopicState, None] = {}
+        self._trim_at = 0.0
+
+    def apply_all(self, topics: Iterable[TopicState]) -> None:
+        """Begin and end retention as policies say, if opening the store found it otherwise.
+
+        Requires: the lock, and that all that opening found is charged.
+        """
+        for topic in topics:
+            self.apply(topic)
+
+    def apply(self, topic: TopicState) -> None:
+        """Make a topic retain what its policy says. If there is no room, `trim` tries again.
+
+        Requires: the lock.
+        """
+        policy = self._policies.of(topic.name)
+        rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
+        begins, topic.is_retained = topic.retention is None, rule is not None
+        self._put_off.pop(topic, None)
+        try:
+            if rule is not None and begins:
+                self._overhead.require(SUBSCRIBER_BYTES)
+            self._records.retain(topic.number, rule)
+        except StoreFull as full:
+            self._put_off[topic] = None
+            logger.warning(
+                "topic %r can't do yet what its policy says of retaining: %s",
+                topic.name,
+                full,
+                event="retention_put_off",
+            )
+
+    def forget(self, topic: TopicState) -> None:
+        """Do not try again for a topic that is deleted. Requires: the lock."""
+        self._put_off.pop(topic, None)
+
+    def trim(self) -> int:
+        """Once a second, delete retained messages that are too old or too many; return how many.
+
+        Requires: no lock.
+        """
+        now = self._monitor.monotonic()
+        if now < self._trim_at:
+            return 0
+        self._trim_at = now + TRIM_SECONDS
+        if self._put_off:
+            with self._monitor.lock, self._monitor.whole:
+                self.apply_all(list(self._put_off))
+        return self._trimmer.trim(self._monitor.clock_ms()) if self._trimmer.is_retaining else 0

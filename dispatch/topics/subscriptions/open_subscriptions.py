@@ -1,0 +1,179 @@
+"""OpenSubscriptions: begin a subscription, bring it online and offline, and end it.
+
+The topic's state has its subscriptions; this module changes them. A subscription that is not durable has no record of
+its acks, so a crash ends it. For a durable one the store keeps what is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....cache.messages.message_memory import MessageMemory
+from ....store.index.subscriptions import Subscriber, Subscriptions
+from ....store.records.subscription_records import SubscriptionRecords
+from ...core.lifecycle import Lifecycle
+from ...core.model import NO_LANES
+from ...core.monitor import Monitor
+from ...core.settling.delays import TimedLanes
+from ...core.settling.removal import Removals
+from ..state import SubscriptionRegistry, SubscriptionState, UnrecordedStore, Verdicts
+from .unmatched import UnmatchedSweeper
+
+FORGOTTEN_AT_ONCE: Final = 500
+"""Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
+SWEEPER_STEPS: Final = 16
+"""Steps of the sweeper in one call, so that other work of the housekeeper is not late."""
+
+
+class OpenSubscriptions(SubscriptionRegistry):
+    """Begins and ends subscriptions in dispatch. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        subscribers: Subscriptions,
+        records: SubscriptionRecords,
+        removals: Removals,
+        timed: TimedLanes,
+        unrecorded: UnrecordedStore,
+        sweeper: UnmatchedSweeper,
+    ) -> None:
+        """Make the one OpenSubscriptions of a store.
+
+        subscribers: the store's part of each subscription.
+        unrecorded: settles messages whose acks are in no record.
+        """
+        self._monitor = monitor
+        self._subscribers = subscribers
+        self._records = records
+        self._removals = removals
+        self._timed = timed
+        self._sweeper = sweeper
+        self.unrecorded = unrecorded
+        self.verdicts = Verdicts()
+        # Subscriptions of deleted topics that the caches still have to forget.
+        self._cached: list[tuple[MessageMemory, Subscriber]] = []
+
+    def begin(self, subscription: SubscriptionState) -> None:
+        """Take up a subscription. If it has a selector, messages that do not match will be acknowledged.
+
+        Requires: the lock.
+        """
+        if subscription.selector is not None:
+            if subscription.is_durable:
+                subscription.topic.keep(subscription)
+            self._sweeper.subscriptions[subscription] = None
+
+    def go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
+        """Give a subscription the messages that arrive, because its first consumer comes. Requires: the lock."""
+        topic = subscription.topic
+        subscription.is_shared = is_shared
+        topic.online[subscription] = None
+        subscription.charge()
+        if len(topic.online) == 2:
+            topic.note_neighbours()
+        for _ in subscription.open_lanes():
+            pass
+        if subscription.is_durable:
+            topic.keep(subscription)
+
+    def leave(self, subscription: SubscriptionState) -> None:
+        """Take a subscription offline, because its last consumer has left. End it if it is not durable."""
+        del subscription.topic.online[subscription]
+        if subscription.is_durable and subscription.is_blank:
+            self._drop_non_persistent(subscription)
+            subscription.let_go()
+            del subscription.topic.kept[subscription.subscriber.facts.name]
+            self.put_away(subscription)
+        if not subscription.is_durable:
+            self._records.unsubscribe(subscription.subscriber)
+            self.forget(subscription)
+            # A transaction may hold deliveries of it. They are given back to nobody.
+            subscription.lifecycle = Lifecycle.DELETED
+            subscription.drop()
+
+    def put_away(self, subscription: SubscriptionState) -> None:
+        """Reduce a durable subscription that is not in use to rows, if the store has nothing else of it.
+
+        Requires: the lock.
+        """
+        if subscription.subscriber.facts.name in subscription.topic.kept:
+            return
+        for pending_lane in filter(None, subscription.subscriber.lanes):
+            for cache in (subscription.memory.pending_cache, subscription.memory.head_queue_cache):
+                cache.forget(pending_lane.number)
+            subscription.memory.head_queue_cache.reopen(pending_lane.number)
+        self._subscribers.put_away(subscription.number)
+
+    def move(self, subscription: SubscriptionState) -> None:
+        """Forget the state of its persistent messages, because the cursor of the subscription has moved.
+
+        Requires: the lock; the subscription has no consumer.
+        """
+        for lane in filter(None, subscription.lanes):
+            self._removals.drop_lane(lane)
+            lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
+        subscription.lanes = NO_LANES
+        if subscription.admission is not None:
+            subscription.admission.room_came()
+
+    def forget(self, subscription: SubscriptionState) -> None:
+        """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
+        self._sweeper.subscriptions.pop(subscription, None)
+        self._drop_non_persistent(subscription)
+        subscription.forget()
+        if subscription.admission is not None:
+            subscription.admission.room_came()
+
+    def end(self, subscription: SubscriptionState) -> None:
+        """End a subscription of a deleted topic, and its consumer. Requires: the lock."""
+        subscription.lifecycle = Lifecycle.DELETED
+        lanes = [lane for lane in subscription.lanes if lane is not None]
+        subscription.end_consumers()
+        if subscription.is_durable:
+            self.forget(subscription)
+        for lane in lanes:
+            self._removals.drop_lane(lane)
+        subscription.drop()
+
+    def _drop_non_persistent(self, subscription: SubscriptionState) -> None:
+        """Drop the non-persistent messages of a subscription, and their files. Requires: the lock."""
+        for priority, lane in enumerate(subscription.non_persistent_lanes):
+            if lane is not None:
+                self._removals.drop_lane(lane)
+                subscription.put_non_persistent_lane(priority, None)
+        self._timed.forget(subscription)
+
+    # ------------------------------------------------------------------ subscriptions of deleted topics
+
+    def unread(self, numbers: list[int], kept: set[int]) -> list[Subscriber]:
+        """Return those of these durable subscriptions that the store has open and dispatch does not know.
+
+        kept: the numbers that dispatch knows. Requires: the lock.
+        """
+        known = self._subscribers.by_number
+        return [known[number] for number in numbers if number in known and number not in kept]
+
+    def forget_later(self, memory: MessageMemory, unread: list[Subscriber]) -> None:
+        """Note subscriptions that the caches must forget, because their topic is deleted. Requires: the lock."""
+        self._cached += [(memory, subscriber) for subscriber in unread]
+
+    def forget_some(self) -> bool:
+        """Let the caches forget some hundred subscriptions of deleted topics; return whether there are more.
+
+        Requires: no lock.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            for memory, subscriber in self._cached[-FORGOTTEN_AT_ONCE:]:
+                for lane in filter(None, subscriber.lanes):
+                    memory.pending_cache.forget(lane.number)
+                    memory.head_queue_cache.forget(lane.number)
+            del self._cached[-FORGOTTEN_AT_ONCE:]
+            return bool(self._cached)
+
+    def step(self) -> bool:
+        """Do part of the work of the caches and the sweeper; return whether there is more. Requires: no lock."""
+        if self._cached:  # the call that deleted the topic was interrupted
+            self.forget_some()
+        return all(self._sweeper.step() for _ in range(SWEEPER_STEPS))

@@ -1,0 +1,149 @@
+"""Wildcard subscriptions: one consumer of all topics that match a pattern, those that come later among them.
+
+To its topic a member is a subscription without a name as any other. All
+members have the consumer group of their pattern in the place of one of their
+own: so a consumer takes from lists over the lanes of many topics, and prefetch,
+waiting and memory are of the whole. Arrivals, loads and acks know nothing of
+it. `TopicTurns` hands out, so that a busy topic holds up no other of the same
+priority. Nothing of it is in the journal; a crash ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ....store.errors import SettingsError
+from ....store.format.state import TOPIC
+from ....store.index.subscriptions import Subscriber
+from ....store.records.subscription_records import SubscriptionRecords
+from ...config.policy import matches
+from ...core.areas.target_area import TargetArea
+from ...core.model import ConsumerGroup, DestinationState, LaneState
+from ...distribution.topic_turns import TopicTurns
+from ...selectors.selector import Selector
+from ..state import SubscriptionConsumerGroup, SubscriptionState, TopicState, Verdicts
+from .open_subscriptions import OpenSubscriptions
+
+
+class PatternRegistry:
+    """The patterns that have a consumer. The state lock guards it."""
+
+    def __init__(self, target_area: TargetArea, records: SubscriptionRecords, subscriptions: OpenSubscriptions) -> None:
+        self._target_area = target_area
+        self._records = records
+        self._subscriptions = subscriptions
+        self._selectors: dict[PatternState, Selector | None] = {}
+
+    def state(self, pattern: str) -> PatternState:
+        """Return a new state for a pattern. It refuses sends and may get a consumer."""
+        return PatternState(self._target_area, pattern, self, self._subscriptions.verdicts)
+
+    def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
+        """Let topics join a pattern, because it has a consumer now. Requires: the lock."""
+        self._selectors[pattern_state] = selector
+
+    def forget(self, pattern_state: PatternState) -> None:
+        """Let no more topics join a pattern, because its consumer is closed. Requires: the lock."""
+        del self._selectors[pattern_state]
+
+    def all(self) -> list[PatternState]:
+        """Return all patterns that have a consumer. Requires: the lock."""
+        return list(self._selectors)
+
+    def matching(self, name: str) -> list[PatternState]:
+        """Return the patterns with a consumer that match the name of a topic. Requires: the lock."""
+        return [pattern for pattern in self._selectors if matches(pattern.name, name)]
+
+    def join(self, pattern_state: PatternState, topic: TopicState) -> None:
+        """Give a pattern's consumer the messages that are sent to a topic from now on.
+
+        Requires: the lock; it is charged.
+        """
+        selector = self._selectors[pattern_state]
+        text = selector.text if selector is not None else None
+        subscriber = self._records.subscribe(topic.number, None, text)
+        member = pattern_state.members[topic] = PatternMember(topic, subscriber, selector, pattern_state)
+        self._subscriptions.begin(member)
+        self._subscriptions.go_online(member, is_shared=False)
+        self._target_area.subscribe(member, selector)
+
+
+class PatternState(DestinationState):
+    """All topics that match a pattern, as its one consumer sees them. `name` is the pattern.
+
+    The state lock guards it.
+    """
+
+    __slots__ = ("registry", "members", "turns", "_verdicts")
+    noun = "topic"
+    kind = TOPIC
+    keeps_groups = False
+    spans_others = True
+
+    def __init__(self, target_area: TargetArea, pattern: str, registry: PatternRegistry, verdicts: Verdicts) -> None:
+        super().__init__(target_area, 0, pattern)
+        self.registry = registry
+        self._verdicts = verdicts
+        self.members: dict[TopicState, PatternMember] = {}
+        assert isinstance(self.distribution, TopicTurns)
+        self.turns = self.distribution
+
+    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
+        """Return the new consumer group that all members share."""
+        return SubscriptionConsumerGroup(selector, self._verdicts)
+
+    @property
+    def consumer_group(self) -> ConsumerGroup:
+        """The consumer group that all members share."""
+        (found,) = self.consumer_groups.values()
+        return found
+
+    def raise_if_not_sendable(self) -> None:
+        """Raise SettingsError: nothing can be sent to a pattern."""
+        raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
+
+    def sources(self) -> Iterable[DestinationState]:
+        """Return the members of the pattern."""
+        return self.members.values()
+
+    def all_lanes(self) -> Iterator[LaneState]:
+        """Yield the lanes of all members."""
+        return (lane for member in self.members.values() for lane in member.all_lanes())
+
+    def on_consumer_closed(self) -> None:
+        """End all members, because the consumer of the pattern has closed. Requires: the lock."""
+        members = list(self.members.values())
+        self.members.clear()
+        for member in members:
+            member.on_consumer_closed()
+        self.registry.forget(self)
+
+    @property
+    def depth(self) -> int:
+        return sum(member.depth for member in self.members.values())
+
+    @property
+    def depth_bytes(self) -> int:
+        return sum(member.depth_bytes for member in self.members.values())
+
+
+class PatternMember(SubscriptionState):
+    """The part of a pattern that stands for one topic. The state lock guards it."""
+
+    __slots__ = ("pattern",)
+
+    def __init__(
+        self, topic: TopicState, subscriber: Subscriber, selector: Selector | None, pattern: PatternState
+    ) -> None:
+        super().__init__(topic, subscriber, selector)
+        self.pattern = pattern
+
+    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
+        """Return the consumer group of the pattern."""
+        return self.pattern.consumer_group
+
+    def end_consumers(self) -> None:
+        """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
+        if self.pattern.members.pop(self.topic, None) is not None:
+            self.pattern.turns.withdraw(self, self.pattern.consumer_group)
+            self.on_consumer_closed()

@@ -1,0 +1,123 @@
+"""SubscriptionAdmin: end durable subscriptions, and move their cursors.
+
+Each operation is one record in the journal, so a crash leaves it done or not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ....store.errors import SettingsError, SubscriptionInUse, TransactionError
+from ....store.index.subscriptions import Subscriber
+from ....store.index.topic_lane import TopicLane
+from ....store.journal.journal import Journal
+from ....store.maintenance.positions import Positions
+from ....store.records.subscription_records import SubscriptionRecords
+from ...core.confirmer import Confirmer
+from ...core.monitor import Monitor
+from ...transactions.transaction import TransactionRegistry
+from ..state import SubscriptionState, TopicState
+from .cursors import Landing, Target, within
+from .open_subscriptions import OpenSubscriptions
+
+
+class SubscriptionAdmin:
+    """Operations of a host on a durable subscription that nobody reads. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        journal: Journal,
+        records: SubscriptionRecords,
+        positions: Positions,
+        confirmer: Confirmer,
+        transactions: TransactionRegistry,
+        subscriptions: OpenSubscriptions,
+    ) -> None:
+        self._monitor = monitor
+        self._journal = journal
+        self._records = records
+        self._positions = positions
+        self._confirmer = confirmer
+        self._transactions = transactions
+        self._subscriptions = subscriptions
+
+    def unsubscribe(self, topic: TopicState, name: str) -> None:
+        """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            with self._idle(topic, name) as subscription:
+                self._records.unsubscribe(subscription.subscriber)
+                topic.kept.pop(name, None)
+                self._subscriptions.forget(subscription)
+            position = self._journal.end
+        self._confirmer.confirm(position)
+
+    def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
+        """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
+
+        SettingsError: there is no such subscription. SubscriptionInUse: it has a consumer. TransactionError: a
+        transaction without an outcome knows it.
+        """
+        lanes, firsts = self.places(topic, target)
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            with self._idle(topic, name) as subscription:
+                self._records.seek(subscription.subscriber, within(firsts, lanes))
+                self._subscriptions.move(subscription)
+                sequences, messages = _cursor(subscription.subscriber)
+            position = self._journal.end
+        self._confirmer.confirm(position)
+        return self._landing(lanes, sequences, messages)
+
+    def places(self, topic: TopicState, target: Target) -> tuple[list[TopicLane], list[tuple[int, int]]]:
+        """Return the lanes of a topic, and (priority, sequence) of the place to go to. Requires: no lock."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            lanes = topic.stored_lanes()
+        return lanes, target.firsts(lanes, self._positions)
+
+    @contextmanager
+    def _idle(self, topic: TopicState, name: str) -> Iterator[SubscriptionState]:
+        """Open a durable subscription that nobody uses, and close it at the end of the block.
+
+        SettingsError: there is no such subscription. SubscriptionInUse: it has a consumer. TransactionError: a
+        transaction without an outcome knows it. Requires: the lock.
+        """
+        found = topic.subscription_for_report(name)
+        if found is None:
+            raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
+        if found in topic.online:
+            raise SubscriptionInUse(topic.name, name)
+        if self._transactions.concern((found.number,)):
+            raise TransactionError(
+                f"a transaction without an outcome knows the durable subscription {name!r} of topic "
+                f"{topic.name!r}: end it first"
+            )
+        subscription = topic.durable_subscription(name)
+        assert subscription is not None
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.put_away(subscription)
+
+    def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
+        """Return where a cursor is. It reads one message of each lane to know when it was sent. Requires: no lock."""
+        positions = self._positions
+        times = [positions.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
+        return Landing(sequences, min((time for time in times if time is not None), default=None), messages)
+
+
+def _cursor(subscriber: Subscriber) -> tuple[dict[int, int], int]:
+    """Return the next sequence of a subscription by priority, and how many messages wait. Requires: the lock."""
+    sequences, messages = {}, 0
+    for priority, lane in enumerate(subscriber.lanes):
+        if lane is not None:
+            run = lane.pending_run(0, 1)
+            sequences[priority] = run[0] if run is not None else lane.next_sequence
+            messages += lane.pending_messages
+    return sequences, messages

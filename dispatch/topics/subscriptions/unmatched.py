@@ -1,0 +1,200 @@
+"""UnmatchedSweeper: acknowledge, for a durable subscription, messages that its selector does not match.
+
+So an offline subscription with a selector keeps only data logs with messages that it will get. The loader and arrivals
+also find messages that do not match and add them to `unwanted`; the sweeper continues behind them. All these messages
+are acknowledged in runs, many in one record. Blocks whose fingerprints rule out a match are not read. A read for one
+subscription also serves others that have come as far. A crash loses only work: what is not acknowledged yet is examined
+again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ....cache.accounting.budget import Holder
+from ....store.errors import ForebayError
+from ....store.format.record import RecordDamaged
+from ....store.index.fingerprint import BlockSurvey
+from ....store.journal.reading import REGION_BYTES_MAX, Region
+from ....store.message_store import MessageStore
+from ....store.records.subscription_records import SubscriptionRecords
+from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
+from ...core.monitor import Monitor
+from ..state import SubscriptionLaneState, SubscriptionState
+
+RUN_MESSAGES_MAX: Final = 512
+RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
+UNWANTED_RUNS_MAX: Final = 1024
+UNWANTED_MESSAGES_MAX: Final = 65_536
+EXAMINERS_MAX: Final = 16
+"""Most subscriptions that share a read. Under the lock, each costs as much as one run."""
+
+
+class _Run(NamedTuple):
+    lane: SubscriptionLaneState
+    examiners: dict[SubscriptionLaneState, int]
+    """The lanes that must examine the messages, each with the sequence from which on."""
+    first: int
+    last: int
+    regions: list[Region]
+    """Regions to read. Empty: the run is one message that is too large to hold, and only its headers are read."""
+    charge: int
+    survey: BlockSurvey | None = None
+    """Records the headers, for the lane for which the run was chosen. None: they are known already, or of no use."""
+    is_known: bool = False
+    """Whether fingerprints rule out a match, so that nothing is read."""
+
+
+class UnmatchedSweeper:
+    """Examines one run of messages in each `step`."""
+
+    def __init__(self, monitor: Monitor, store: MessageStore, records: SubscriptionRecords, reading: Holder) -> None:
+        """Make the one UnmatchedSweeper of a store.
+
+        reading: pays for messages in RAM while they are examined.
+        """
+        self._monitor = monitor
+        self._store = store
+        self._records = records
+        self._reading = reading
+        # Subscriptions with a selector; the one whose last turn is longest ago is first.
+        self.subscriptions: dict[SubscriptionState, None] = {}
+
+    def step(self) -> bool:
+        """Examine one run of messages; return whether there was one. Requires: no lock."""
+        if not self.subscriptions:
+            return False
+        with self._monitor.lock, self._monitor.whole:
+            run = self._next()
+        if run is None:
+            return False
+        try:
+            unwanted = self._examine(run)
+        finally:
+            with self._monitor.lock, self._monitor.whole:
+                self._reading.release(run.charge)
+        with self._monitor.lock, self._monitor.whole:
+            for lane, begin in run.examiners.items():
+                if lane.subscription not in self.subscriptions:
+                    continue
+                assert lane.unwanted is not None and lane.subscription.selector is not None
+                for first, last in unwanted[lane.subscription.selector.text]:
+                    if begin <= last:
+                        lane.unwanted.add(max(first, begin), last)
+                lane.examined = max(lane.examined, run.last + 1)
+            if run.survey is not None:
+                run.lane.note_survey(run.survey)
+        return True
+
+    def _examine(self, run: _Run) -> dict[str, SequenceSet]:
+        """Read the messages; return for each selector text the sequences that it does not match. Requires: no lock."""
+        messages = [] if run.is_known else self._read(run)
+        unwanted: dict[str, SequenceSet] = {}
+        for lane in run.examiners:
+            matcher = lane.subscription.matcher
+            assert matcher is not None and matcher.selector is not None
+            if matcher.selector.text in unwanted:
+                continue
+            found = unwanted[matcher.selector.text] = SequenceSet()
+            if run.is_known:
+                found.add(run.first, run.last)
+            survey = run.survey if lane is run.lane else None
+            matcher.decode(messages, survey)
+            for message in messages:
+                with suppress(RecordDamaged):  # the loader reports the damage
+                    if not matcher.examine(lane, message, survey):
+                        found.add(message[0], message[0])
+        return unwanted
+
+    def _next(self) -> _Run | None:
+        for subscription in list(self.subscriptions):
+            for lane in subscription.open_lanes():
+                assert lane.unwanted is not None
+                if len(lane.unwanted) >= UNWANTED_RUNS_MAX or lane.unwanted.count >= UNWANTED_MESSAGES_MAX:
+                    self._let_go(lane, subscription.is_durable)
+                run = self._choose(lane)
+                if run is None and lane.unwanted:
+                    self._let_go(lane, subscription.is_durable)
+                if run is not None:
+                    for examiner in run.examiners:
+                        self.subscriptions[examiner.subscription] = self.subscriptions.pop(examiner.subscription)
+                    return run
+        return None
+
+    def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
+        """Return a few lanes of the same topic that have come to the same place, so that they can share the read."""
+        found = {chosen: first}
+        for subscription in islice(self.subscriptions, EXAMINERS_MAX):
+            lane = subscription.lanes[chosen.priority] if subscription.topic is chosen.subscription.topic else None
+            if not isinstance(lane, SubscriptionLaneState) or lane is chosen:
+                continue
+            run = _unexamined(lane)
+            if run is not None and first <= run[0] <= last:
+                found[lane] = run[0]
+        return found
+
+    def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
+        """Choose the next pending messages that are not examined yet. None: there are none, or memory has no room."""
+        pending_lane = lane.subscription_lane
+        found = _unexamined(lane)
+        if found is None or found[0] >= lane.published:
+            lane.examined = lane.published
+            return None
+        first, last = found[0], min(found[1], lane.published - 1)
+        selector = lane.subscription.selector
+        assert selector is not None
+        candidate = lane.next_candidate(selector, lane.skip_names(selector), first)
+        if candidate is None or candidate.sequence > first:
+            end = lane.published if candidate is None else min(candidate.sequence, lane.published)
+            last = min(end, first + UNWANTED_MESSAGES_MAX) - 1
+            return _Run(lane, {lane: first}, first, last, [], 0, is_known=True)
+        survey = candidate.survey(first)
+        lengths = pending_lane.lengths(first, last)
+        total = sum(lengths)
+        while total > RUN_BYTES_MAX and len(lengths) > 1:
+            total -= lengths.pop()
+        last = first + len(lengths) - 1
+        if total > RUN_BYTES_MAX:
+            return _Run(lane, {lane: first}, first, last, [], 0, survey)
+        regions = self._store.plan(pending_lane, [(first, last)])
+        charge = total + max(region.length for region in regions)
+        if not self._reading.reserve(charge):
+            return None
+        return _Run(lane, self._examiners(lane, first, last), first, last, regions, charge, survey)
+
+    def _read(self, run: _Run) -> list[StoredMessage]:
+        """Read the messages. A message that can't be read stays where it is; the loader reports it."""
+        if run.regions:
+            return self._store.read(run.regions)[0]
+        try:
+            return [run.lane.read_headers(run.first)]
+        except ForebayError:
+            return []
+
+    def _let_go(self, lane: SubscriptionLaneState, is_durable: bool) -> None:
+        """Acknowledge messages that do not match, at most UNWANTED_MESSAGES_MAX, to hold the lock only briefly."""
+        assert lane.unwanted is not None
+        runs: list[tuple[int, int]] = []
+        room = UNWANTED_MESSAGES_MAX
+        while lane.unwanted and room:
+            first, last = lane.unwanted.pop_first(room)
+            runs.append((first, last))
+            room -= last - first + 1
+        self._records.acknowledge_runs(lane.subscription_lane, runs, is_durable=is_durable)
+        for cache in lane.caches:
+            for first, last in runs if cache.has(lane.pending_lane.number) else ():
+                for sequence in range(first, last + 1):
+                    cache.take(lane.pending_lane.number, sequence)
+        for first, last in runs if lane.delivery_counts is not None else ():
+            lane.forget_attempts(first, last)
+
+
+def _unexamined(lane: SubscriptionLaneState) -> tuple[int, int] | None:
+    """Return the first run of pending messages that neither the sweeper nor a load has examined. Requires: the lock."""
+    begin = lane.examined
+    for consumer_group in lane.subscription.consumer_groups.values():
+        begin = max([begin, *(target.frontier for target in consumer_group.lists if target.lane is lane)])
+    return lane.subscription_lane.pending_run(begin, RUN_MESSAGES_MAX)

@@ -1,0 +1,266 @@
+"""Checkpointer: bring the index on disk up to the journal, so that an open has little to replay.
+
+A checkpoint takes the changes under the state lock, has the journal synced up to there, and stores the changes with one
+commit while others send and take. The index never runs ahead of the journal. After a crash before the commit, recovery
+replays from the previous checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Final, NamedTuple
+
+from ..disk.disk import known_free_bytes
+from ..environment.clock import Clock
+from ..environment.late_log import LateLogger
+from ..environment.locks import OwnedLock, require_outside
+from ..errors import StoreFailed, StoreFull, TooManyFiles
+from ..format.state import Backlog, State, encode_counts, encode_root
+from ..index.block import Block, BlockDamaged
+from ..index.block_cache import BlockHolder
+from ..index.fingerprints import Row
+from ..index.index import Index
+from ..journal.journal import Journal
+from ..metadata.store import MetadataDamaged, MetadataFull, commit_lending
+from ..state.journaled_state import JournaledState
+from ..structures.histogram import DurationHistogram
+
+logger = LateLogger("forebay.store")
+
+SWEEP_BLOCKS: Final = 64
+"""Blocks of topics that are examined before the state lock is released, which takes a few milliseconds."""
+CAUGHT_UP_AT_ONCE: Final = 500
+"""Subscriptions that catch up before the state lock is released, which takes a millisecond or two."""
+INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
+
+
+class _Changes(NamedTuple):
+    """Changes that the index on disk lacks. The index keeps all of them until it knows how the commit went."""
+
+    blocks: list[tuple[BlockHolder, Block, bytes]]
+    deletes: list[tuple[int, int]]
+    fingerprints: list[Row]
+
+    @property
+    def puts(self) -> list[tuple[int, int, bytes]]:
+        return [(holder.number, block.number, packed) for holder, block, packed in self.blocks]
+
+
+class _Root(NamedTuple):
+    """What a checkpoint says about the whole store, as of the moment when its changes were taken."""
+
+    position: int
+    state: State
+    counts: bytes
+    backlogs: Iterable[Iterable[Backlog]]
+
+    def encode(self) -> bytes:
+        return encode_root(self.state, self.counts, chain.from_iterable(self.backlogs))
+
+
+class Checkpointer:
+    """Writes the checkpoints of an open store. Its lock is the first of the three locks."""
+
+    def __init__(
+        self,
+        journaled: JournaledState,
+        journal: Journal,
+        clock: Clock,
+        *,
+        lock: OwnedLock,
+        state_lock: OwnedLock,
+        replay_position: int,
+        root_state: Callable[[int], State],
+        give_up_readers: Callable[[], int],
+    ) -> None:
+        """Make the one Checkpointer of a store.
+
+        lock: whoever holds it knows that no checkpoint is under way.
+        replay_position: where a replay would begin now.
+        root_state: returns the state for a root with the next log sequence; called under the state lock.
+        give_up_readers: closes files that are open only for reading, and returns how many.
+        """
+        self._journaled = journaled
+        self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
+        self._journal = journal
+        self._clock = clock
+        self._lock = lock
+        self._state_lock = state_lock
+        self._root_state = root_state
+        self._give_up_readers = give_up_readers
+        # The changes that the checkpoint under way writes. None: there is none.
+        self._changes: _Changes | None = None
+        self.replay_position = replay_position
+        # Position up to which nothing is left to store; 0: not known yet.
+        self.end = 0
+        # Whether the last checkpoint found no room on the disk.
+        self.is_postponed = False
+        # Durations of checkpoints that stored something. The state lock guards it.
+        self.durations = DurationHistogram()
+
+    def checkpoint(self, *, is_closing: bool = False) -> bool:
+        """Bring the index on disk up to now; return False if this is postponed because the disk is full.
+
+        Requires: no lock.
+        """
+        require_outside(self._state_lock, self._journal.sync_lock)
+        with self._lock:
+            began = self._clock.monotonic()
+            self._sweep()
+            self._catch_up()
+            if is_closing:
+                self._journal.sync()  # so that the seal itself says that everything before it is durable
+            is_stored = False
+            try:
+                root = self._take(is_closing=is_closing)
+                if root is None:
+                    return True
+                self._store(root)
+                is_stored = True
+                self.end = self.replay_position = root.position
+            except MetadataFull as full:
+                logger.warning("checkpoint postponed: %s", full, event="checkpoint_postponed")
+            except MetadataDamaged as damage:
+                raise self.distrust(damage) from damage
+            finally:
+                # Call nothing before the `try`: an interruption there would leave the index without its changes.
+                if self._changes is not None and self._state_lock.failure is None:
+                    try:
+                        with self._state_lock:
+                            self._tell_index(self._changes, began, is_stored=is_stored)
+                            self._changes = None
+                    except BaseException as error:
+                        self._state_lock.break_between(error)
+                        raise
+            self.is_postponed = not is_stored
+            return is_stored
+
+    # ------------------------------------------------------------------ steps of a checkpoint
+
+    def _sweep(self) -> None:
+        """Remove messages that no subscription needs any more, a few blocks at a time. Requires: no state lock."""
+        with self._state_lock:
+            left = self._subscriptions.touched_blocks
+        while left > 0:
+            with self._state_lock, self._journal.whole:
+                swept = self._subscriptions.sweep(SWEEP_BLOCKS)
+            if not swept:
+                return
+            left -= swept
+
+    def _catch_up(self) -> None:
+        """Let durable subscriptions catch up with their topics, some hundred at a time. Requires: no state lock."""
+        with self._state_lock:
+            lanes = self._subscriptions.durable_lanes()
+        for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
+            with self._state_lock, self._journal.whole:
+                self._subscriptions.catch_up(lanes[begin : begin + CAUGHT_UP_AT_ONCE])
+
+    def _take(self, *, is_closing: bool) -> _Root | None:
+        """Take the changes. None: there are none. Requires: no state lock."""
+        journal, index, subscriptions = self._journal, self._index, self._subscriptions
+        with self._state_lock:
+            if journal.failure is not None:
+                raise journal.failure
+            has_more = is_closing or subscriptions.touched_blocks or index.has_more_to_store
+            if journal.end == self.end and not has_more:
+                return None
+            with journal.whole:
+                subscriptions.sweep(SWEEP_BLOCKS)
+                if is_closing:
+                    index.put_away_all()
+                    journal.seal()
+                self._changes = _changes_of(index)
+                state = self._root_state(journal.next_sequence)
+                return _Root(journal.end, state, _encoded_counts(index, state), subscriptions.note_backlogs())
+
+    def _store(self, root: _Root) -> None:
+        """Sync the journal up to a root, and commit the root. Requires: no state lock. MetadataFull."""
+        changes = self._changes
+        assert changes is not None
+        self._journal.sync(root.position)
+        encoded = root.encode()  # here, where nobody waits for it
+        row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, (), changes.fingerprints)
+        commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
+
+    def _tell_index(self, changes: _Changes, began: float, *, is_stored: bool) -> None:
+        """Tell the index whether the commit succeeded, and tell senders whether the index has room.
+
+        Requires: the state lock.
+        """
+        self._subscriptions.forget_noted()
+        self._index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)
+        if is_stored:
+            self.durations.record(self._clock.monotonic() - began)
+        has_index_room = (is_stored or self._metadata.is_persistent) and not self._metadata.is_filling
+        self._journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
+
+    # ------------------------------------------------------------------ checkpoints at a standstill
+
+    def make_room(self, position: int, next_sequence: int) -> None:
+        """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
+
+        A replay begins with that record and skips the parts of it that the index has already.
+        """
+        self._journal.sync_at_standstill()
+        try:
+            store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_sequence))
+        except MetadataFull as full:
+            raise StoreFull(0, known_free_bytes(self._journaled.disk), "the disk's free space") from full
+        except MetadataDamaged as damage:
+            raise self.distrust(damage) from damage
+        self.end = self.replay_position = position
+
+    def pass_over(self, begin: int, end: int) -> None:
+        """Note that the record there does not concern the index. Requires: the state lock."""
+        if self.end == begin:
+            self.end = end
+
+    def distrust(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
+        """Return the error for an index that was found damaged while in use. The next open rebuilds it."""
+        logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
+        self._metadata.clear()
+        return self._journal.fail("the index on disk is damaged and is rebuilt at the next open")
+
+
+def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
+    """Checkpoint in the middle of a replay, so that the index in RAM stays bounded.
+
+    Requires: no other thread uses the store.
+
+    Raises TooManyFiles or StoreFailed.
+    """
+    try:
+        store_at_standstill(journaled, position, epoch, state)
+    except MetadataFull as full:
+        if full.lacks_descriptors:
+            raise TooManyFiles from full
+        raise StoreFailed(f"the index could not be rebuilt ({full})") from full
+
+
+def store_at_standstill(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
+    """Store a checkpoint. Raises MetadataFull or MetadataDamaged. Requires: no other thread uses the store."""
+    index, subscriptions = journaled.index, journaled.subscriptions
+    changes = _changes_of(index)
+    is_stored = False
+    try:
+        backlogs = subscriptions.note_backlogs()
+        try:
+            root = _Root(position, state, _encoded_counts(index, state), backlogs).encode()
+        finally:
+            subscriptions.forget_noted()
+        journaled.metadata.commit(position, epoch, root, changes.puts, changes.deletes, (), changes.fingerprints)
+        is_stored = True
+    finally:
+        index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)
+
+
+def _changes_of(index: Index) -> _Changes:
+    return _Changes(index.take_dirty(), index.take_rows_to_delete(), index.take_fingerprints())
+
+
+def _encoded_counts(index: Index, state: State) -> bytes:
+    """Encode the parts of a root that go on to change. Requires: the lock."""
+    state.latest_ms = index.latest_ms
+    return encode_counts(state, *index.counts())

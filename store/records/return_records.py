@@ -1,0 +1,59 @@
+"""ReturnRecords: how often messages that came back were delivered, and when they are offered again.
+
+Each change is made in RAM and by a record. A kill loses no record that was written; a power cut may lose those that are
+not synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..environment.late_log import LateLogger
+from ..errors import ForebayError
+from ..format.record import RANGES_MAX, RETURN, TIMED, Returned, put_off_payload, returns_payload
+from ..format.state import CountedRun
+from ..index.index import Index
+from ..journal.journal import Journal
+from ..numbering import LANE_MASK, LANE_SHIFT
+
+logger = LateLogger("forebay.store")
+
+
+class ReturnRecords:
+    """Writes the records with the delivery counts of messages that came back.
+
+    The state lock guards it. Every method requires the state lock.
+    """
+
+    def __init__(self, journal: Journal, index: Index) -> None:
+        self._journal = journal
+        self._index = index
+
+    def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
+        """Count deliveries of a lane that did not end with an ack, in one record for up to 4,096 runs.
+
+        Call it when messages come back, and before a message that came back is handed out again. Then the count grows
+        even if the process dies of the message. The record is not synced for itself. If it can't be written, the count
+        is in RAM alone.
+        """
+        self.put(lane_number, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs])
+
+    def put(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
+        """Record delivery counts of runs, with the times at which they are offered again. The caller tells the index.
+
+        now_ms: the store's time if one of them is put off; otherwise 0.
+        """
+        table = self._index.delivery_count_table
+        for first, messages, attempts, _ in runs:
+            table.put(lane_number, first, first + messages - 1, attempts)
+        self._index.latest_ms = max(self._index.latest_ms, now_ms)
+        if not table.is_recorded(lane_number):
+            return
+        number, flags = lane_number >> LANE_SHIFT, lane_number & LANE_MASK | (TIMED if now_ms else 0)
+        try:
+            for at in range(0, len(runs), RANGES_MAX):
+                part = runs[at : at + RANGES_MAX]
+                payload = put_off_payload(number, now_ms, part) if now_ms else returns_payload(number, part)
+                self._journal.append(RETURN, flags, len(part), payload)
+        except ForebayError as error:
+            logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")

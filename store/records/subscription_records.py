@@ -1,0 +1,111 @@
+"""SubscriptionRecords: subscriptions begin, move, end and acknowledge.
+
+A change of a durable subscription takes effect with its record; a crash before that leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload, seek_payload
+from ..format.state import Subscription, encode_subscription, encode_unsubscribe
+from ..index.subscriptions import Subscriber, Subscriptions
+from ..index.topic_lane import NO_RECORD, SubscriptionLane
+from ..journal.journal import Journal
+from ..maintenance.trimmer import RetentionRule
+
+RETENTION_NAME: Final = "retention"
+"""Name in the records of the entry that stands for messages which a topic keeps beyond all acks."""
+
+
+class SubscriptionRecords:
+    """Writes the records with which subscriptions begin, move, acknowledge and end.
+
+    The state lock guards it. Every method requires the state lock.
+    """
+
+    def __init__(self, journal: Journal, subscriptions: Subscriptions, rules: dict[int, RetentionRule]) -> None:
+        """Make the one SubscriptionRecords of a store.
+
+        rules: by the number of a topic, how long it keeps messages that nobody needs.
+        """
+        self._journal = journal
+        self._subscriptions = subscriptions
+        self._rules = rules
+
+    def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
+        """Subscribe to messages that are sent to a topic from now on.
+
+        Requires: the lock. Raises StoreFull or StoreFailed.
+
+        name: that of a durable subscription; None: the subscription is only in RAM and has no record.
+        """
+        facts = Subscription(self._subscriptions.next_number, topic, name or "", selector)
+        with self._journal.whole:
+            if name is not None:
+                self._journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
+            return self._subscriptions.subscribe(facts, is_durable=name is not None)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """End a subscription; messages that only it needed are needed no more.
+
+        Raises StoreFull or StoreFailed. Requires: the lock.
+        """
+        number = subscriber.facts.number
+        with self._journal.whole:
+            if subscriber.is_durable:
+                self._journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
+            self._subscriptions.unsubscribe(number)
+
+    def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
+        """Make pending all messages from some places on, and none before. Requires: the subscription has no consumer.
+
+        firsts: (priority, sequence) of the lanes to move; the others stay. It writes one record for all of them, and
+            none for a subscription that is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or
+            StoreFailed.
+        """
+        number, data_log = subscriber.facts.number, NO_RECORD
+        with self._journal.whole:
+            if subscriber.is_durable:
+                self._journal.append(SEEK, 0, len(firsts), seek_payload(number, firsts))
+                data_log = self._journal.data_log
+            self._subscriptions.seek(number, firsts, data_log)
+
+    def retain(self, topic: int, rule: RetentionRule | None) -> None:
+        """Let a topic keep messages beyond all acks from now on, by this rule. None: it keeps none any more.
+
+        It writes a record when retention begins or ends, and none when the rule changes. Requires: the lock. Raises
+        StoreFull (nothing has changed) or StoreFailed.
+        """
+        known = self._subscriptions.retention(topic)
+        if rule is not None and known is None:
+            facts = Subscription(self._subscriptions.next_number, topic, RETENTION_NAME, None, is_retention=True)
+            with self._journal.whole:
+                self._journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
+                self._subscriptions.subscribe(facts)
+        if rule is None and known is not None:
+            self.unsubscribe(known)
+        if rule is None:
+            self._rules.pop(topic, None)
+        else:
+            self._rules[topic] = rule
+
+    def acknowledge_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
+        """Acknowledge many runs of a subscription with few records; return how many messages were pending.
+
+        is_durable: whether the subscription is durable; otherwise no record is written. Requires: the lock.
+        """
+        removed = 0
+        for at in range(0, len(runs), RANGES_MAX):
+            part = runs[at : at + RANGES_MAX]
+            with self._journal.whole:
+                data_log = NO_RECORD
+                if is_durable:
+                    ranges = [Range(first, last - first + 1) for first, last in part]
+                    self._journal.append(
+                        ACK, lane.priority, len(ranges), ranges_payload(lane.destination_number, ranges)
+                    )
+                    data_log = self._journal.data_log
+                removed += sum(lane.remove(first, last, data_log) for first, last in part)
+        return removed

@@ -1,0 +1,85 @@
+"""Cleanup: give disk space back that nothing needs.
+
+Trimmer deletes messages that topics only retain, Cleaner deletes data logs that nothing needs, and Relocation moves the
+messages that keep the others. Each step leaves the store whole, so a crash loses only progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..environment.clock import Clock
+from ..environment.late_log import emit_late
+from ..index.subscriptions import Subscriptions
+from ..journal.journal import Journal
+from ..maintenance.cleaner import Cleaner, CleanupReport
+from ..maintenance.relocation import Relocation
+from ..maintenance.trimmer import Trimmer
+
+
+class Cleanup:
+    """The cleanup of an open store. No method requires a lock."""
+
+    def __init__(
+        self,
+        cleaner: Cleaner,
+        relocation: Relocation,
+        trimmer: Trimmer,
+        journal: Journal,
+        subscriptions: Subscriptions,
+        clock: Clock,
+        checkpoint: Callable[[], bool],
+    ) -> None:
+        """Make the one Cleanup of a store.
+
+        checkpoint: brings the index on disk up to now; returns False if the disk is too full.
+        """
+        self.cleaner = cleaner
+        self.relocation = relocation
+        self.trimmer = trimmer
+        self._journal = journal
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._checkpoint = checkpoint
+
+    def on_room(self, room_came: Callable[[], None]) -> None:
+        """Set the callback for discarded data logs. It is called under the lock."""
+        self.cleaner.room_came = room_came
+
+    def run(self) -> CleanupReport:
+        """Delete data logs that nothing needs, relocate messages that keep too much, and delete again.
+
+        Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
+        """
+        try:
+            return self._run()
+        finally:
+            emit_late()
+
+    def _run(self) -> CleanupReport:
+        report = self.delete_unneeded()
+        appended_bytes = self.relocation.appended_bytes
+        relocated_messages = self.relocation.run(self._checkpoint)
+        if self.relocation.appended_bytes == appended_bytes:
+            return report
+        return report.followed_by(self.delete_unneeded(), relocated_messages)
+
+    def delete_unneeded(self) -> CleanupReport:
+        """Delete or archive the data logs that nothing needs."""
+        if self.trimmer.is_retaining:
+            self.trimmer.trim(self._clock.time_ms())
+        report = self._delete_unneeded()
+        while self._journal.is_short_of_room and self.trimmer.give_up_oldest():
+            report = report.followed_by(self._delete_unneeded())
+        return report
+
+    def _delete_unneeded(self) -> CleanupReport:
+        self._checkpoint()
+        while self._subscriptions.is_behind and self._checkpoint():
+            pass  # a subscription that has ended needed more than the index holds at once
+        return self.cleaner.delete_unneeded()
+
+    @property
+    def wants_retained_room(self) -> bool:
+        """Whether a cleanup would delete messages that topics only retain, because the store has hardly any room."""
+        return self.trimmer.is_retaining and self._journal.is_short_of_room

@@ -1,0 +1,72 @@
+"""DataLogRetention: tells why the data logs of an open store remain. It only reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..checkpoint.checkpointer import Checkpointer
+from ..disk.disk import Disk
+from ..environment.clock import Clock
+from ..environment.locks import OwnedLock
+from ..format.destination_table import DestinationTable
+from ..index.index import Index
+from ..index.subscriptions import Subscriptions
+from ..journal.journal import Journal
+from ..maintenance.leases import Lease, LeaseReader
+from ..numbering import OFFSET_BITS
+from ..state.transactions import Branches
+
+if TYPE_CHECKING:
+    from ..maintenance.retention_reasons import RetentionReasons
+
+
+class DataLogRetention:
+    """The cleanup of an open store. No method requires a lock."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        index: Index,
+        subscriptions: Subscriptions,
+        branches: Branches,
+        journal: Journal,
+        checkpointer: Checkpointer,
+        destination_table: DestinationTable,
+        clock: Clock,
+        state_lock: OwnedLock,
+    ) -> None:
+        self._index = index
+        self._subscriptions = subscriptions
+        self._branches = branches
+        self._journal = journal
+        self._checkpointer = checkpointer
+        self._destination_table = destination_table
+        self._clock = clock
+        self._lock = state_lock
+        self._lease_reader = LeaseReader(disk)
+
+    def reasons(self) -> RetentionReasons:
+        """Return the reasons why data logs remain. O(data logs); reading the reasons costs more."""
+        with self._lock:
+            newest = self._journal.data_log
+            checkpointer = self._checkpointer
+            replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
+            transactions = self._branches.data_logs()
+        # Imported here so that `import forebay` stays fast, because few callers ask.
+        from ..maintenance.retention_reasons import RetentionReasons
+
+        return RetentionReasons(
+            self._index,
+            self._lock,
+            self._destination_table,
+            newest,
+            self._journal.reader,
+            replayed=replayed,
+            transactions=transactions,
+            leases=self.leases(),
+            durable=self._subscriptions.table.encoded,
+        )
+
+    def leases(self) -> list[Lease]:
+        """Return the leases of readers elsewhere that count; none if the store has hardly any room left."""
+        return [] if self._journal.is_short_of_room else self._lease_reader.read(self._clock.time_ms())

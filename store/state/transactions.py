@@ -1,0 +1,418 @@
+"""Transactions: messages that are in the journal but take effect only with a later record.
+
+A transaction writes its messages at once, as slices that nothing else sees. The commit record names all slices, gives
+the messages their sequences, and says what is acknowledged. It is one record, so a crash leaves everything of a
+transaction or nothing. After a crash, a branch with neither a commit nor a prepare record is forgotten, and a prepared
+branch waits for its outcome.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ..disk.disk import File
+from ..errors import ForebayError, StoreFailed, StoreFull
+from ..format.branch import (
+    Branch,
+    Commit,
+    CommittedSlice,
+    PlacedSlice,
+    encode_branch,
+    encode_commit,
+    encode_rollback,
+)
+from ..format.record import (
+    COMMIT,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    PREPARE,
+    ROLLBACK,
+    SLICE_BYTES,
+    TIMED,
+    TRANSACTIONAL,
+    RecordDamaged,
+    Slice,
+    crc32,
+    decode_header,
+    decode_slice,
+    verify_head,
+)
+from ..format.state import State
+from ..format.times import TIMES_BLOCKS, Times, read_times
+from ..index.deduplication import Deduplication
+from ..index.destination_lane import DestinationLane
+from ..index.index import Index
+from ..index.pending_lane import JournaledLane
+from ..journal.journal import Journal
+from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from ..structures.sequence_set import SequenceSet
+from .property_table import PropertyTable
+
+
+class Branches:
+    """The transactions without an outcome, by number. The state lock guards it."""
+
+    def __init__(self, duplicates: Deduplication | None = None, properties: PropertyTable | None = None) -> None:
+        self._duplicates = duplicates or Deduplication()
+        self._properties = properties or PropertyTable()
+        self._branches: dict[int, Branch] = {}
+        # Number of slices in each data log of branches that are not prepared.
+        self._open_slices: Counter[int] = Counter()
+        # Bytes of slices in each data log of prepared branches.
+        self._prepared_bytes: Counter[int] = Counter()
+
+    @property
+    def undecided_data_logs(self) -> Collection[int]:
+        """Data logs with messages that may still be committed."""
+        return self._open_slices.keys() | self._prepared_bytes.keys()
+
+    @property
+    def open_data_logs(self) -> Collection[int]:
+        """Data logs with messages of transactions that are not prepared."""
+        return self._open_slices.keys()
+
+    @property
+    def prepared_bytes(self) -> Mapping[int, int]:
+        """Bytes of the slices in each data log that belong to prepared transactions."""
+        return self._prepared_bytes
+
+    def data_logs(self) -> dict[str, set[int]]:
+        """Return the data logs with messages of each undecided transaction. O(slices).
+
+        The key is the xid of a prepared one, as b'7', or the number of an open one in hexadecimal.
+        """
+        return {
+            repr(branch.xid) if branch.is_prepared else f"{number:x}": {
+                placed.position >> OFFSET_BITS for placed in branch
+            }
+            for number, branch in self._branches.items()
+        }
+
+    @property
+    def first_position(self) -> int | None:
+        """Position of the first slice that may still be committed. None: there is none."""
+        return min((placed.position for branch in self._branches.values() for placed in branch), default=None)
+
+    @property
+    def prepared(self) -> list[Branch]:
+        """The prepared branches, in the order in which they began."""
+        prepared = [branch for branch in self._branches.values() if branch.is_prepared]
+        return sorted(prepared, key=lambda branch: branch.number)
+
+    @property
+    def open(self) -> list[Branch]:
+        return [branch for branch in self._branches.values() if not branch.is_prepared]
+
+    def is_prepared(self, xid: bytes) -> bool:
+        return any(branch.xid == xid for branch in self._branches.values())
+
+    def find(self, number: int) -> Branch | None:
+        return self._branches.get(number)
+
+    def acknowledged_in(self, lane_number: int) -> SequenceSet:
+        """Return the sequences of a lane that branches without an outcome acknowledge. O(branches)."""
+        found = SequenceSet()
+        for branch in self._branches.values():
+            for acks in (branch.acks, branch.unrecorded_acks):
+                for first, last in acks.get(lane_number, ()):
+                    found.add(first, last)
+        return found
+
+    def place(
+        self, number: int, lane_number: int, position: int, messages: int, length: int, *, is_timed: bool = False
+    ) -> None:
+        """Note the place of a slice of a transaction. A transaction begins with its first slice."""
+        branch = self._branches.get(number)
+        if branch is None:
+            branch = self._branches[number] = Branch(number)
+        branch.add(lane_number, position, messages, length, is_timed=is_timed)
+        self._open_slices[position >> OFFSET_BITS] += 1
+
+    def adopt(self, branch: Branch) -> None:
+        """Take over a branch as a record describes it, and replace what was known of it."""
+        self.forget(branch.number)
+        self._branches[branch.number] = branch
+        self._duplicates.hold(branch.identities, branch.number)
+        self._properties.hold(branch.properties)
+        self.count(branch)
+
+    def count(self, branch: Branch) -> None:
+        """Count the slices of a branch. Counted slices keep their data logs. O(slices)."""
+        for placed in branch:
+            if branch.is_prepared:
+                self._prepared_bytes[placed.position >> OFFSET_BITS] += placed.length
+            else:
+                self._open_slices[placed.position >> OFFSET_BITS] += 1
+
+    def uncount(self, branch: Branch) -> None:
+        """Undo `count`."""
+        counter = self._prepared_bytes if branch.is_prepared else self._open_slices
+        for placed in branch:
+            data_log = placed.position >> OFFSET_BITS
+            counter[data_log] -= placed.length if branch.is_prepared else 1
+            if not counter[data_log]:
+                del counter[data_log]
+
+    def forget(self, number: int) -> None:
+        """Forget a transaction that has an outcome, or can't have one any more."""
+        branch = self._branches.pop(number, None)
+        if branch is None:
+            return
+        self._duplicates.let_go(branch.identities)
+        self._properties.let_go(branch.properties)
+        self.uncount(branch)
+
+    def agree_with(self, state: State) -> None:
+        """Forget the transactions that a state record does not name, and take over those that it describes."""
+        stated = {branch.number for branch in state.branches}
+        for number in set(self._branches) - stated - set(state.open_transactions):
+            self.forget(number)
+        for branch in state.branches:
+            self.adopt(branch)  # it may be at another place by now
+
+    def forget_open(self) -> None:
+        """Forget the transactions that were not prepared: the process that could have committed them has ended."""
+        for branch in self.open:
+            self.forget(branch.number)
+
+    def clear(self) -> None:
+        self._branches.clear()
+        self._open_slices.clear()
+        self._prepared_bytes.clear()
+
+    def begin(self, number: int) -> Branch:
+        """Add a branch with a number that no other one ever had."""
+        branch = self._branches[number] = Branch(number)
+        return branch
+
+
+class Transactions:
+    """Writes the records of transactions. The state lock guards it."""
+
+    def __init__(
+        self,
+        branches: Branches,
+        journal: Journal,
+        index: Index,
+        now_ms: Callable[[], int],
+        duplicates: Deduplication,
+        properties: PropertyTable,
+        acked_lane: Callable[[int], JournaledLane],
+    ) -> None:
+        """Make the one Transactions of a store.
+
+        now_ms: the store's time, for delays that begin with a commit.
+        acked_lane: returns the lane of a number, of a queue or a subscription, in which a branch acknowledges.
+        """
+        self._branches = branches
+        self._journal = journal
+        self._index = index
+        self._now_ms = now_ms
+        self._duplicates = duplicates
+        self._properties = properties
+        self._acked_lane = acked_lane
+        self._begun = 0
+
+    def begin(self) -> Branch:
+        """Begin a transaction. Its number is used once in the life of the store."""
+        self._begun += 1
+        return self._branches.begin(self._journal.epoch << 32 | self._begun)
+
+    def append_slice(
+        self,
+        branch: Branch,
+        lane: DestinationLane,
+        timestamp: int,
+        contents: list[tuple[bytes, bytes]],
+        *,
+        is_timed: bool = False,
+    ) -> list[int]:
+        """Write (properties, body) pairs that take effect with the commit; return the content length of each.
+
+        is_timed: some properties have times. Requires: no more than a slice may hold. StoreFull: nothing was written.
+        """
+        journal = self._journal
+        flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
+        try:
+            offset, lengths = journal.append_slice(flags, lane.destination_number, branch.number, timestamp, contents)
+            position = journal.data_log << OFFSET_BITS | offset
+            length = journal.offset - offset
+            self._branches.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
+        except BaseException as error:
+            journal.break_by(error)
+            raise
+        return lengths
+
+    def prepare(self, branch: Branch, xid: bytes) -> None:
+        """Make a branch survive a crash, so that it waits for its outcome. StoreFull: nothing has changed."""
+        self._branches.uncount(branch)
+        branch.xid = xid
+        try:
+            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
+        except ForebayError:
+            branch.xid = b""
+            raise
+        finally:
+            self._branches.count(branch)
+
+    def move(self, branch: Branch, places: Mapping[int, int]) -> None:
+        """Note that slices of a prepared branch were copied to other places. StoreFull: nothing has changed."""
+        # Make room first: the state record of a data log that begins here must not describe the change before its
+        # record.
+        self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
+        with self._journal.whole:
+            self._branches.uncount(branch)
+            branch.move(places)
+            self._branches.count(branch)
+            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
+
+    def rollback(self, branch: Branch) -> None:
+        """End a branch as if its messages had never been sent. StoreFull: nothing has changed."""
+        with self._journal.whole:
+            self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
+            self._branches.forget(branch.number)
+
+    def is_small(self, branch: Branch) -> bool:
+        """Return whether the index has room for the whole branch at once."""
+        blocks = len(branch) + TIMES_BLOCKS * len(branch.timed) + 2 * sum(map(len, branch.acks.values()))
+        return self._index.has_room_for(blocks)
+
+    def commit(
+        self,
+        branch: Branch,
+        lengths: Mapping[int, Sequence[int]],
+        relieve: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Make a whole branch take effect; `branch.committed()` has the sequences. StoreFull: nothing has changed.
+
+        lengths: those of the messages of slices by position, if known; others are read. relieve(position, log sequence
+            of the commit record): makes room in the index; None: the branch is small.
+        """
+        journal, index = self._journal, self._index
+        branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
+        with journal.whole:
+            time_ms = self._now_ms()
+            offset = journal.append(COMMIT, 0, 0, encode_commit(branch, time_ms))
+            position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_sequence - 1
+
+            def lengths_of(placed: CommittedSlice) -> Sequence[int]:
+                return lengths.get(placed.position) or self._read_lengths(branch.number, placed)
+
+            def times_of(placed: CommittedSlice) -> list[Times]:
+                return self._read_times(branch.number, placed)
+
+            def make_room() -> None:
+                if relieve is not None and index.is_crowded:
+                    try:
+                        relieve(position, sequence)
+                    except StoreFull as full:
+                        raise self._half_done("the disk is too full for the index") from full
+
+            commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
+            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self._acked_lane)
+            self._properties.apply(branch.properties)
+            self._branches.forget(branch.number)
+            for found in branch.identities:
+                self._duplicates.note(found)
+
+    def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
+        try:
+            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
+            return read_lengths(file, salt, number, placed)
+        except (OSError, RecordDamaged) as error:
+            raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
+
+    def _read_times(self, number: int, placed: CommittedSlice) -> list[Times]:
+        try:
+            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
+            return read_slice_times(file, salt, number, placed)
+        except (OSError, RecordDamaged) as error:
+            raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
+
+    def _half_done(self, reason: str) -> StoreFailed:
+        """Return the error for a commit record that the index does not follow, so that only the journal is right."""
+        return self._journal.fail(reason)
+
+
+def apply_commit(
+    index: Index,
+    commit: Commit,
+    data_log: int,
+    lengths_of: Callable[[CommittedSlice], Sequence[int] | None],
+    times_of: Callable[[CommittedSlice], list[Times]],
+    make_room: Callable[[], None],
+    acked_lane: Callable[[int], JournaledLane],
+) -> None:
+    """Bring the index up to a commit record in data_log. A second call changes nothing.
+
+    lengths_of: returns None if a slice is gone, with all its messages. make_room: called after each step. acked_lane:
+        returns the lane with the number that a run names.
+    """
+    for placed in commit.slices:
+        lane = index.lane_numbered(placed.lane_number)
+        home = placed.position >> OFFSET_BITS
+        if placed.first >= lane.next_sequence:
+            lengths = lengths_of(placed)
+            lane.skip_to(placed.first)
+            if lengths is None:
+                lane.skip_to(placed.first + placed.messages)
+                continue
+            if len(lengths) != placed.messages or placed.messages > lane.slice_room:
+                raise RecordDamaged("a slice of a commit crosses a block")
+            lane.add_slice(home, placed.position & OFFSET_MASK, list(lengths), index.use(home))
+            if placed.is_timed:
+                lane.put_times(placed.first, [times.committed(commit.time_ms) for times in times_of(placed)])
+                index.latest_ms = max(index.latest_ms, commit.time_ms)
+            make_room()
+        if home != data_log:
+            index.use(data_log).committed_data_logs.add(home)
+    index.use(data_log)
+    for lane_number, first, messages in commit.acks:
+        # Blocks inside a run are empty after it, so one run leaves at most two dirty blocks.
+        index.remove(acked_lane(lane_number), first, first + messages - 1, data_log)
+        make_room()
+
+
+def read_lengths(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> tuple[int, ...]:
+    """Return the content length of each message of a transaction's slice. RecordDamaged: another record is there."""
+    return _read_slice(file, salt, number, placed).lengths
+
+
+def read_slice_times(file: File, salt: int, number: int, placed: CommittedSlice) -> list[Times]:
+    """Return the times of each message of a transaction's slice. RecordDamaged: another record is there."""
+    part = _read_slice(file, salt, number, placed)
+    return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
+
+
+def read_contents(file: File, salt: int, number: int, placed: PlacedSlice) -> tuple[Slice, list[tuple[bytes, bytes]]]:
+    """Return a transaction's slice and its (properties, body) pairs, verified.
+
+    It takes three times the record in RAM.
+    """
+    part = _read_slice(file, salt, number, placed)
+    head_bytes = SLICE_BYTES + ENTRY_BYTES * placed.messages
+    data = file.read((placed.position & OFFSET_MASK) + head_bytes, sum(part.lengths))
+    contents: list[tuple[bytes, bytes]] = []
+    at = 0
+    for crc, length, properties_bytes in zip(part.table[::3], part.table[1::3], part.table[2::3], strict=True):
+        content = data[at : at + length]
+        if crc32(content) != crc or properties_bytes > length:
+            raise RecordDamaged("the checksum of a message does not match")
+        contents.append((content[:properties_bytes], content[properties_bytes:]))
+        at += length
+    return part, contents
+
+
+def _read_slice(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> Slice:
+    head = file.read(placed.position & OFFSET_MASK, SLICE_BYTES + ENTRY_BYTES * placed.messages)
+    header = decode_header(head)
+    if header.head_bytes != len(head):
+        raise RecordDamaged("another record lies there")
+    verify_head(header, head, salt)
+    part = decode_slice(header, head)
+    if not header.is_transactional or part.first_sequence != number:
+        raise RecordDamaged("the slice belongs to another transaction")
+    if part.destination << LANE_SHIFT | part.priority != placed.lane_number:
+        raise RecordDamaged("the slice belongs to another lane")
+    return part
