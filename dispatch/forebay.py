@@ -30,6 +30,8 @@ from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
 from .core.model import Taker
+from .engine.assembly.housekeeping import Explaining
+from .engine.assembly.surroundings import Surroundings
 from .engine.engine import Engine
 from .engine.explained_owners import ExplainedOwners
 from .engine.health import Health
@@ -54,13 +56,15 @@ class Forebay:
 
     def __init__(self, engine: Engine, lock: DirectoryLock | None, admin: AdminServer | None = None) -> None:
         self._engine = engine
+        self._transactions = engine.floors.core.transactions
         self._lock = lock
         self._admin = admin
         self._closing = OwnedLock()
 
     @property
     def settings(self) -> Settings:
-        return self._engine.settings
+        """The settings, with the memory limit of the last resize."""
+        return self._engine.housekeeping.resizing.settings
 
     @property
     def is_closed(self) -> bool:
@@ -88,9 +92,8 @@ class Forebay:
         Raises SettingsError for a name that is not valid; Closed for that of a temporary queue that is gone.
         """
         check_codec(codec)
-        found = Queue(
-            self._engine.for_queues, self._engine.destinations.queue(check_name(name), self._engine.confirmer)
-        )
+        parts = self._engine.for_queues
+        found = Queue(parts, parts.destinations.queue(check_name(name), parts.confirmer))
         return found if codec is None else TypedQueue(found, codec)
 
     @overload
@@ -110,20 +113,21 @@ class Forebay:
         Raises SettingsError for a name that is not valid; Closed for that of a temporary topic that is gone.
         """
         check_codec(codec)
-        checked = check_topic_name(name)
-        if is_pattern(checked) and not self._engine.topics.exists(checked):
-            found: Topic = TopicPattern(self._engine.for_topics, checked)
+        checked, parts = check_topic_name(name), self._engine.for_topics
+        if is_pattern(checked) and not parts.topics.exists(checked):
+            found: Topic = TopicPattern(parts, checked)
         else:
-            found = Topic(self._engine.for_topics, self._engine.topics.topic(checked))
+            found = Topic(parts, parts.topics.topic(checked))
         return found if codec is None else TypedTopic(found, codec)
 
     @property
     def properties(self) -> Properties:
         """The small named values that the host keeps: bindings, sessions, cursors. See Properties."""
         engine = self._engine
+        directory, confirmer = engine.floors.store.directory, engine.for_queues.confirmer
         return Properties(
             StoreProperties(
-                engine.monitor, engine.properties, engine.property_records, engine.journal, engine.confirmer
+                engine.monitor, directory.host_properties, directory.property_records, directory.journal, confirmer
             )
         )
 
@@ -134,42 +138,44 @@ class Forebay:
         to a queue that nobody reads. All temporary queues share one dead-letter queue: the policy's `dead_letter_queue`
         with "temporary-queue" for {name}. It takes two records in the journal. StoreFull, Closed.
         """
-        return TemporaryQueue(self._engine.for_queues, self._engine.admin.temporaries.queue(self._engine.confirmer))
+        parts = self._engine.for_queues
+        return TemporaryQueue(parts, parts.temporaries.queue(parts.confirmer))
 
     def temporary_topic(self) -> TemporaryTopic:
         """Make a topic with a name that nobody can guess. It ends as a temporary queue does, with its subscriptions."""
-        return TemporaryTopic(self._engine.for_topics, self._engine.admin.temporaries.topic())
+        parts = self._engine.for_topics
+        return TemporaryTopic(parts, parts.temporaries.topic())
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""
         with self._engine.monitor.lock:
-            return self._engine.destinations.names()
+            return self._engine.for_queues.destinations.names()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
         with self._engine.monitor.lock:
-            return self._engine.topics.names()
+            return self._engine.for_topics.topics.names()
 
     def transaction(self) -> Transaction:
         """Begin a transaction over any queues of this store. StoreFull: memory_limit has no room for it."""
-        return self._engine.transactions.begin()
+        return self._transactions.begin()
 
     def prepared(self) -> list[Transaction]:
         """Return the prepared transactions that wait for their outcome, including those that survived a crash."""
         with self._engine.monitor.lock:
             self._engine.monitor.raise_if_closed()
-            return self._engine.transactions.prepared()
+            return self._transactions.prepared()
 
     def statistics(self) -> Statistics:
         """Return a snapshot. O(destinations + data logs), no disk."""
-        return self._engine.reports.statistics()
+        return self._engine.housekeeping.reports.statistics()
 
     def health(self) -> Health:
         """Return whether the store does everything it should, and a sentence for each problem.
 
         O(1), no disk; never raises.
         """
-        return self._engine.reports.health()
+        return self._engine.housekeeping.check.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Set the memory_limit until the next open; return the result.
@@ -184,12 +190,12 @@ class Forebay:
 
         Raises SettingsError, StoreFailed, Closed.
         """
-        return self._engine.resizing.resize(memory_limit)
+        return self._engine.housekeeping.resizing.resize(memory_limit)
 
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. It syncs the journal."""
         self._engine.monitor.raise_if_closed()
-        self._engine.store.checkpoint()
+        self._engine.floors.store.directory.messages.checkpoint()
 
     def cleanup(self) -> CleanupReport:
         """Relocate messages out of sparse data logs, and delete or archive data logs that nothing needs, now and all at
@@ -198,7 +204,7 @@ class Forebay:
         Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
         """
         self._engine.monitor.raise_if_closed()
-        return self._engine.cleanup.run()
+        return self._engine.floors.store.directory.cleanup.run()
 
     def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
         """Explain a data log, a queue, a topic, a consumer, a transaction or the whole store, as data and as a
@@ -219,18 +225,18 @@ class Forebay:
         if isinstance(subject, Queue | Topic | Consumer):
             from .explain.queues import explain_subject
 
-            return explain_subject(self._engine.owners, subject)
+            return explain_subject(self._engine.explained, subject)
         if isinstance(subject, str):
             from .explain.queues import explain_named
 
-            return explain_named(self._engine.owners, subject)
+            return explain_named(self._engine.explained, subject)
         if isinstance(subject, bytes):
             from .explain.prepared import explain_prepared
 
-            return explain_prepared(self._engine.monitor, self._engine.transactions, subject)
+            return explain_prepared(self._engine.monitor, self._transactions, subject)
         from .explain.whole import explain
 
-        return explain(self._engine.owners, subject)
+        return explain(self._engine.explained, subject)
 
     def data_logs(self) -> list[DataLogReport]:
         """Return each data log, oldest first: its size, how much of it is pending, and why it remains.
@@ -239,7 +245,7 @@ class Forebay:
         """
         from .explain.whole import report_data_logs
 
-        return report_data_logs(self._engine.owners)
+        return report_data_logs(self._engine.explained)
 
     def step(self) -> int:
         """Do the background work that is due, in this thread; return how many things were done.
@@ -264,7 +270,7 @@ class Forebay:
         if holds_one():
             self._engine.monitor.call_later(partial(self.close, timeout))
             return
-        if not self._engine.background.has_current_thread:
+        if not self._engine.housekeeping.background.has_current_thread:
             with self._closing:
                 self._close(timeout)
         elif self._closing.try_acquire():
@@ -330,6 +336,7 @@ def _in_short(owners: ExplainedOwners, queues: Sequence[QueueState]) -> str:
     return explain_in_short(owners, queues)
 
 
+_EXPLAINING: Final = Explaining(_why_stuck, _in_short)
 _USED_LATER: Final = (
     "hashlib",
     "json",
@@ -372,7 +379,7 @@ def engine_on_disk(disk: Disk, clock: Clock, settings: Settings, on_progress: On
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
         return MemoryMetadataStore(cache_bytes)
 
-    return Engine(disk, metadata, settings, clock, _why_stuck, _in_short, on_progress=on_progress)
+    return Engine(settings, Surroundings(disk, metadata, clock, on_progress=on_progress), _EXPLAINING)
 
 
 def open_forebay(
@@ -461,21 +468,17 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
             from .planning.recorder import new_trace  # few need it: those who plan
 
             trace = new_trace(str(chosen.record_trace))
-        guard = MemoryGuard(unique_set_bytes, return_free_memory)
-        status = StatusFile(root)
-        engine = Engine(
+        surroundings = Surroundings(
             disk,
             metadata,
-            chosen,
             clock,
-            _why_stuck,
-            _in_short,
             archive_disk=archive_disk,
             trace=trace,
-            guard=guard,
-            status=status,
+            guard=MemoryGuard(unique_set_bytes, return_free_memory),
+            status=StatusFile(root),
             on_progress=on_progress,
         )
+        engine = Engine(chosen, surroundings, _EXPLAINING)
     except BaseException as error:
         if admin_socket is not None:
             admin_socket.discard()

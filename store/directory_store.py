@@ -166,6 +166,12 @@ class DirectoryStore:
         self._journaled: JournaledState
         self._destinations_file: DestinationsFile
 
+    @property
+    def metadata_store(self) -> MetadataStore:
+        """The store of the index. Requires: this store was opened."""
+        assert self._metadata is not None
+        return self._metadata
+
     # ------------------------------------------------------------------ opening and closing
 
     def open(self) -> RecoveryReport:

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 from ...cache.accounting.budget import Budget
 from ...store.directory_store import DirectoryStore
-from ..config.policies import Policies
-from ..core.areas.reclaim import Reclaim
 from ..core.parts import CoreParts
-from ..core.settling.delays import TimedLanes
-from ..core.settling.redelivery import Redelivery
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .browse import Browsers
@@ -43,12 +39,8 @@ def make_admin_owners(
     store: DirectoryStore,
     *,
     budget: Budget,
-    reclaim: Reclaim,
-    timed: TimedLanes,
-    redelivery: Redelivery,
     topics: Topics,
     transactions: TransactionRegistry,
-    policies: Policies,
     slice_messages_max: int,
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
@@ -60,16 +52,24 @@ def make_admin_owners(
         monitor,
         core.target_area,
         budget,
-        reclaim,
-        timed.is_expired,
+        core.target_area.reclaim,
+        core.timed.is_expired,
         budget.holder("browsers"),
         budget.holders["read_buffers"],
         destinations.for_report,
     )
-    mover = _make_mover(core, store, timed, browsers, slice_messages_max)
-    dead_letters = _make_dead_letter_mover(core, store, redelivery, topics, browsers, mover, policies, wake_maintenance)
+    mover = _make_mover(core, store, browsers, slice_messages_max)
+    dead_letters = _make_dead_letter_mover(core, store, topics, browsers, mover, wake_maintenance)
     sweeper = ExpirySweeper(
-        monitor, store.messages, store.branches, store.steady.now_ms, timed, removals, browsers, dead_letters, policies
+        monitor,
+        store.messages,
+        store.branches,
+        store.steady.now_ms,
+        core.timed,
+        removals,
+        browsers,
+        dead_letters,
+        core.policies,
     )
     queue_admin = QueueAdmin(
         monitor, store.messages, store.destination_records, confirmer, destinations, removals, transactions
@@ -98,15 +98,13 @@ def make_admin_owners(
             topics=topics,
             queue_admin=queue_admin,
             transactions=transactions,
-            shortest_seconds=policies.shortest_inactive_seconds,
+            shortest_seconds=core.policies.shortest_inactive_seconds,
         ),
         idle=IdleDestinations(monitor, destinations, topics, transactions),
     )
 
 
-def _make_mover(
-    core: CoreParts, store: DirectoryStore, timed: TimedLanes, browsers: Browsers, slice_messages_max: int
-) -> Mover:
+def _make_mover(core: CoreParts, store: DirectoryStore, browsers: Browsers, slice_messages_max: int) -> Mover:
     return Mover(
         monitor=core.monitor,
         store=store.messages,
@@ -119,7 +117,7 @@ def _make_mover(
         confirmer=core.confirmer,
         destinations=core.destinations,
         removals=core.removals,
-        timed=timed,
+        timed=core.timed,
         browsers=browsers,
         slice_messages_max=slice_messages_max,
     )
@@ -128,11 +126,9 @@ def _make_mover(
 def _make_dead_letter_mover(
     core: CoreParts,
     store: DirectoryStore,
-    redelivery: Redelivery,
     topics: Topics,
     browsers: Browsers,
     mover: Mover,
-    policies: Policies,
     wake_maintenance: Callable[[], None],
 ) -> DeadLetterMover:
     return DeadLetterMover(
@@ -146,10 +142,10 @@ def _make_dead_letter_mover(
         confirmer=core.confirmer,
         destinations=core.destinations,
         removals=core.removals,
-        redelivery=redelivery,
+        redelivery=core.redelivery,
         topics=topics,
         browsers=browsers,
         mover=mover,
-        policies=policies,
+        policies=core.policies,
         wake_maintenance=wake_maintenance,
     )

@@ -49,17 +49,18 @@ class AsyncForebay:
         if not isinstance(bay, Forebay):
             raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}")
         loop, engine = asyncio.get_running_loop(), bay._engine
+        core, directory = engine.floors.core, engine.floors.store.directory
         self._synchronous = bay
         self._workers = workers or _new_workers()
         bell = LoopWaker(loop)
         self._caller = LoopConfirmer(
             engine.monitor,
-            engine.publisher,
-            engine.confirmer,
-            engine.store,
-            engine.journal,
-            engine.block_cache,
-            engine.loader,
+            core.publisher,
+            core.confirmer,
+            directory.messages,
+            directory.journal,
+            directory.index.cache,
+            core.loader,
             loop,
             self._workers,
             bell,

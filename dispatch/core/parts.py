@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..config.policies import Policies
 from .areas.dispatch_area import DispatchArea
 from .areas.target_area import TargetArea
 from .confirmer import ThreadConfirmer
 from .destinations.destinations import Destinations
+from .destinations.overhead import DestinationOverhead
 from .monitor import Monitor
 from .publisher import Publisher
+from .settling.delays import TimedLanes
+from .settling.redelivery import Redelivery
 from .settling.removal import Removals
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreParts:
     """The owners of an open store from which make_admin_owners and make_topic_owners make theirs.
 
-    It saves these two six parameters each. No owner keeps it: each is handed those that it uses.
+    It saves these two nearly all their parameters. No owner keeps it: each is handed those that it uses.
     """
 
     monitor: Monitor
+    policies: Policies
     target_area: TargetArea
     dispatch_area: DispatchArea
+    timed: TimedLanes
+    redelivery: Redelivery
     publisher: Publisher
     confirmer: ThreadConfirmer
     destinations: Destinations
+    overhead: DestinationOverhead
     removals: Removals

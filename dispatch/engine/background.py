@@ -71,14 +71,12 @@ class Background:
         load: Callable[[], bool],
         maintain: Callable[[], int],
         pause: Callable[[], float],
-        on_failure: Callable[[], object],
     ) -> None:
         """Make the threads; `start` starts them.
 
         load: loads once; returns whether there was something to load.
         maintain: does what is due; returns how many things were done.
         pause: returns the seconds until something is due.
-        on_failure: called when a failed store ends the threads.
         """
         self._monitor = monitor
         self._wakeups = wakeups
@@ -86,15 +84,14 @@ class Background:
         self._load_duty = Duty("loader", load)
         self._maintain = maintain
         self._pause = pause
-        self._on_failure = on_failure
         self._threads: list[threading.Thread] = []
         self._is_stopping = False
 
-    def start(self) -> None:
-        """Start the threads."""
+    def start(self, on_failure: Callable[[], object]) -> None:
+        """Start the threads. on_failure: called when a failed store ends them."""
         self._wakeups.load.set()
         for name, loop in (("loader", self._load_loop), ("housekeeper", self._maintenance_loop)):
-            until_failed = partial(self._until_failed, loop)
+            until_failed = partial(self._until_failed, loop, on_failure)
             thread = threading.Thread(target=until_failed, name=f"forebay-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -126,13 +123,13 @@ class Background:
         """Forget the threads without waiting, because they do not exist in the child of a fork."""
         self._is_stopping = True
 
-    def _until_failed(self, loop: Callable[[], None]) -> None:
+    def _until_failed(self, loop: Callable[[], None], on_failure: Callable[[], object]) -> None:
         """Repeat until the store closes or has failed. The host's next call raises the failure."""
         try:
             loop()
         except StoreFailed:
             self._is_stopping = True
-            self._on_failure()
+            on_failure()
         if self._monitor.lock.failure is not None:
             self._monitor.run_last()
 

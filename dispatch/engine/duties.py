@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from ...store.environment.late_log import LateLogger, emit_late
@@ -81,6 +82,17 @@ class Duty:
             self.failing = None
             self._pause_seconds = 0.0
         return done
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time for it. Work that has no time of its own finds out for itself, at each step.
+
+        now: monotonic seconds. Requires: no lock.
+        """
+        return True
+
+    def due_at(self, now: float) -> float:
+        """Return when background work must go on because of it, in monotonic seconds; infinity: no time is known."""
+        return inf
 
     def next_at(self, at: float) -> float:
         """Return when to check it again. at: when it would be due if it worked, in monotonic seconds."""

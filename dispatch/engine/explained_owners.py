@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...cache.accounting.budget import Budget
-from ...cache.spill.overflow import Overflow
 from ...store.journal.journal import Journal
 from ...store.space.data_log_retention import DataLogRetention
 from ...store.space.disk_use import DiskUse
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.reclaim import Reclaim
+from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.destinations import Destinations
 from ..core.monitor import Monitor
@@ -23,27 +21,39 @@ from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainedDisk:
+    """Who keeps the disk, and who waits for it."""
+
+    journal: Journal
+    retention: DataLogRetention
+    disk_use: DiskUse
+    space: Space
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedTimes:
+    """The messages that wait for a time."""
+
+    now_ms: Callable[[], int]
+    """Returns the store's time, by which messages are due and expire."""
+    due: DueMessages
+    delayed: DelayedRedelivery
+    sweeper: ExpirySweeper
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedOwners:
     """The owners of an open store that know where messages are, who has memory or disk, and who waits."""
 
     monitor: Monitor
-    journal: Journal
-    retention: DataLogRetention
-    disk_use: DiskUse
-    now_ms: Callable[[], int]
-    """Returns the store's time, by which messages are due and expire."""
+    disk: ExplainedDisk
+    memory: MemoryParts
+    times: ExplainedTimes
     destinations: Destinations
     topics: Topics
     transactions: TransactionRegistry
     target_area: TargetArea
     dispatch_area: DispatchArea
-    reclaim: Reclaim
-    budget: Budget
-    overflow: Overflow
-    space: Space
-    due: DueMessages
-    delayed: DelayedRedelivery
-    sweeper: ExpirySweeper
     has_background: bool
     """Whether threads of the store load and release. False: the host's calls of `step` do."""

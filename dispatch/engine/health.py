@@ -9,6 +9,7 @@ from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.monitor import Monitor
 from .background import Background
+from .duties import FailingDuty
 from .maintenance import Maintenance
 
 
@@ -21,32 +22,54 @@ class Health:
     """A sentence for each problem, such as a full disk or failing background work."""
 
 
-def health_of(
-    monitor: Monitor, store: MessageStore, dispatch_area: DispatchArea, maintenance: Maintenance, background: Background
-) -> Health:
-    """Return the health of a store, open or closed. O(1), no disk."""
-    problems = tuple(_problems(monitor, store, dispatch_area, maintenance, background))
-    return Health(not problems, problems)
+class HealthCheck:
+    """Finds out the health of a store, open or closed. No method requires the lock."""
 
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        dispatch_area: DispatchArea,
+        maintenance: Maintenance,
+        background: Background,
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._dispatch_area = dispatch_area
+        self._maintenance = maintenance
+        self._background = background
 
-def _problems(
-    monitor: Monitor, store: MessageStore, dispatch_area: DispatchArea, maintenance: Maintenance, background: Background
-) -> Iterator[str]:
-    if monitor.is_closed:
-        yield "the store is closed"
-        return
-    if monitor.lock.failure is not None:
-        yield str(monitor.lock.failure)
-        return
-    with monitor.lock:
-        failure, is_full, is_short = store.failure, store.is_full, dispatch_area.is_short
-    if failure is not None:
-        yield str(failure)
-    elif not background.is_alive:
-        yield "the threads of the store have ended: close it and open it again"
-    if is_full:
-        yield "sends are refused because the disk or store_limit is full: consume, clean up, or raise the limit"
-    if is_short:
-        yield "what is in flight fills memory_limit: settle deliveries, lower prefetch, or raise the limit"
-    for name, failing in sorted((maintenance.failing() | background.failing()).items()):
-        yield f"{name} fails, {failing.tries} times so far: {failing.problem}"
+    def health(self) -> Health:
+        """Return whether the store does everything that it should. O(1), no disk."""
+        problems = tuple(self._problems())
+        return Health(not problems, problems)
+
+    def failing(self) -> dict[str, FailingDuty]:
+        """Return failing background work by name."""
+        return self._maintenance.failing() | self._background.failing()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether nothing in RAM can be used any more, because a change was interrupted."""
+        return self._monitor.lock.failure is not None
+
+    def _problems(self) -> Iterator[str]:
+        monitor, store = self._monitor, self._store
+        if monitor.is_closed:
+            yield "the store is closed"
+            return
+        if monitor.lock.failure is not None:
+            yield str(monitor.lock.failure)
+            return
+        with monitor.lock:
+            failure, is_full, is_short = store.failure, store.is_full, self._dispatch_area.is_short
+        if failure is not None:
+            yield str(failure)
+        elif not self._background.is_alive:
+            yield "the threads of the store have ended: close it and open it again"
+        if is_full:
+            yield "sends are refused because the disk or store_limit is full: consume, clean up, or raise the limit"
+        if is_short:
+            yield "what is in flight fills memory_limit: settle deliveries, lower prefetch, or raise the limit"
+        for name, failing in sorted(self.failing().items()):
+            yield f"{name} fails, {failing.tries} times so far: {failing.problem}"

@@ -15,17 +15,14 @@ from typing import Any, Final
 
 from ...cache.accounting.budget import Budget
 from ...cache.process.process_memory import return_free_memory
-from ...cache.sharing.shares import Shares
-from ...store.environment.locks import require_outside
-from ...store.index.index import Index
 from ...store.message_store import MessageStore
-from ...store.metadata.store import MetadataStore
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import AUTO, Settings
 from ..core.areas.target_area import TargetArea
 from ..core.monitor import Monitor
 from ..producer.producers import Producers
+from .index_fit import IndexFit
 
 CHECKPOINTS_MAX: Final = 3
 """Most checkpoints that are made to shrink the index; under load each of them finds new dirty blocks."""
@@ -59,26 +56,22 @@ class Resizing:
         *,
         monitor: Monitor,
         store: MessageStore,
-        index: Index,
-        metadata_store: MetadataStore,
+        index_fit: IndexFit,
         budget: Budget,
         target_area: TargetArea,
         producers: Producers,
         windows: DuplicateWindows,
         settings: Settings,
-        shares: Shares,
     ) -> None:
         self._monitor = monitor
         self._store = store
-        self._index = index
-        self._metadata_store = metadata_store
+        self._index_fit = index_fit
         self._budget = budget
         self._target_area = target_area
         self._producers = producers
         self._windows = windows
         # The present settings, with the memory limit of the last resize.
         self.settings = settings
-        self._shares = shares
         # Whether freed memory must still be given back to the system.
         self._is_lowered = False
         self.is_under_way = False
@@ -110,7 +103,7 @@ class Resizing:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             self._is_lowered |= shares.limit_bytes < self._budget.limit_bytes
-            self._shares = shares
+            self._index_fit.shares = shares
             self.is_under_way = True
             self.settings = settings
             self._producers.limit_messages(settings)
@@ -136,7 +129,7 @@ class Resizing:
 
     def go_on(self) -> bool:
         """Check again whether all memory is free; return whether it is. Requires: no lock."""
-        self._fit_index()
+        self._index_fit.step()
         with self._monitor.lock, self._monitor.whole:
             is_settled = self._is_complete()
         if is_settled and self._is_lowered:
@@ -161,62 +154,26 @@ class Resizing:
             else:
                 return
 
-    def _fit_index(self) -> None:
-        """Give index and metadata store their new sizes, if possible. Requires: no lock."""
-        require_outside(self._monitor.lock, self._store.sync_lock)
-        with self._store.checkpoint_lock:
-            with self._monitor.lock, self._monitor.whole:
-                if self._monitor.is_closed:
-                    return
-                shares, budget = self._shares, self._budget
-                budget.follow()
-                self._target_area.make_room(0, None)
-                index = budget.holders["index"]
-                if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
-                    # Until everything fits, acks may need as much as before.
-                    if self._index.resize(shares.index_cache_bytes):
-                        index.guarantee(shares.index_guaranteed_bytes)
-                elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
-                    index.guarantee(shares.index_guaranteed_bytes)
-                    self._index.resize(shares.index_cache_bytes)
-                metadata = budget.holders["metadata_store"]
-                more_bytes = shares.metadata_bytes - metadata.held_bytes
-                if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
-                    return
-            taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
-            with self._monitor.lock, self._monitor.whole:
-                metadata.release(metadata.held_bytes - taken_bytes)
-                budget.follow()
-
-    def _take(self, wanted_bytes: int) -> bool:
-        """Return whether so many bytes are free, or were given back. Requires: the lock."""
-        self._target_area.make_room(wanted_bytes, None)
-        return self._budget.free_bytes >= wanted_bytes
-
     def _is_complete(self) -> bool:
         """Return whether the change is complete. Requires: the lock."""
         budget = self._budget
         budget.follow()
-        self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._misfits().values())
+        self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._index_fit.misfits().values())
         return not self.is_under_way
-
-    def _misfits(self) -> dict[str, int]:
-        """Return by how much index and metadata store are still too large; negative: too small."""
-        shares, holders = self._shares, self._budget.holders
-        return {
-            "index": holders["index"].guaranteed_bytes - shares.index_guaranteed_bytes,
-            "metadata_store": holders["metadata_store"].held_bytes - shares.metadata_bytes,
-        }
 
     def _awaited(self) -> dict[str, int]:
         """Return the holders of memory that can't be taken from them, with the bytes. Requires: the lock."""
-        budget, misfits = self._budget, self._misfits()
+        budget, misfits = self._budget, self._index_fit.misfits()
         holders = budget.holders
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
         if budget.free_bytes < 0 or min(misfits.values()) < 0:
             names |= budget.holders.keys() - misfits.keys() - {"write_buffers", "archive"}  # the same under any limit
-            share_bytes = self._shares.destinations_bytes
-            bounds = {"destinations": share_bytes, "consumers": share_bytes, "curve": self._shares.curve_bytes}
+            share_bytes = self._index_fit.shares.destinations_bytes
+            bounds = {
+                "destinations": share_bytes,
+                "consumers": share_bytes,
+                "curve": self._index_fit.shares.curve_bytes,
+            }
             # The limit has room for these, which are charged for good.
             names -= {name for name, bound_bytes in bounds.items() if holders[name].held_bytes <= bound_bytes}
         held = {name: budget.held_by(name) for name in holders if name in names}

@@ -47,10 +47,10 @@ def explain_blocked(owners: ExplainedOwners, queue: DestinationState | None = No
     """
     with owners.monitor.lock:
         of_own = list(_at_admissions(owners, queue))
-        of_store = list(_in_line(owners, owners.space.journal, queue))
-        of_tmp = list(_in_line(owners, owners.space.tmp_storage, queue))
+        of_store = list(_in_line(owners, owners.disk.space.journal, queue))
+        of_tmp = list(_in_line(owners, owners.disk.space.tmp_storage, queue))
         spillers = _most_spilled(owners) if of_tmp else None
-        store_limit = owners.journal.store_limit_bytes
+        store_limit = owners.disk.journal.store_limit_bytes
     causes = _journal_causes(owners) if of_own or of_store else []
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:
@@ -65,7 +65,7 @@ def explain_blocked(owners: ExplainedOwners, queue: DestinationState | None = No
         of = f" of {size_text(store_limit)}" if store_limit is not None and blocked.limit == "store_limit" else ""
         found.append(_explained(blocked, holder, most.frees if most is not None else "free disk space", of))
     for blocked in of_tmp:
-        of = f" of {size_text(owners.overflow.storage.limit_bytes)}" if blocked.limit == "temp_limit" else ""
+        of = f" of {size_text(owners.memory.overflow.storage.limit_bytes)}" if blocked.limit == "temp_limit" else ""
         frees = "consuming non-persistent messages" + (f" of {spillers.name}" if spillers is not None else "")
         found.append(_explained(blocked, spillers, frees, of))
     return found
@@ -89,7 +89,9 @@ def _in_line(owners: ExplainedOwners, line: SpaceLine, queue: DestinationState |
 
 def _journal_causes(owners: ExplainedOwners) -> list[Cause]:
     """Return who has pending messages, starting with whoever keeps most of the journal."""
-    whole = explain_whole(owners.disk_use.sizes(), owners.retention.reasons().all(), owners.monitor.clock_ms())
+    whole = explain_whole(
+        owners.disk.disk_use.sizes(), owners.disk.retention.reasons().all(), owners.monitor.clock_ms()
+    )
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 
@@ -98,7 +100,7 @@ def _most_spilled(owners: ExplainedOwners) -> _Holder | None:
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())
     names = {queue.number: queue.qualified_name for queue in (*owners.destinations.queues.values(), *subscriptions)}
-    for pending_lane in owners.overflow.lanes.values():
+    for pending_lane in owners.memory.overflow.lanes.values():
         held[names[pending_lane.destination_number]] += pending_lane.pending_bytes
     for name, size_bytes in held.most_common(1):
         if size_bytes:

@@ -155,7 +155,7 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
 def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation:
     """Explain why a consumer gets nothing, or that it would get something. Requires: the lock is not held."""
     with owners.monitor.lock, owners.monitor.whole:
-        owners.due.release()
+        owners.times.due.release()
         causes = tuple(_consumer_causes(owners, consumer))
         if causes[0].reason not in (CLOSED, DRAINING):
             causes = _with_pause(consumer.destination, causes)
@@ -171,7 +171,7 @@ def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation
 def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: the lock is not held."""
     with owners.monitor.lock, owners.monitor.whole:
-        owners.due.release()
+        owners.times.due.release()
         places = _places(owners, queue)
         causes = _with_pause(queue, (*_holders(owners, places, None), *_free_causes(owners, queue, places)))
     owners.monitor.run_deferred()
@@ -204,8 +204,8 @@ def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
         places.unreadable += lane.unreadable
         if lane.is_timed:
             _count_timed(owners, lane, places)
-        _count(places.delayed, lane, owners.delayed.runs(lane))
-        places.delayed_ms = min(places.delayed_ms, owners.delayed.next_due_ms(lane))
+        _count(places.delayed, lane, owners.times.delayed.runs(lane))
+        places.delayed_ms = min(places.delayed_ms, owners.times.delayed.next_due_ms(lane))
     for transaction in owners.transactions.undecided.values():
         part = _Part()
         for lane in lanes:
@@ -219,7 +219,7 @@ def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
 def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> None:
     """Add messages that are not due yet, and those that have expired and are not in flight. O(blocks)."""
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
-    now_ms = owners.now_ms()
+    now_ms = owners.times.now_ms()
     at = 0
     if timed.pending_lane.earliest[DUE] < NEVER:
         places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
@@ -228,11 +228,11 @@ def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> N
             at = found[1] + 1
     for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
         runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
-        free = owners.sweeper.free([lane], runs)
+        free = owners.times.sweeper.free([lane], runs)
         for first, last in free:
             for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):
                 free.remove(low, high)
-        for first, last in chain(lane.parked, owners.delayed.runs(lane)):
+        for first, last in chain(lane.parked, owners.times.delayed.runs(lane)):
             free.remove(first, last)
         _count(places.expired, lane, free)
 
@@ -263,7 +263,7 @@ def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
     if places.free and queue.exclusive not in (None, consumer):
         return [exclusive_cause(queue, places.free)]
-    found = Reach(queue, owners.now_ms).of(consumer) if places.free else None
+    found = Reach(queue, owners.times.now_ms).of(consumer) if places.free else None
     if found is None:
         return _elsewhere(owners, consumer, places)
     target, is_direct = found
@@ -277,15 +277,15 @@ def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]
         direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
     if _is_starved(owners):
-        return memory_causes(owners.budget.statistics())
+        return memory_causes(owners.memory.budget.statistics())
     return [_loading(owners, name, target)]
 
 
 def _is_starved(owners: ExplainedOwners) -> bool:
     """Return whether memory has no room even for the reference of one message, whatever is given back."""
-    budget = owners.budget
+    budget = owners.memory.budget
     given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
-    possible = budget.free_bytes + owners.overflow.could_give_bytes + given
+    possible = budget.free_bytes + owners.memory.overflow.could_give_bytes + given
     return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
 
 
@@ -383,12 +383,12 @@ def _holders(owners: ExplainedOwners, places: _Places, asking: Consumer | None) 
             frees = f"acknowledging {_them(part.messages)}, or giving {_them(part.messages)} back"
             causes.append(_cause(owners, IN_FLIGHT, holder, part, frees))
     if places.delayed.messages:
-        seconds = max(places.delayed_ms - owners.now_ms(), 0) / 1000
+        seconds = max(places.delayed_ms - owners.times.now_ms(), 0) / 1000
         causes.append(
             _cause(owners, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
         )
     if places.due_later.messages:
-        seconds = max(places.due_ms - owners.now_ms(), 0) / 1000
+        seconds = max(places.due_ms - owners.times.now_ms(), 0) / 1000
         holder = f"due in {seconds:,.0f} s at the earliest"
         causes.append(_cause(owners, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
     if places.expired.messages:
@@ -410,7 +410,7 @@ def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Plac
     consumers = [consumer for consumer in queue.consumers() if not consumer.stage.is_draining]
     if not consumers:
         return [Cause(NO_CONSUMER, queue.qualified_name, places.free, 0, None, f"a consumer of {queue.name!r}")]
-    reach = Reach(queue, owners.now_ms)
+    reach = Reach(queue, owners.times.now_ms)
     reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
     if reached:
         return [*_causes_of_reached(owners, queue, places, reached)]

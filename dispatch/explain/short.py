@@ -38,7 +38,7 @@ def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]
             if is_worth:
                 return explain_queue(owners, queue).sentence
     with owners.monitor.lock:
-        memory, could_give = owners.budget.statistics(), owners.reclaim.order()
+        memory, could_give = owners.memory.budget.statistics(), owners.target_area.reclaim.order()
     return memory_sentence(memory, could_give)
 
 

@@ -13,12 +13,12 @@ from .words import plural
 def explain(owners: ExplainedOwners, subject: object) -> Explanation:
     """Explain a data log by its id, or the whole store. Requires: the lock is not held."""
     owners.monitor.raise_if_closed()
-    pins = owners.retention.reasons()
-    sizes = owners.disk_use.sizes()
+    pins = owners.disk.retention.reasons()
+    sizes = owners.disk.disk_use.sizes()
     if subject is None:
         with owners.monitor.lock:
-            memory = owners.budget.statistics()
-            could_give = owners.reclaim.order()
+            memory = owners.memory.budget.statistics()
+            could_give = owners.target_area.reclaim.order()
         whole = explain_whole(sizes, pins.all(), owners.monitor.clock_ms(), memory, could_give)
         blocked = explain_blocked(owners)
         if not blocked:
@@ -39,9 +39,9 @@ def report_data_logs(owners: ExplainedOwners) -> list[DataLogReport]:
     """Return what each data log is kept for, the oldest first. Requires: the lock is not held."""
     monitor = owners.monitor
     monitor.raise_if_closed()
-    pins = owners.retention.reasons().all()
+    pins = owners.disk.retention.reasons().all()
     with monitor.lock:
-        data_logs, now_ms = owners.disk_use.live_bytes_by_data_log(), monitor.clock_ms()
+        data_logs, now_ms = owners.disk.disk_use.live_bytes_by_data_log(), monitor.clock_ms()
     return [
         DataLogReport(
             number, size_bytes, live_bytes, explain_data_log(number, size_bytes, pins.get(number, ()), now_ms)

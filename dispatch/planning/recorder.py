@@ -328,11 +328,10 @@ class Recorder:
         self._lanes.clear()
         self._lists.clear()
 
-    @property
-    def charge_bytes(self) -> int:
-        """Return what should be charged for the recording. Requires: the lock."""
+    def audit(self) -> dict[str, int]:
+        """Return what should be charged for the recording, by holder. Requires: the lock."""
         known_bytes = LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists)
-        return self._own_bytes + known_bytes + self._unwritten_bytes
+        return {self._holder.name: self._own_bytes + known_bytes + self._unwritten_bytes}
 
     def write(self) -> int:
         """Write the recorded blocks to the file and return the number of blocks. Requires: the lock is not held."""

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from ...cache.accounting.budget import Holder
 from ...cache.spill.overflow import Overflow
 from ...store.directory_store import DirectoryStore
-from ..config.policies import Policies
 from ..consumer.consumers import Consumers
-from ..core.destinations.overhead import DestinationOverhead
 from ..core.parts import CoreParts
-from ..core.settling.delays import TimedLanes
 from ..transactions.transaction import TransactionRegistry
 from .consumers import TopicConsumers
 from .fan_outs import FanOuts
@@ -46,11 +43,8 @@ def make_topic_owners(
     store: DirectoryStore,
     *,
     overflow: Overflow,
-    overhead: DestinationOverhead,
-    timed: TimedLanes,
     consumers: Consumers,
     transactions: TransactionRegistry,
-    policies: Policies,
     reading: Holder,
     keys: KeyMemory,
 ) -> TopicOwners:
@@ -62,10 +56,10 @@ def make_topic_owners(
     monitor, destinations, removals = core.monitor, core.destinations, core.removals
     records, properties = store.subscription_records, store.host_properties
     sweeper = UnmatchedSweeper(monitor, store.messages, records, reading)
-    subscriptions = _make_subscriptions(core, store, timed, sweeper)
+    subscriptions = _make_subscriptions(core, store, sweeper)
     patterns = PatternRegistry(core.target_area, records, subscriptions)
     retention = TopicRetention(
-        monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=policies, overhead=overhead
+        monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=core.policies, overhead=core.overhead
     )
     topics = Topics(
         monitor=monitor,
@@ -78,9 +72,9 @@ def make_topic_owners(
         confirmer=core.confirmer,
         destinations=destinations,
         removals=removals,
-        overhead=overhead,
+        overhead=core.overhead,
         transactions=transactions,
-        policies=policies,
+        policies=core.policies,
         subscriptions=subscriptions,
         patterns=patterns,
         retention=retention,
@@ -91,7 +85,7 @@ def make_topic_owners(
         destinations=destinations,
         removals=removals,
         overflow=overflow,
-        overhead=overhead,
+        overhead=core.overhead,
     )
     retained, admin = _make_retained(core, store, fan_outs), _make_admin(core, store, transactions, subscriptions)
     return TopicOwners(
@@ -144,15 +138,13 @@ def _make_admin(
     )
 
 
-def _make_subscriptions(
-    core: CoreParts, store: DirectoryStore, timed: TimedLanes, sweeper: UnmatchedSweeper
-) -> OpenSubscriptions:
+def _make_subscriptions(core: CoreParts, store: DirectoryStore, sweeper: UnmatchedSweeper) -> OpenSubscriptions:
     return OpenSubscriptions(
         monitor=core.monitor,
         subscribers=store.subscriptions,
         records=store.subscription_records,
         removals=core.removals,
-        timed=timed,
+        timed=core.timed,
         unrecorded=UnrecordedStore(store.messages),
         sweeper=sweeper,
     )

@@ -24,7 +24,6 @@ LOOKS_ONLY = {
     "IdleDestinations.step",
     "LaneReader._read",
     "LedgerAudit.run",
-    "Maintenance._sync",
     "ThreadConfirmer.position",
     "Queue.depth",
     "Queue.depth_bytes",
@@ -32,7 +31,8 @@ LOOKS_ONLY = {
     "Queue.join",
     "Queue.statistics",
     "Reports.of_the_whole",
-    "Reports._observe_lists",  # what it changes is done whole
+    "SyncDuty._sync",
+    "MemoryReports.observe_lists",  # what it changes is done whole
     "Reports.statistics",
     "StagedProperties.find",
     "StagedProperties.snapshot",
@@ -46,7 +46,8 @@ LOOKS_ONLY = {
     "Topic.statistics",
     "Topic.subscriptions",
     "Topics.exists",
-    "_problems",
+    "HealthCheck._problems",
+    "DestinationReports.statistics",
     "came_back",
     "explain",
     "explain_blocked",
@@ -78,7 +79,7 @@ OTHERWISE = {
     "GroupTurns.go_back",
     "Engine._restore",  # an open that is interrupted has no store
     "Engine.close",  # behind an error, to stop the journal
-    "Resizing._fit_index",  # the checkpoint lock; the state lock in it says it
+    "IndexFit.step",  # the checkpoint lock; the state lock in it says it
 }
 PLAIN = LOOKS_ONLY | TRIES_ITSELF | SAYS_IT_INSIDE | OTHERWISE
 

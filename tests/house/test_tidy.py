@@ -349,11 +349,30 @@ def test_a_loop_that_sleeps_is_seen_unless_its_time_jumps(seconds: str) -> None:
     assert not list(never_sleeps(parsed("tests/planted.py", f"{sleeping}\nrun_jumping(f())")))
 
 
+def _late_lambdas(tree: ast.Module) -> Iterator[int]:
+    """Line of each lambda that asks for what is made after it: of `self`, or by a name that gets its value later."""
+    for scope in ast.walk(tree):
+        if isinstance(scope, ast.FunctionDef):
+            made = {
+                node.id: node.lineno
+                for node in reversed([*ast.walk(scope)])
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            }
+            for node in ast.walk(scope):
+                if isinstance(node, ast.Lambda):
+                    names = {each.id for each in ast.walk(node.body) if isinstance(each, ast.Name)}
+                    if "self" in names or any(made.get(name, 0) > node.lineno for name in names):
+                        yield node.lineno
+
+
 def test_what_is_called_before_it_is_made_is_called_through_late_calls() -> None:
-    [engine] = sources(("dispatch/engine/engine.py",))
     late = [
-        node.lineno for node in ast.walk(engine.tree) if isinstance(node, ast.Lambda) and "self." in ast.unparse(node)
+        f"{source.name}:{line}"
+        for source in sources(("dispatch/engine/engine.py", "dispatch/engine/assembly"))
+        for line in [*_late_lambdas(source.tree)]
     ]
+    planted = "class A:\n def f(self):\n  g(lambda: self.b)\ndef f(a):\n g(lambda: b + a)\n b = a"
+    assert sorted(_late_lambdas(ast.parse(planted))) == [3, 5]
     assert not late, "LateCalls has all calls from an owner to one that is made after it"
 
 

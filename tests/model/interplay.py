@@ -98,7 +98,7 @@ class Interplay(CrashingWorkload[Model]):
             disk.capacity_bytes = UNLIMITED
             bay = open_forebay(disk, make, settings, clock)
         # Most stores here are too small to be relocated in by themselves.
-        relocation = bay._engine.cleanup.relocation
+        relocation = inside(bay).relocation
         relocation.live_share = 1
         if self.seed % 4:
             relocation.data_logs_allowed = 0

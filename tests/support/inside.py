@@ -35,6 +35,9 @@ from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.settling.delays import TimedLanes
 from forebay.dispatch.core.settling.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
+from forebay.dispatch.engine.assembly.housekeeping import Explaining
+from forebay.dispatch.engine.assembly.surroundings import Surroundings
+from forebay.dispatch.engine.background import Wakeups
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
 from forebay.dispatch.engine.status import StatusOutput
@@ -78,19 +81,16 @@ def open_forebay(
     memory; nothing, unless a test says otherwise.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
-    engine = Engine(
+    surroundings = Surroundings(
         disk,
         make,
-        settings,
         clock,
-        why_stuck,
-        explain_in_short,
         archive_disk=archive_disk,
         trace=trace,
         memory_figures=memory_figures,
         status=status,
     )
-    return Forebay(engine, None)
+    return Forebay(Engine(settings, surroundings, Explaining(why_stuck, explain_in_short)), None)
 
 
 class Inside:
@@ -98,6 +98,8 @@ class Inside:
 
     def __init__(self, opened: Forebay | Queue | Topic | Consumer) -> None:
         self.__engine: Engine = opened._engine if isinstance(opened, Forebay) else engine_of(opened.monitor)
+        self.__floors = self.__engine.floors
+        self.__topics = self.__floors.clients.topics.topics
 
     # ------------------------------------------------------------------ the floors
 
@@ -112,60 +114,60 @@ class Inside:
 
     @property
     def settings(self) -> Settings:
-        return self.__engine.settings
+        return self.__engine.housekeeping.resizing.settings
 
     @property
     def store(self) -> DirectoryStore:
-        return self.__engine.directory_store
+        return self.__floors.store.directory
 
     @property
     def journal(self) -> Journal:
-        return self.__engine.journal
+        return self.store.journal
 
     @property
     def index(self) -> Index:
-        return self.__engine.index
+        return self.store.index
 
     @property
     def relocation(self) -> Relocation:
-        return self.__engine.cleanup.relocation
+        return self.store.cleanup.relocation
 
     @property
     def metadata_store(self) -> MetadataStore:
-        return self.__engine.metadata_store
+        return self.store.metadata_store
 
     @property
     def budget(self) -> Budget:
-        return self.__engine.budget
+        return self.__floors.foundation.budget
 
     @property
     def overflow(self) -> Overflow:
-        return self.__engine.overflow
+        return self.__floors.store.overflow
 
     # ------------------------------------------------------------------ dispatch
 
     @property
     def target_area(self) -> TargetArea:
-        return self.__engine.target_area
+        return self.__floors.areas.target_area
 
     @property
     def dispatch_area(self) -> DispatchArea:
-        return self.__engine.dispatch_area
+        return self.__floors.areas.dispatch_area
 
     @property
     def loads(self) -> LoadRequests:
-        return self.__engine.loads
+        return self.__floors.areas.loads
 
     @property
     def memories(self) -> Memories:
-        return self.__engine.memories
+        return self.__floors.areas.memory.memories
 
     def lists(self) -> list[TargetList]:
-        return list(self.__engine.target_area.lists)
+        return list(self.__floors.areas.target_area.lists)
 
     def queue_state(self, name: str = "orders") -> QueueState:
         """The state of a queue that is there. Of one that is only a row it is an object that nothing is done with."""
-        destinations = self.__engine.destinations
+        destinations = self.__floors.core.destinations
         if name in destinations.queues:
             return destinations.queues[name]
         with self.__engine.monitor.lock:
@@ -175,31 +177,31 @@ class Inside:
 
     def open_queues(self) -> list[str]:
         """The names of the queues that are more than a row."""
-        return sorted(self.__engine.destinations.queues)
+        return sorted(self.__floors.core.destinations.queues)
 
     def close_idle(self) -> int:
         """Close every queue and topic that can be closed; how many."""
-        engine = self.__engine
-        with engine.monitor.lock, engine.monitor.whole:
-            undecided, queues = engine.transactions.destination_numbers(), list(engine.destinations.queues.values())
-            topics = list(engine.topics.by_name.values())
-            closed = sum(engine.destinations.close_idle(queue, undecided) for queue in queues)
-            return closed + sum(engine.topics.close_idle(topic, undecided) for topic in topics)
+        monitor, destinations = self.__engine.monitor, self.__floors.core.destinations
+        with monitor.lock, monitor.whole:
+            undecided, queues = self.transactions.destination_numbers(), list(destinations.queues.values())
+            topics = list(self.__topics.by_name.values())
+            closed = sum(destinations.close_idle(queue, undecided) for queue in queues)
+            return closed + sum(self.__topics.close_idle(topic, undecided) for topic in topics)
 
     def open_topics(self) -> list[str]:
         """The names of the topics that are more than a row."""
-        return sorted(self.__engine.topics.by_name)
+        return sorted(self.__topics.by_name)
 
     def held_open(self, name: str = "orders") -> AbstractContextManager[QueueState]:
         """What a call under way does with a queue that it works with."""
-        return self.__engine.destinations.held_open(self.queue_state(name))
+        return self.__floors.core.destinations.held_open(self.queue_state(name))
 
     def topic_state(self, name: str = "prices") -> TopicState:
-        return self.__engine.topics.by_name[name]
+        return self.__topics.by_name[name]
 
     def lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
         """The persistent lane of that priority, made if it is not there."""
-        return self.__engine.destinations.create_lane(queue, priority)
+        return self.__floors.core.destinations.create_lane(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """The consumers of a queue."""
@@ -211,93 +213,94 @@ class Inside:
 
     @property
     def dead_letters(self) -> DeadLetterMover:
-        return self.__engine.admin.dead_letters
+        return self.__floors.admin.dead_letters
 
     @property
     def loader(self) -> EagerLoader:
-        return self.__engine.loader
+        return self.__floors.core.loader
 
     @property
     def warmer(self) -> CacheWarmer:
-        return self.__engine.warmer
+        return self.__floors.core.warmer
 
     @property
     def windows(self) -> DuplicateWindows:
-        return self.__engine.windows
+        return self.__floors.store.windows
 
     @property
     def redelivery(self) -> Redelivery:
-        return self.__engine.redelivery
+        return self.__floors.settling.redelivery
 
     @property
     def space(self) -> Space:
-        return self.__engine.space
+        return self.__floors.clients.space
 
     @property
     def timed(self) -> TimedLanes:
-        return self.__engine.timed
+        return self.__floors.settling.timed
 
     @property
     def transactions(self) -> TransactionRegistry:
-        return self.__engine.transactions
+        return self.__floors.core.transactions
 
     @property
     def browsers(self) -> Browsers:
-        return self.__engine.admin.browsers
+        return self.__floors.admin.browsers
 
     @property
     def recorder(self) -> Recorder | None:
-        return self.__engine.recorder
+        return self.__floors.recorder
 
     @property
     def resizing(self) -> Resizing:
-        return self.__engine.resizing
+        return self.__engine.housekeeping.resizing
 
     @property
     def message_limit(self) -> tuple[int, bool]:
         """How many bytes a message may have, and whether that is a setting rather than the memory limit."""
-        return self.__engine.producers.max_message_bytes, self.__engine.producers.is_limited_by_setting
+        producers = self.__floors.clients.producers
+        return producers.max_message_bytes, producers.is_limited_by_setting
 
     @property
     def unpublished(self) -> Any:
         """With sync "always": what is stored and waits to be durable before it is dispatched."""
-        return self.__engine.publisher.unpublished
+        return self.__floors.core.publisher.unpublished
 
     def hold_unsynced(self, lane: Any, messages: Any) -> None:
         """Have stored messages wait until they are durable. Requires: the lock."""
         charge = charges_bytes(messages)
-        self.__engine.publisher.hold(lane, messages, charge)
+        self.__floors.core.publisher.hold(lane, messages, charge)
 
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:
         """Whoever writes returns at once: nothing is synced, nothing published."""
-        confirm = self.__engine.confirmer.confirm
-        self.__engine.confirmer.confirm = lambda position: None  # type: ignore[method-assign]
+        confirm = self.__floors.core.confirmer.confirm
+        self.__floors.core.confirmer.confirm = lambda position: None  # type: ignore[method-assign]
         try:
             yield
         finally:
-            self.__engine.confirmer.confirm = confirm  # type: ignore[method-assign]
+            self.__floors.core.confirmer.confirm = confirm  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------ work in the background
 
     def position(self) -> int:
         """Where the journal ends for those who write."""
-        return self.__engine.confirmer.position()
+        return self.__floors.core.confirmer.position()
 
     def step(self) -> int:
         return self.__engine.step()
 
     def housekeep(self) -> int:
-        return self.__engine.maintenance.step()
+        return self.__engine.housekeeping.maintenance.step()
 
     def pause(self) -> float:
         """Seconds that the housekeeper waits now."""
-        return self.__engine.maintenance.pause()
+        return self.__engine.housekeeping.maintenance.pause()
 
     def give_up_readers(self) -> None:
         """Let go of all files that are open only to be read."""
-        self.__engine.directory_store.give_up_readers()
-        self.__engine.overflow.storage.give_up_readers()
+        self.__floors.store.directory.give_up_readers()
+        self.__floors.store.overflow.storage.give_up_readers()
 
     def lock_is_free(self) -> None:
         assert not self.__engine.monitor.lock.is_owned()
@@ -313,11 +316,11 @@ class Inside:
 
     def parked(self) -> list[tuple[float, LaneState, int]]:
         """What waits for its redelivery: when, lane, sequence."""
-        engine, found = self.__engine, []
-        now, now_ms = engine.monitor.monotonic(), engine.now_ms()
-        for number, waiting in list(engine.index.put_off.items()):
-            lane = engine.late_calls.lane(number)
-            for first, last in engine.delayed.runs(lane) if lane is not None else ():
+        floors, found = self.__floors, []
+        now, now_ms = self.__engine.monitor.monotonic(), self.store.steady.now_ms()
+        for number, waiting in list(self.index.put_off.items()):
+            lane = floors.foundation.late_calls.lane(number)
+            for first, last in floors.settling.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
                     if lane is not None and lane.pending_lane.is_pending(sequence):
                         found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, lane, sequence))
@@ -329,37 +332,46 @@ class Inside:
         clock: Any = cast("MethodType", engine.monitor.monotonic).__self__
         clock.advance(seconds)
         with engine.monitor.lock:
-            while engine.due.release():
+            while self.__floors.settling.due.release():
                 pass
 
     def next_due(self) -> float | None:
-        return self.__engine.due.next_due
+        return self.__floors.settling.due.next_due
 
     def release_due(self) -> int:
         """Release the messages that are due; return how many."""
-        return self.__engine.due.release()
+        return self.__floors.settling.due.release()
+
+    @property
+    def wakeups(self) -> Wakeups:
+        return self.__floors.foundation.wakeups
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """The background threads, the loader's first."""
+        return self.__engine.housekeeping.background._threads
 
     def stop_loading(self) -> None:
         """Stop both background threads, and wait for the loader's."""
-        self.__engine.background._is_stopping = True
-        self.__engine.wakeups.load.set()
-        self.__engine.background._threads[0].join()
+        self.__engine.housekeeping.background._is_stopping = True
+        self.wakeups.load.set()
+        self.threads[0].join()
 
     def stop_threads(self) -> None:
         """Stop the background threads, and wait for them."""
-        self.__engine.background._is_stopping = True
-        self.__engine.wakeups.load.set()
-        self.__engine.wakeups.maintenance.set()
-        for thread in self.__engine.background._threads:
+        self.__engine.housekeeping.background._is_stopping = True
+        self.wakeups.load.set()
+        self.wakeups.maintenance.set()
+        for thread in self.threads:
             thread.join()
 
     def has_thread(self, thread: threading.Thread) -> None:
         """Let that thread count as the one of the background."""
-        self.__engine.background._threads = [thread]
-        self.__engine.wakeups.has_threads = True
+        self.__engine.housekeeping.background._threads = [thread]
+        self.wakeups.has_threads = True
 
     def guard_with(self, guard: MemoryGuard) -> None:
-        self.__engine.guard = guard
+        self.__engine.housekeeping.process.guard = guard
 
     def set_monotonic(self, monotonic: Callable[[], float]) -> None:
         self.__engine.monitor.monotonic = monotonic
@@ -404,4 +416,4 @@ def queue_of(consumer: Consumer) -> Queue:
 
 def explain(subject: Queue | Consumer) -> Explanation:
     """What `Forebay.explain` says of it."""
-    return explain_subject(engine_of(subject.monitor).owners, subject)
+    return explain_subject(engine_of(subject.monitor).explained, subject)

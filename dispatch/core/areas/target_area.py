@@ -48,6 +48,11 @@ from .reclaim import Reclaim
 Decoded = Sequence[dict[str, HeaderValue] | None]
 """Headers of messages, in order; None of one whose headers make no sense."""
 
+SEARCHES_MAX: Final = 4
+"""How many lists search the encoded headers of a message for what their selectors want.
+
+Where more lists want the same headers, decoding them once for all takes less.
+"""
 UNREADABLE_MAX: Final = 1024
 """How many messages that could not be read are kept for a later look.
 
@@ -395,8 +400,7 @@ class TargetArea(ListKeeper):
             if lane.pending_lane.pending_messages == 1:
                 heads.reopen(lane.pending_lane.number)
             return heads.put(lane.pending_lane.number, message)
-        targets = _shared_lists(lane)
-        return self._offer_to_lists(lane, message, targets, [None] * len(targets), 0)
+        return self._offer_to_lists(lane, message, _shared_lists(lane), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
         """Publish messages that arrived, and offer each in turn as offer_to_consumer_groups does.
@@ -404,17 +408,7 @@ class TargetArea(ListKeeper):
         Headers that the selectors of several lists name are decoded once, for all messages together.
         """
         targets = _shared_lists(lane)
-        first = messages[0][0]
-        known: dict[frozenset[str], Decoded | None] = {}
-        decoded: list[Decoded | None] = []
-        for target in targets:
-            values = None
-            if target.frontier == first and not target.references:
-                names = target.consumer_group.names_to_decode
-                if names and names not in known:
-                    known[names] = header_values_of_each([message[1] for message in messages], names)
-                values = known[names] if names else None
-            decoded.append(values)
+        decoded = _decoded(targets, messages)
         for at, message in enumerate(messages):
             lane.published = message[0] + 1
             if targets:
@@ -423,32 +417,39 @@ class TargetArea(ListKeeper):
                 self.offer_to_consumer_groups(lane, message)
 
     def _offer_to_lists(
-        self, lane: LaneState, message: StoredMessage, targets: list[TargetList], decoded: list[Decoded | None], at: int
+        self,
+        lane: LaneState,
+        message: StoredMessage,
+        targets: list[TargetList],
+        decoded: list[Decoded | None] | None,
+        at: int,
     ) -> bool:
         """Offer an arrival to the list of each consumer group; return whether it is in RAM for all who may want it.
 
         decoded: for each list what its selector asks of the headers of several messages, of which this one is the one
         at `at`; None: nothing is decoded yet.
         """
-        sequence, charge = message[0], charge_bytes(message)
+        sequence = message[0]
         is_direct = False
-        behind: list[TargetList] = []
-        for target, values in zip(targets, decoded, strict=True):
+        behind: list[TargetList] | None = None  # made where it is needed: of a selective list few messages are wanted
+        for place, target in enumerate(targets):
             consumer_group = target.consumer_group
-            is_next = target.frontier == sequence and not target.references
             is_wanted: bool | None = None
-            if is_next:
+            if target.frontier == sequence and not target.references.count:
+                values = decoded[place] if decoded is not None else None
                 is_wanted = consumer_group.verdict(lane, message, None if values is None else values[at])
             if is_wanted is False:
                 target.frontier = sequence + 1
                 if lane.unwanted is not None:
                     lane.unwanted.add(sequence, sequence)
-            elif is_wanted and target.admit((message,), charge):
+            elif is_wanted and target.admit((message,), charge_bytes(message)):
                 is_direct = True
                 self.wake(consumer_group)
+            elif behind is None:
+                behind = [target]
             else:
                 behind.append(target)
-        return self._offer_to_cache(lane, message, behind) if behind else is_direct
+        return is_direct if behind is None else self._offer_to_cache(lane, message, behind)
 
     def _offer_to_cache(self, lane: LaneState, message: StoredMessage, behind: list[TargetList]) -> bool:
         """Offer a message to the PendingCache from which these lists will load it; return whether the cache took it."""
@@ -559,5 +560,35 @@ class TargetArea(ListKeeper):
 
 def _shared_lists(lane: LaneState) -> list[TargetList]:
     """Return the list of each consumer group over a lane. Lists of a single consumer are filled from these."""
-    groups = lane.destination.consumer_groups.values()
-    return [target for group in groups for target in group.lists if target.lane is lane]
+    lists: list[TargetList] = []
+    for group in lane.destination.consumer_groups.values():
+        for target in group.lists:
+            if target.lane is lane:
+                lists.append(target)  # no comprehension: the compiler would ask each collection for an iterator object
+    return lists
+
+
+def _decoded(targets: list[TargetList], messages: Sequence[StoredMessage]) -> list[Decoded | None] | None:
+    """Return for each list what its selector asks of the headers of messages that arrived, or None to decode nothing.
+
+    A list that will not be asked about the first one, or whose selector rejects most messages undecoded, has None.
+    """
+    first = messages[0][0]
+    asked: dict[frozenset[str], int] = {}
+    for target in targets:
+        if target.frontier == first and not target.references.count:
+            names = target.consumer_group.header_names
+            asked[names] = asked.get(names, 0) + 1
+    known: dict[frozenset[str], Decoded] = {}
+    decoded: list[Decoded | None] = []
+    for target in targets:
+        consumer_group = target.consumer_group
+        names = consumer_group.header_names
+        searchers = asked.get(names, 0)
+        if not names or not searchers or (consumer_group.has_needles and searchers <= SEARCHES_MAX):
+            decoded.append(None)
+            continue
+        if names not in known:
+            known[names] = header_values_of_each([message[1] for message in messages], names)
+        decoded.append(known[names])
+    return decoded if known else None

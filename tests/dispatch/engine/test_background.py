@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
-from forebay.dispatch.engine.background import Background
+from forebay.dispatch.engine.background import Background, Wakeups
 
 
 @pytest.mark.parametrize("finds_out", ["at its work", "behind its work"])
 def test_a_failed_store_is_told_of_by_the_thread_that_finds_out(finds_out: str) -> None:
-    bay = SimulatedBay().bay
-    engine = bay._engine
-    monitor, told = engine.monitor, [False]
+    bay = SimulatedBay()
+    monitor, told = bay.queue().monitor, [False]
 
     def load() -> bool:
         monitor.lock.break_by(KeyboardInterrupt())
@@ -29,8 +29,8 @@ def test_a_failed_store_is_told_of_by_the_thread_that_finds_out(finds_out: str) 
     def tell() -> None:
         told[0] = True
 
-    background = Background(monitor, engine.wakeups, engine.loads, load, lambda: 0, lambda: 3_600.0, tell)
-    background.start()
+    background = Background(monitor, Wakeups(has_threads=True), bay.loads, load, lambda: 0, lambda: 3_600.0)
+    background.start(tell)
     for thread in background._threads:
         if thread.name == "forebay-loader":
             thread.join(30.0)
@@ -41,14 +41,14 @@ def test_a_failed_store_is_told_of_by_the_thread_that_finds_out(finds_out: str) 
 
 def test_the_last_status_of_a_store_that_was_interrupted_says_so(tmp_path: Path) -> None:
     with forebay.open(tmp_path, memory_limit="4MiB", status_interval_seconds=1.0) as bay:
-        engine = bay._engine
-        engine.monitor.lock.break_by(KeyboardInterrupt())
-        engine.monitor.deferred.append(lambda: None)
-        engine.wakeups.wake_loader()
-        for thread in engine.background._threads:
+        monitor = bay.queue("orders").monitor
+        monitor.lock.break_by(KeyboardInterrupt())
+        monitor.deferred.append(lambda: None)
+        inside(bay).wakeups.wake_loader()
+        for thread in inside(bay).threads:
             if thread.name == "forebay-loader":
                 thread.join(30.0)
-        assert bay.health().problems == (str(engine.monitor.lock.failure),)
+        assert bay.health().problems == (str(monitor.lock.failure),)
         [file] = tmp_path.rglob("status.json")
         status = json.loads(file.read_text())
         assert not status["health"]["ok"] and "KeyboardInterrupt" in str(status["health"]["problems"])

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
@@ -418,14 +419,14 @@ def test_a_close_that_fails_ends_its_threads_before_it_lets_the_directory_go(
 ) -> None:
     bay = forebay.open(tmp_path, memory_limit="4MiB")
     bay.queue("orders").send(b"x")
-    threads = bay._engine.background._threads
+    threads = inside(bay).threads
     assert len(threads) == 2
 
     def fail(_: object) -> None:
         raise KeyError("a list that an interruption left half changed")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(bay._engine.transactions), "close", fail)
+        broken.setattr(type(inside(bay).transactions), "close", fail)
         with pytest.raises(KeyError):
             bay.close()
     assert not any(thread.is_alive() for thread in threads)

@@ -92,7 +92,7 @@ def test_message_that_is_not_durable_yet_comes_when_it_is() -> None:
     bay = retaining(sync="always")
     topic = bay.bay.topic("prices")
     numbered(topic, 0)
-    lane = bay.bay._engine.topics.by_name["prices"].lanes[4]
+    lane = bay.topic_state().lanes[4]
     assert lane is not None
     with bay.lock:
         sequence = bay.store.messages.add(lane.destination_lane, 0, b"", b"1")

@@ -197,7 +197,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     topic = bay.bay.topic("prices")
     topic.subscribe()
     topic.send(b"1")
-    lane = bay.bay._engine.topics.by_name["prices"].lanes[4]
+    lane = bay.topic_state().lanes[4]
     assert lane is not None
     with bay.lock:
         sequence = bay.store.messages.add(lane.destination_lane, 0, b"", b"7")

@@ -73,7 +73,7 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "a resize takes two locks in the other order",
-        "Resizing._fit_index",
+        "IndexFit.step",
         "with self._store.checkpoint_lock: ...",
         "with self._monitor.lock:\n"
         "    self._store.checkpoint_lock.acquire()\n"

@@ -1,0 +1,25 @@
+"""Makes the owners of operations on whole queues and topics."""
+
+from __future__ import annotations
+
+from ...admin.admin_owners import AdminOwners, make_admin_owners
+from .clients import Clients
+from .core import Core
+from .foundation import Foundation
+from .store_parts import StoreParts
+
+
+def make_admin(foundation: Foundation, store: StoreParts, core: Core, clients: Clients) -> AdminOwners:
+    """Make them."""
+    admin = make_admin_owners(
+        core.parts,
+        store.directory,
+        budget=foundation.budget,
+        topics=clients.topics.topics,
+        transactions=core.transactions,
+        slice_messages_max=clients.producers.slice_messages_max,
+        wake_maintenance=foundation.wakeups.wake_maintenance,
+        random_bytes=foundation.clock.random_bytes,
+    )
+    foundation.late_calls.dead_letters = admin.dead_letters
+    return admin

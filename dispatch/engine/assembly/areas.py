@@ -1,0 +1,107 @@
+"""Areas: where the messages of an open store are in RAM, who pays for them, and the recorder of what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ....cache.accounting.tab import Tab
+from ....store.disk.disk import File
+from ...config.memory_plan import shares_of
+from ...core.areas.dispatch_area import DispatchArea
+from ...core.areas.load_requests import LoadRequests
+from ...core.areas.memory_parts import MemoryParts
+from ...core.areas.memory_rule import MemoryRule
+from ...core.areas.target_area import TargetArea
+from ...core.memory.group_memory import GroupMemory
+from ...core.memory.memories import Memories
+from ...distribution.distributions import Distributions
+from ..curve_watch import CurveWatch
+from .foundation import Foundation
+from .store_parts import StoreParts
+
+if TYPE_CHECKING:
+    from ...planning.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Areas:
+    """The lists of messages to be delivered, the deliveries in flight, and the memory of both."""
+
+    memory: MemoryParts
+    loads: LoadRequests
+    dispatch_area: DispatchArea
+    target_area: TargetArea
+
+
+def make_recorder(foundation: Foundation, trace: File) -> Recorder:
+    """Make the recorder of a trace. trace: an empty file."""
+    from ...planning.recorder import Recorder  # few stores need it, and it takes time to import
+
+    return Recorder(
+        trace,
+        foundation.settings,
+        foundation.monitor.lock,
+        foundation.wakeups.wake_maintenance,
+        foundation.budget.holder("trace"),
+        foundation.late_calls.make_room,
+    )
+
+
+def make_areas(foundation: Foundation, store: StoreParts, recorder: Recorder | None) -> Areas:
+    """Make them. Requires: the store is open."""
+    settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
+    loads = LoadRequests(foundation.wakeups.wake_loader, foundation.clock if settings.background else None)
+    make_dispatch_area: Callable[..., DispatchArea] = DispatchArea
+    make_target_area: Callable[..., TargetArea] = TargetArea
+    if recorder is not None:
+        from ...planning.recorder import RecordedDispatchArea, RecordedTargetArea
+
+        make_dispatch_area = partial(RecordedDispatchArea, recorder)
+        make_target_area = partial(RecordedTargetArea, recorder)
+    memory = _make_memory(foundation, store)
+    dispatch_area = make_dispatch_area(memory, loads, store.directory.steady.now_ms, late_calls)
+    target_area = make_target_area(
+        foundation.monitor,
+        store.directory.messages,
+        store.directory.index.delivery_count_table,
+        store.directory.return_records,
+        memory,
+        foundation.shares,
+        loads,
+        dispatch_area,
+        late_calls,
+        syncs_always=settings.sync == "always",
+        distributions=partial(
+            Distributions,
+            dispatch_area=dispatch_area,
+            loads=loads,
+            consumer_memory=memory.consumers,
+            group_memory=memory.groups,
+        ),
+        observer=partial(
+            CurveWatch,
+            dispatch_area=dispatch_area,
+            holder=budget.holder("curve"),
+            limit_bytes=foundation.shares.limit_bytes,
+            shares_at=partial(shares_of, settings),
+        ),
+    )
+    late_calls.target_area = target_area
+    return Areas(memory=memory, loads=loads, dispatch_area=dispatch_area, target_area=target_area)
+
+
+def _make_memory(foundation: Foundation, store: StoreParts) -> MemoryParts:
+    """Return the memory that the areas share."""
+    budget, rule = foundation.budget, MemoryRule()
+    return MemoryParts(
+        budget,
+        Memories(budget, foundation.shares.quotas, rule.pending_cache, foundation.policies.pattern_of),
+        store.overflow,
+        rule,
+        destinations=foundation.existing,
+        consumers=Tab(budget.holders["consumers"]),
+        groups=GroupMemory(budget.holder("groups")),
+    )

@@ -1,0 +1,119 @@
+"""Clients: what consumers, topics and senders share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...consumer.consumer import ConsumerParts
+from ...consumer.consumers import Consumers
+from ...consumer.search import SearchParts
+from ...consumer.settlements import Settlements
+from ...producer.full_policy import FullPolicy
+from ...producer.lifetimes import Lifetimes
+from ...producer.producers import Producers
+from ...producer.slice_writer import SliceWriter
+from ...producer.space import Space
+from ...topics.latest_keys import KeyMemory
+from ...topics.topic_owners import TopicOwners, make_topic_owners
+from .areas import Areas
+from .core import Core
+from .foundation import Foundation
+from .settling import Settling
+from .store_parts import StoreParts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """Whoever takes and whoever sends."""
+
+    consumers: Consumers
+    topics: TopicOwners
+    space: Space
+    producers: Producers
+
+    def audit(self) -> dict[str, int]:
+        """See Audited."""
+        return {"keys": self.topics.topics.keys_charge}
+
+
+def make_clients(foundation: Foundation, store: StoreParts, areas: Areas, settling: Settling, core: Core) -> Clients:
+    """Make them."""
+    parts = _make_consumer_parts(foundation, store, areas, settling, core)
+    consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
+    topics = make_topic_owners(
+        core.parts,
+        store.directory,
+        overflow=store.overflow,
+        consumers=consumers,
+        transactions=core.transactions,
+        reading=foundation.budget.holders["read_buffers"],
+        keys=KeyMemory(foundation.budget.holder("keys"), foundation.late_calls.make_room),
+    )
+    foundation.late_calls.topics = topics.topics
+    space = Space(
+        foundation.monitor,
+        store.directory.cleanup,
+        store.overflow,
+        core.confirmer,
+        foundation.policies,
+        foundation.wakeups.ask_for_cleanup,
+    )
+    producers = _make_producers(foundation, store, settling, core, topics, space)
+    return Clients(consumers=consumers, topics=topics, space=space, producers=producers)
+
+
+def _make_consumer_parts(
+    foundation: Foundation, store: StoreParts, areas: Areas, settling: Settling, core: Core
+) -> ConsumerParts:
+    monitor, directory = foundation.monitor, store.directory
+    return ConsumerParts(
+        monitor=monitor,
+        journal=directory.journal,
+        dispatch_area=areas.dispatch_area,
+        consumer_memory=areas.memory.consumers,
+        searches=SearchParts(monitor, areas.dispatch_area, areas.loads, core.loader, settling.due),
+        settlements=Settlements(
+            monitor,
+            directory.messages,
+            directory.cleanup,
+            areas.dispatch_area,
+            settling.deadlines,
+            settling.redelivery,
+            core.transactions,
+            foundation.late_calls.reject,
+        ),
+        deadlines=settling.deadlines,
+        redelivery=settling.redelivery,
+        transactions=core.transactions,
+        confirmer=core.confirmer,
+        policies=foundation.policies,
+    )
+
+
+def _make_producers(
+    foundation: Foundation, store: StoreParts, settling: Settling, core: Core, topics: TopicOwners, space: Space
+) -> Producers:
+    monitor, messages, now_ms = foundation.monitor, store.directory.messages, store.directory.steady.now_ms
+    return Producers(
+        monitor=monitor,
+        store=messages,
+        publisher=core.publisher,
+        confirmer=core.confirmer,
+        destinations=core.destinations,
+        lifetimes=Lifetimes(now_ms),
+        fan_outs=topics.fan_outs,
+        transactions=core.transactions,
+        timed=settling.timed,
+        slices=SliceWriter(monitor, messages, now_ms, core.publisher, settling.timed, store.windows),
+        space=space,
+        full_policy=FullPolicy(
+            monitor,
+            messages,
+            store.directory.journal,
+            core.publisher,
+            core.destinations,
+            core.removals,
+            foundation.policies,
+        ),
+        settings=foundation.settings,
+    )

@@ -1,0 +1,148 @@
+"""Core: queues, what is written and not yet visible, transactions, and the loads that bring messages into RAM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from ...core.confirmer import ThreadConfirmer
+from ...core.destinations.destinations import Destinations
+from ...core.destinations.overhead import DestinationOverhead
+from ...core.parts import CoreParts
+from ...core.publisher import Publisher
+from ...core.settling.removal import Removals
+from ...loading.eager import EagerLoader
+from ...loading.warmer import CacheWarmer
+from ...transactions.transaction import TransactionRegistry
+from ...transactions.transaction_memory import TransactionMemory
+from .areas import Areas
+from .foundation import Foundation
+from .settling import Settling
+from .store_parts import StoreParts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """The owners that everything about consumers, topics and senders is made from."""
+
+    publisher: Publisher
+    confirmer: ThreadConfirmer
+    transactions: TransactionRegistry
+    removals: Removals
+    overhead: DestinationOverhead
+    destinations: Destinations
+    loader: EagerLoader
+    warmer: CacheWarmer
+    parts: CoreParts
+    """Those of these and of the floors below from which `dispatch.topics` and `dispatch.admin` make theirs."""
+
+    def audit(self) -> dict[str, int]:
+        """See Audited."""
+        transactions_bytes, held_bytes = self.transactions.audit()
+        return {
+            "unsynced": self.publisher.charge_bytes,
+            "transactions": transactions_bytes,
+            "dispatch_area": held_bytes,
+            "head_queue_cache": self.warmer.loading_bytes,
+        }
+
+
+def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling: Settling) -> Core:
+    """Make them."""
+    monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
+    directory, reading = store.directory, budget.holders["read_buffers"]
+    publisher = Publisher(
+        monitor,
+        directory.journal,
+        areas.target_area,
+        holder=budget.holder("unsynced"),
+        syncs_always=foundation.settings.sync == "always",
+    )
+    confirmer = ThreadConfirmer(
+        monitor,
+        directory.messages,
+        directory.journal,
+        directory.index.cache,
+        publisher,
+        partial(foundation.wakeups.leave_checkpoint, directory.messages),
+    )
+    transactions = _make_transactions(foundation, store, areas, settling, publisher, confirmer)
+    removals = Removals(directory.branches, areas.target_area, settling.delayed)
+    overhead = DestinationOverhead(
+        areas.target_area, budget, foundation.existing, areas.memory.consumers, late_calls.close_some
+    )
+    destinations = late_calls.destinations = Destinations(
+        monitor=monitor,
+        store=directory.messages,
+        records=directory.destination_records,
+        rows=directory.destination_table,
+        branches=directory.branches,
+        epoch=directory.journal.epoch,
+        target_area=areas.target_area,
+        distributions=areas.target_area.distributions,
+        memory=areas.memory,
+        publisher=publisher,
+        timed=settling.timed,
+        overhead=overhead,
+        removals=removals,
+        windows=store.windows,
+        policies=foundation.policies,
+        undecided=transactions.destination_numbers,
+        close_topic=late_calls.close_topic,
+    )
+    loader = EagerLoader(monitor, areas.target_area, areas.dispatch_area, areas.loads, store.overflow.account, reading)
+    warmer = late_calls.warmer = CacheWarmer(
+        monitor, areas.target_area, areas.loads, budget, areas.memory.memories, reading, destinations.by_number
+    )
+    return Core(
+        publisher=publisher,
+        confirmer=confirmer,
+        transactions=transactions,
+        removals=removals,
+        overhead=overhead,
+        destinations=destinations,
+        loader=loader,
+        warmer=warmer,
+        parts=CoreParts(
+            monitor=monitor,
+            policies=foundation.policies,
+            target_area=areas.target_area,
+            dispatch_area=areas.dispatch_area,
+            timed=settling.timed,
+            redelivery=settling.redelivery,
+            publisher=publisher,
+            confirmer=confirmer,
+            destinations=destinations,
+            overhead=overhead,
+            removals=removals,
+        ),
+    )
+
+
+def _make_transactions(
+    foundation: Foundation,
+    store: StoreParts,
+    areas: Areas,
+    settling: Settling,
+    publisher: Publisher,
+    confirmer: ThreadConfirmer,
+) -> TransactionRegistry:
+    directory, budget = store.directory, foundation.budget
+    return TransactionRegistry(
+        monitor=foundation.monitor,
+        store=directory.messages,
+        journal=directory.journal,
+        transactions=directory.transactions,
+        branches=directory.branches,
+        duplicates=store.windows.persistent,
+        properties=directory.host_properties,
+        property_records=directory.property_records,
+        now_ms=directory.steady.now_ms,
+        dispatch_area=areas.dispatch_area,
+        publisher=publisher,
+        confirmer=confirmer,
+        redelivery=settling.redelivery,
+        timed=settling.timed,
+        windows=store.windows,
+        memory=TransactionMemory(budget.holder("transactions"), budget, areas.target_area),
+    )

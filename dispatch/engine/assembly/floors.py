@@ -1,0 +1,33 @@
+"""Floors: all parts of an open store below its housekeeping, floor by floor, each made from those before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...admin.admin_owners import AdminOwners
+from ..open_destinations import OpenDestinations
+from .areas import Areas
+from .clients import Clients
+from .core import Core
+from .foundation import Foundation
+from .settling import Settling
+from .store_parts import StoreParts
+
+if TYPE_CHECKING:
+    from ...planning.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floors:
+    """What the Engine has made so far. No part gets it: the functions of this package hand each part what it uses."""
+
+    foundation: Foundation
+    store: StoreParts
+    recorder: Recorder | None
+    areas: Areas
+    settling: Settling
+    core: Core
+    clients: Clients
+    admin: AdminOwners
+    open_destinations: OpenDestinations

@@ -1,0 +1,65 @@
+"""Foundation: the parts of an open store that need no disk. All other parts stand on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....cache.accounting.budget import Budget
+from ....cache.accounting.tab import Tab
+from ....cache.sharing.shares import Shares
+from ....store.environment.clock import Clock
+from ...config.memory_plan import CONSUMERS_BYTES, WRITE_BUFFER_BYTES, archive_bytes, check_quotas, shares_of
+from ...config.policies import Policies
+from ...config.settings import Settings
+from ...core.monitor import Monitor
+from ..background import Wakeups
+from ..late_calls import LateCalls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foundation:
+    """The settings, the clock, the state lock and the budget of a store, and how its parts wake the background."""
+
+    settings: Settings
+    """The settings that the store was opened with. A resize changes the memory limit; see Resizing."""
+    clock: Clock
+    monitor: Monitor
+    policies: Policies
+    wakeups: Wakeups
+    late_calls: LateCalls
+    shares: Shares
+    """How the memory limit of the settings is divided."""
+    budget: Budget
+    existing: Tab
+    """Pays for destinations and subscriptions, and for what is made together with their messages."""
+
+
+def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Foundation:
+    """Make the budget, and charge the fixed parts in full, whatever they hold now.
+
+    SettingsError: a share that the settings ask for has no room in their memory limit.
+    """
+    shares = check_quotas(shares_of(settings))
+    budget = Budget(settings.memory_limit_bytes)
+    budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
+    budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
+    existing = Tab(budget.holder("destinations"))
+    fixed = {
+        "metadata_store": shares.metadata_bytes,
+        "write_buffers": WRITE_BUFFER_BYTES,
+        "archive": archive_bytes(settings),
+    }
+    for name, charge in fixed.items():
+        reserved = budget.holder(name).reserve(charge)
+        assert reserved, "the smallest memory limit has room for the fixed parts"
+    return Foundation(
+        settings=settings,
+        clock=clock,
+        monitor=monitor,
+        policies=Policies(settings.policies),
+        wakeups=Wakeups(has_threads=settings.background),
+        late_calls=LateCalls(),
+        shares=shares,
+        budget=budget,
+        existing=existing,
+    )

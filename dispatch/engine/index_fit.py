@@ -1,0 +1,76 @@
+"""IndexFit: give the index and the metadata store the sizes that a changed memory limit has for them."""
+
+from __future__ import annotations
+
+from ...cache.accounting.budget import Budget
+from ...cache.sharing.shares import Shares
+from ...store.environment.locks import require_outside
+from ...store.index.index import Index
+from ...store.message_store import MessageStore
+from ...store.metadata.store import MetadataStore
+from ..core.areas.target_area import TargetArea
+from ..core.monitor import Monitor
+
+
+class IndexFit:
+    """Fits them step by step, because a smaller index must be written first, and a larger one needs free memory."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        index: Index,
+        metadata_store: MetadataStore,
+        budget: Budget,
+        target_area: TargetArea,
+        shares: Shares,
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._index = index
+        self._metadata_store = metadata_store
+        self._budget = budget
+        self._target_area = target_area
+        # The sizes to be reached. Resizing changes them under the state lock.
+        self.shares = shares
+
+    def step(self) -> None:
+        """Give index and metadata store their new sizes, if possible. Requires: no lock."""
+        require_outside(self._monitor.lock, self._store.sync_lock)
+        with self._store.checkpoint_lock:
+            with self._monitor.lock, self._monitor.whole:
+                if self._monitor.is_closed:
+                    return
+                shares, budget = self.shares, self._budget
+                budget.follow()
+                self._target_area.make_room(0, None)
+                index = budget.holders["index"]
+                if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
+                    # Until everything fits, acks may need as much as before.
+                    if self._index.resize(shares.index_cache_bytes):
+                        index.guarantee(shares.index_guaranteed_bytes)
+                elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
+                    index.guarantee(shares.index_guaranteed_bytes)
+                    self._index.resize(shares.index_cache_bytes)
+                metadata = budget.holders["metadata_store"]
+                more_bytes = shares.metadata_bytes - metadata.held_bytes
+                if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
+                    return
+            taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
+            with self._monitor.lock, self._monitor.whole:
+                metadata.release(metadata.held_bytes - taken_bytes)
+                budget.follow()
+
+    def misfits(self) -> dict[str, int]:
+        """Return by how much index and metadata store are still too large; negative: too small. Requires: the lock."""
+        shares, holders = self.shares, self._budget.holders
+        return {
+            "index": holders["index"].guaranteed_bytes - shares.index_guaranteed_bytes,
+            "metadata_store": holders["metadata_store"].held_bytes - shares.metadata_bytes,
+        }
+
+    def _take(self, wanted_bytes: int) -> bool:
+        """Return whether so many bytes are free, or were given back. Requires: the lock."""
+        self._target_area.make_room(wanted_bytes, None)
+        return self._budget.free_bytes >= wanted_bytes

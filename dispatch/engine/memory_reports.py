@@ -1,0 +1,64 @@
+"""MemoryReports: what the memory of a store is used for, and the live curve of its lists."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from ...cache.accounting.budget import MemoryStatistics
+from ...cache.messages.message_cache import CacheStatistics
+from ...cache.process.guard import ProcessStatistics
+from ...cache.sharing.curve import Curve
+from ...store.tmp.storage import TmpStorageStatistics
+from ..core.areas.memory_parts import MemoryParts
+from ..core.areas.target_area import TargetArea
+from ..core.monitor import Monitor, in_sections
+from .process_watch import ProcessWatch
+
+
+class MemoryReport(NamedTuple):
+    """The figures of one moment."""
+
+    memory: MemoryStatistics
+    tmp_storage: TmpStorageStatistics
+    caches: dict[str, CacheStatistics]
+    process: ProcessStatistics | None
+
+
+class MemoryReports:
+    """Makes reports about memory."""
+
+    def __init__(self, monitor: Monitor, memory: MemoryParts, target_area: TargetArea, process: ProcessWatch) -> None:
+        self._monitor = monitor
+        self._memory = memory
+        self._target_area = target_area
+        self._process = process
+
+    def observe_lists(self) -> None:
+        """Bring the live curve up to date, some lists at a time. Requires: no lock."""
+        target_area = self._target_area
+        with self._monitor.lock:
+            lists = list(target_area.lists)
+        for part in in_sections(lists):
+            with self._monitor.lock, self._monitor.whole:
+                for target in part:
+                    if target in target_area.lists:
+                        target_area.watch.sample(target)
+
+    def since_open(self) -> MemoryReport:
+        """Return a report with the curve since the store was opened. Requires: the lock. O(lanes)."""
+        self._memory.destinations.settle()  # what hosts have dropped is no longer charged
+        return self._report(self._target_area.watch.curve())
+
+    def recent(self) -> MemoryReport:
+        """Return a report with the curve of the last second. Requires: the lock. O(lanes)."""
+        return self._report(self._target_area.watch.recent_curve())
+
+    def _report(self, curve: Curve) -> MemoryReport:
+        memory = self._memory
+        return MemoryReport(
+            dataclasses.replace(memory.budget.statistics(), curve=curve),
+            memory.overflow.statistics,
+            memory.memories.cache_statistics(),
+            self._process.statistics(),
+        )

@@ -1,0 +1,182 @@
+"""The duties that have a time of their own: syncs, releases, expiry, checkpoints, relocation, cleanup, attestation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ...cache.spill.overflow import Overflow
+from ...store.checkpoint.attestation import Attestation
+from ...store.journal.journal import Journal
+from ...store.maintenance.relocation import Relocation
+from ...store.message_store import MessageStore
+from ...store.space.cleanup import Cleanup
+from ..admin.browse import Browsers
+from ..admin.expiry import ExpirySweeper
+from ..core.monitor import Monitor
+from ..core.settling.delays import TimedLanes
+from ..core.settling.due import DueMessages
+from .background import Wakeups
+from .duties import Duty
+from .measurements import Measurements
+
+RELOCATION_PAUSE_SECONDS: Final = 0.05
+"""While there is something to relocate, this is how often the traffic is checked for room."""
+ATTEST_SECONDS: Final = 0.1
+FULL_CLEANUP_SECONDS: Final = 1.0
+"""While sends are refused because the disk or the store is full, cleanup runs at least this often."""
+
+
+class SyncDuty(Duty):
+    """Syncs the journal at intervals."""
+
+    def __init__(self, monitor: Monitor, store: MessageStore, journal: Journal, interval_seconds: float) -> None:
+        super().__init__("sync", self._sync)
+        self._monitor = monitor
+        self._store = store
+        self._journal = journal
+        self._interval_seconds = interval_seconds
+        self._sync_at = monitor.monotonic() + interval_seconds
+
+    def is_due(self, now: float) -> bool:
+        return now >= self._sync_at
+
+    def due_at(self, now: float) -> float:
+        return self._sync_at
+
+    def _sync(self) -> int:
+        self._sync_at = self._monitor.monotonic() + self._interval_seconds
+        with self._monitor.lock:
+            position = self._store.position
+        self._journal.sync(position)
+        return 1
+
+
+class ReleaseDuty(Duty):
+    """Offers messages whose time has come, and measures consumers and lists once a second."""
+
+    def __init__(
+        self, monitor: Monitor, due: DueMessages, browsers: Browsers, measurements: Measurements, overflow: Overflow
+    ) -> None:
+        super().__init__("release of delayed messages", self._release)
+        self._monitor = monitor
+        self._due = due
+        self._browsers = browsers
+        self._measurements = measurements
+        self._overflow = overflow
+
+    def due_at(self, now: float) -> float:
+        return self.next_at(min(self._measurements.due_at, self._due.next_look))
+
+    def _release(self) -> int:
+        now = self._monitor.monotonic()
+        with self._monitor.lock, self._monitor.whole:
+            done = self._due.release()
+            self._browsers.release_given_back()
+            done += self._measurements.take(now)
+            return done + self._overflow.compact()
+
+
+class ExpiryDuty(Duty):
+    """Removes expired messages that no consumer meets."""
+
+    def __init__(self, sweeper: ExpirySweeper, timed: TimedLanes) -> None:
+        super().__init__("sweep of expired messages", sweeper.sweep_due)
+        self._timed = timed
+
+    def due_at(self, now: float) -> float:
+        return self.next_at(self._timed.next_sweep)
+
+
+class CheckpointDuty(Duty):
+    """Brings the index on disk up to the journal, at intervals and when the store asks."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        write_destinations: Callable[[], None],
+        timed: TimedLanes,
+        interval_seconds: float,
+    ) -> None:
+        """Make it. write_destinations: writes the summary file for people."""
+        super().__init__("checkpoint", self._checkpoint)
+        self._monitor = monitor
+        self._store = store
+        self._write_destinations = write_destinations
+        self._timed = timed
+        self._interval_seconds = interval_seconds
+        self._checkpoint_at = monitor.monotonic() + interval_seconds
+
+    def is_due(self, now: float) -> bool:
+        return self._store.is_checkpoint_due or now >= self._checkpoint_at
+
+    def due_at(self, now: float) -> float:
+        return self.next_at(self._checkpoint_at)
+
+    def _checkpoint(self) -> int:
+        self._checkpoint_at = self._monitor.monotonic() + self._interval_seconds
+        done = int(self._store.checkpoint())
+        self._write_destinations()
+        with self._monitor.lock, self._monitor.whole:
+            return done + self._timed.release_due()  # runs for which the index had no room before
+
+
+class RelocationDuty(Duty):
+    """Moves messages out of sparse data logs while the traffic leaves room."""
+
+    def __init__(self, monitor: Monitor, relocation: Relocation, checkpoint: Callable[[], bool]) -> None:
+        super().__init__("relocation", self._relocate)
+        self._monitor = monitor
+        self._relocation = relocation
+        self._checkpoint = checkpoint
+
+    def due_at(self, now: float) -> float:
+        return self.next_at(now + RELOCATION_PAUSE_SECONDS) if self._relocation.is_wanted else super().due_at(now)
+
+    def _relocate(self) -> int:
+        return self._relocation.run_due(self._monitor.monotonic(), self._checkpoint)
+
+
+class CleanupDuty(Duty):
+    """Deletes or archives data logs that nothing needs, at intervals and when somebody waits for room."""
+
+    def __init__(
+        self, monitor: Monitor, store: MessageStore, cleanup: Cleanup, wakeups: Wakeups, interval_seconds: float
+    ) -> None:
+        super().__init__("cleanup", self._clean_up)
+        self._monitor = monitor
+        self._store = store
+        self._cleanup = cleanup
+        self._wakeups = wakeups
+        self._interval_seconds = interval_seconds
+        self._cleanup_at = monitor.monotonic() + interval_seconds
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time, and take note of who waits for room."""
+        if self._wakeups.wants_cleanup:
+            self._wakeups.wants_cleanup = False
+            self._cleanup_at = 0.0
+        if self._store.is_full or self._cleanup.wants_retained_room:
+            self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
+        return now >= self._cleanup_at or self._cleanup.relocation.wants_cleanup
+
+    def due_at(self, now: float) -> float:
+        return self.next_at(self._cleanup_at)
+
+    def _clean_up(self) -> int:
+        self._cleanup_at = self._monitor.monotonic() + self._interval_seconds
+        self._cleanup.relocation.wants_cleanup = False
+        report = self._cleanup.delete_unneeded()
+        return len(report.deleted) + len(report.archived)
+
+
+class AttestDuty(Duty):
+    """Records how far the journal is durable, after traffic."""
+
+    def __init__(self, attestation: Attestation) -> None:
+        super().__init__("attest", attestation.write)
+        self._attestation = attestation
+
+    def due_at(self, now: float) -> float:
+        return self.next_at(now + ATTEST_SECONDS) if self._attestation.is_wanted else super().due_at(now)
