@@ -73,7 +73,7 @@ class Engine:
             clients=clients,
             admin=make_admin(foundation, store, core, clients),
             open_destinations=OpenDestinations(
-                store.directory.destination_table, core.destinations, clients.topic_owners.topics
+                store.directory.destination_table, core.parts.opener, core.queues, clients.topic_owners.topics
             ),
         )
 
@@ -83,22 +83,24 @@ class Engine:
         """Take over what opening the store found, and begin."""
         floors = self.floors
         core, topics, admin = floors.core, floors.clients.topic_owners, floors.admin
+        lanes = core.parts.lanes
         with self.monitor.lock:
-            for queue in core.destinations.restore():
+            used = lanes.used_at_open(floors.store.directory.branches.prepared)
+            for queue in core.queues.restore(used):
                 floors.areas.target_area.distributions.begin_assigning(queue)
-            topics.topics.restore()
+            topics.restore(lanes, used)
             subscriptions = floors.store.directory.subscriptions
             rows_bytes = subscriptions.rows_charge + floors.store.directory.index.idle.charge_bytes
             core.overhead.restore(floors.open_destinations.census(), subscriptions.count, rows_bytes)
             topics.retention.apply_all(floors.open_destinations.topics())
-            for lane in core.destinations.restore_lanes():
+            for lane in lanes.restore(core.queues.by_number):
                 if lane.pending_lane.pending_messages:
                     core.warmer.begin(lane)
-            core.transactions.recover(topics.topics.lane)
+            core.transactions.recover(topics.numbered_lanes.ensure)
             if floors.recorder is not None:
                 queues = floors.open_destinations.queues()
                 floors.recorder.begin(lane for queue in queues for lane in queue.all_lanes())
-            admin.dead_letters.recover(was_killed=not self.recovery.clean)
+            admin.dead_letter_recovery.recover(was_killed=not self.recovery.clean)
             floors.settling.timed.restore(floors.open_destinations.lanes())
             forgotten = floors.settling.delayed.restore()
             admin.temporaries.restore()

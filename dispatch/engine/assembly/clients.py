@@ -49,7 +49,7 @@ def make_clients(foundation: Foundation, store: StoreParts, areas: Areas, settli
         reading=foundation.budget.holders["read_buffers"],
         keys=KeyMemory(foundation.budget.holder("keys"), foundation.late_calls.make_room),
     )
-    foundation.late_calls.topics = topic_owners.topics
+    foundation.late_calls.numbered_lanes = topic_owners.numbered_lanes
     space = Space(
         foundation.monitor,
         store.directory.cleanup,
@@ -99,7 +99,8 @@ def _make_producers(
         store=messages,
         publisher=core.publisher,
         confirmer=core.confirmer,
-        destinations=core.destinations,
+        lanes=core.parts.lanes,
+        groups=core.parts.groups,
         lifetimes=Lifetimes(now_ms),
         fan_outs=topic_owners.fan_outs,
         transactions=core.transactions,
@@ -111,7 +112,7 @@ def _make_producers(
             messages,
             store.directory.journal,
             core.publisher,
-            core.destinations,
+            core.parts.dead_letter_queues,
             core.removals,
             foundation.policies,
         ),

@@ -196,7 +196,7 @@ def _make_status(
         return None
     return StatusReporter(
         floors.foundation.monitor,
-        floors.core.destinations,
+        floors.core.queues,
         floors.clients.topic_owners.topics,
         oldest,
         output,
@@ -243,7 +243,7 @@ def _make_reports(floors: Floors, check: HealthCheck, oldest: OldestMessages, pr
     return Reports(
         monitor,
         check,
-        DestinationReports(monitor, floors.core.destinations, floors.clients.topic_owners.topics, oldest),
+        DestinationReports(monitor, floors.core.queues, floors.clients.topic_owners.topics, oldest),
         MemoryReports(monitor, areas.memory, areas.target_area, process),
         directory.disk_use,
         floors.store.windows,
