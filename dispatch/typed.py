@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, cast
 from ..store.errors import ArgumentError, DecodeError, Empty
 from ..store.message import Headers, HeaderValue, Message
 from .codecs import Codec
-from .config.checks import check_bounds
+from .config.checks import AT_ONCE, check_bounds
 from .config.redelivery_delays import REJECTED
 from .consumer.consumer import Consumer
 from .consumer.processing import ExceptionTypes
@@ -139,7 +139,7 @@ class TypedConsumer(Generic[T]):
         self._codec = codec
 
     def take(
-        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+        self, max_messages: int = 1, *, timeout: float | None = AT_ONCE, max_bytes: int | None = None
     ) -> list[TypedDelivery[T]]:
         """Return up to max_messages deliveries. As Consumer.take."""
         return self._typed(self.consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes))

@@ -6,5 +6,12 @@ tracking it, and unpacking costs one instruction.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Final
+
 StoredMessage = tuple[int, bytes, bytes | None, int]
 """(sequence, properties, body, timestamp in ms since 1970). A body of None is not in RAM and is read on demand."""
+
+sequence_of: Final[Callable[[StoredMessage], int]] = itemgetter(0)
+"""Return the sequence of a message. Machine code that looks at a message copies its tuple, and `map` does not."""

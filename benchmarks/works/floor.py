@@ -19,7 +19,7 @@ from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.store.format.record import crc32
 
 from .host import BATCH_MESSAGES, PRODUCERS, bodies
-from .minimal import durable_seconds, path_cpu_seconds
+from .minimal import batches_cpu_seconds, durable_seconds, path_cpu_seconds
 from .syncing import BARE_SYNCS, bare_seconds
 
 _FILE_BYTES: Final = 32 * MIB
@@ -66,7 +66,18 @@ def floor(directory: Path, messages: int) -> dict[str, float]:
         "a `Message` of a new body, 256 in a list": _timed(making, messages),
         "a call that takes a lock": _timed(locked_calls, messages),
         "`send`, `take(1)`, `ack` of the least program, CPU": _path_cpu(directory, messages),
+        **_batches(directory, messages),
     } | _durable(directory, messages)
+
+
+def _batches(directory: Path, messages: int) -> dict[str, float]:
+    """Return what four headers cost at least, beside the same without."""
+    found: dict[str, float] = {}
+    for has_headers, said in ((False, ""), (True, ", 4 headers")):
+        sending, whole = batches_cpu_seconds(directory, messages, KIB, has_headers)
+        found[f"`send_many` of {BATCH_MESSAGES} of the least program{said}, CPU"] = sending * 1e6 / messages
+        found[f"`send_many`, `take`, `ack` of {BATCH_MESSAGES} of it{said}, CPU"] = whole * 1e6 / messages
+    return found
 
 
 def _path_cpu(directory: Path, messages: int) -> float:

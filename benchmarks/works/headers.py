@@ -28,7 +28,7 @@ _FILL_MESSAGES: Final = 100_000
 _SCRAMBLE: Final = 2_654_435_761
 """Odd, so that the numbers below 2**32 become each another one, in no order."""
 
-_HEADERS: Final[Sequence[dict[str, HeaderValue]]] = [
+HEADERS: Final[Sequence[dict[str, HeaderValue]]] = [
     {"region": ("eu", "us", "ap")[part % 3], "part": part, "customer": f"customer {part:08}", "price": part / 8}
     for part in range(ONE_IN)
 ]
@@ -107,7 +107,7 @@ def found(directory: Path, messages: int, body_bytes: int) -> Facts:
         queue, numbers = bay.queue("bench"), iter(range(messages))
         made = bodies(body_bytes, messages)
         while queue.send_many(
-            forebay.Message(body, _HEADERS[number % ONE_IN] | {"customer": _customer(number)})
+            forebay.Message(body, HEADERS[number % ONE_IN] | {"customer": _customer(number)})
             for body, number in zip(islice(made, _FILL_MESSAGES), numbers, strict=False)
         ):
             pass
@@ -165,7 +165,7 @@ def _cross_in_batches(
 
 
 def _made(messages: int, body_bytes: int) -> Iterator[tuple[bytes, dict[str, HeaderValue]]]:
-    return zip(bodies(body_bytes, messages), cycle(_HEADERS), strict=False)
+    return zip(bodies(body_bytes, messages), cycle(HEADERS), strict=False)
 
 
 def _messages(made: Iterator[tuple[bytes, dict[str, HeaderValue]]], batch: int) -> list[forebay.Message]:

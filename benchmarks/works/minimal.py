@@ -15,20 +15,36 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
+
+from msgspec.msgpack import Decoder, Encoder
 
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.os_file import OsFile
 from forebay.store.format.record import crc32
+from forebay.store.message import HeaderValue
 
-from .host import bodies
+from .headers import HEADERS
+from .host import BATCH_MESSAGES, bodies
 
 Message = tuple[int, bytes, int]
 """Sequence, body, timestamp."""
+Made = tuple[bytes, dict[str, HeaderValue] | None]
+"""Body and headers of a message that is sent."""
+Kept = tuple[int, bytes, bytes, int]
+"""Sequence, encoded headers, body, timestamp."""
 
 _HEAD: Final = struct.Struct("<IQQI")
 _HEAD_BYTES: Final = 4 + _HEAD.size
+_ROW_BYTES: Final = 12
+"""Bytes that a batch has for each message beside its content: checksum, size, size of the headers."""
+_HEADERS_BYTES: Final = 80
+"""More than any of HEADERS takes, encoded."""
+
+_encode: Final = Encoder().encode
+_decode: Final = Decoder(dict[str, str | int | float | bool | None]).decode
 
 
 class MinimalQueue:
@@ -63,6 +79,55 @@ class MinimalQueue:
         with self._lock:
             del self._in_flight[message[0]]
             head = _HEAD.pack(0, message[0], 0, 0)
+            self._file.append(crc32(head).to_bytes(4, "little") + head)
+
+
+class MinimalBatches:
+    """Messages that are sent, handed out and acknowledged in batches. A batch is one record with a table of them."""
+
+    def __init__(self, file: OsFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._ready: deque[Kept] = deque()
+        self._in_flight: dict[int, Kept] = {}
+        self._sequence = 0
+
+    def send_many(self, messages: list[Made]) -> list[str]:
+        """Write one record with a checksum of each message; return their ids. The headers are not checked."""
+        timestamp = time.time_ns() // 1_000_000
+        contents = [(_encode(headers) if headers is not None else b"", body) for body, headers in messages]
+        table: list[int] = []
+        for properties, body in contents:
+            checksum = crc32(body, crc32(properties)) if properties else crc32(body)
+            table += checksum, len(properties) + len(body), len(properties)
+        with self._lock:
+            first = self._sequence
+            self._sequence += len(contents)
+            rows = struct.pack(f"<{len(table)}I", *table)
+            head = _HEAD.pack(len(rows), first, timestamp, crc32(rows))
+            parts = [crc32(head).to_bytes(4, "little"), head, rows]
+            for content in contents:
+                parts += content
+            self._file.append(b"".join(parts))
+            self._ready.extend(
+                [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(contents, first)]
+            )
+        return [f"minimal-{sequence}" for sequence in range(first, first + len(contents))]
+
+    def take(self, most: int) -> list[Kept]:
+        """Hand out the next messages."""
+        with self._lock:
+            popleft = self._ready.popleft
+            taken = [popleft() for _ in range(min(most, len(self._ready)))]
+            self._in_flight.update({message[0]: message for message in taken})
+        return taken
+
+    def ack(self, taken: list[Kept]) -> None:
+        """Write that messages in a row are done."""
+        with self._lock:
+            for message in taken:
+                del self._in_flight[message[0]]
+            head = _HEAD.pack(0, taken[0][0], len(taken), 0)
             self._file.append(crc32(head).to_bytes(4, "little") + head)
 
 
@@ -111,6 +176,31 @@ def path_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> float:
             queue.send(body)
             queue.ack(queue.take())
         return time.process_time() - began
+
+
+def batches_cpu_seconds(directory: Path, messages: int, body_bytes: int, has_headers: bool) -> tuple[float, float]:
+    """Return the CPU of messages that pass MinimalBatches: of sending them, and of all.
+
+    Of four headers the consumer reads two.
+    """
+    room = body_bytes + _ROW_BYTES + _HEADERS_BYTES
+    with closing(_preallocated(OsDisk(str(directory), maps=True), "batches", messages, room)) as file:
+        queue = MinimalBatches(file)
+        made: Iterator[Made] = zip(
+            bodies(body_bytes, messages), cycle(HEADERS if has_headers else [None]), strict=False
+        )
+        sending, began = 0.0, time.process_time()
+        while part := list(islice(made, BATCH_MESSAGES)):
+            sending -= time.process_time()
+            queue.send_many(part)
+            sending += time.process_time()
+            taken = queue.take(len(part))
+            for _, properties, _, _ in taken:
+                if has_headers:
+                    headers = _decode(properties)
+                    headers["region"], headers["part"]
+            queue.ack(taken)
+        return sending, time.process_time() - began
 
 
 def durable_seconds(directory: Path, messages: int, body_bytes: int, producers: int) -> tuple[float, float]:

@@ -13,6 +13,8 @@ from .kahadb import LAG
 from .measured import Measured
 from .plan import (
     BATCHED_PATH_LAGGING,
+    DURABLE_SEND,
+    DURABLE_SENDS,
     END_TO_END_LIMIT_BYTES,
     KAHADB_REOPEN,
     KAHADB_STUCK,
@@ -51,6 +53,7 @@ def report(
         is_ours_alone = number > 0  # others stand beside the first build already
         yield from _rates(build, [each for each in by_title.values() if not is_ours_alone or each.row.is_ours])
     for build, by_title in builds.items():
+        yield from _durable(build, by_title)
         yield from _misses(build, messages, by_title)
         yield from _reopened(build, by_title)
         yield from _stuck(build, by_title)
@@ -93,7 +96,7 @@ def _figures(build: str, found: Sequence[Judged]) -> Iterator[str]:
         yield _line(
             claim.group,
             claim.name or claim.title,
-            FORMS[claim.fact].said(figure(ours, claim.fact) or 0.0),
+            FORMS[claim.fact].said(figure(ours, claim.fact) or 0.0) + _beside_least(ours, claim.fact),
             FORMS[compared].said(their_figure) if their_figure is not None else "",
             claim.form.said(each.value) if claim.is_relative else "",
             f"{bound} {claim.must:g}{claim.form.unit}",
@@ -103,6 +106,12 @@ def _figures(build: str, found: Sequence[Judged]) -> Iterator[str]:
             _both(ours, theirs, lambda side: _number(side.median("peak_bytes"), 1 / MIB, ",.0f")),
             _both(ours, theirs, lambda side: _number(side.each("written_bytes"), 1, ",.0f")),
         )
+
+
+def _beside_least(ours: Measured, fact: str) -> str:
+    """Return what the least program reached in the same passes, where they measured it."""
+    least = ours.median(f"least_{fact}")
+    return "" if least is None else f"; least program {FORMS[fact].said(least)}"
 
 
 def _both(ours: Measured, theirs: Measured | None, said: Callable[[Measured], str]) -> str:
@@ -168,6 +177,36 @@ def _rates(build: str, results: Iterable[Measured]) -> Iterator[str]:
             _number(measured.each("written_bytes"), 1, ",.0f"),
             _number(measured.each("disk_bytes"), 1, ",.0f"),
         )
+
+
+def _durable(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
+    known = [by_title[title] for title in (DURABLE_SEND, DURABLE_SENDS) if title in by_title]
+    if not known:
+        return
+    yield from _section(
+        f"Durable sends beside bare syncs{build}",
+        "A bare sync makes one write of 1 KiB durable: at the end of a growing file, of which the file system also "
+        "writes the new size, or over zeros, as data logs are written. W3's figures are in times of the first, which "
+        "KahaDB's driver measures too. The least program does the work of the row above it in the same passes, and "
+        "keeps none of a store's promises but the sync (benchmarks/works/minimal.py).",
+    )
+    yield from _heading("work", "µs", "CPU µs", "bare sync, growing, µs", "over zeros, µs", "× growing", "× over zeros")
+    for measured in known:
+        yield _durable_line(measured.row.title, measured, "")
+        if measured.median("least_seconds") is not None:
+            yield _durable_line("the same, least program", measured, "least_")
+
+
+def _durable_line(title: str, measured: Measured, of: str) -> str:
+    return _line(
+        title,
+        _number(measured.each(f"{of}seconds"), 1e6, ".2f"),
+        _number(measured.each(f"{of}cpu_seconds"), 1e6, ".2f"),
+        _number(measured.median(f"{of}bare_seconds"), 1e6, ".1f"),
+        _number(measured.median(f"{of}overwriting_seconds"), 1e6, ".1f"),
+        _number(measured.median(f"{of}times_bare"), 1, ".2f"),
+        _number(measured.median(f"{of}times_overwriting"), 1, ".2f"),
+    )
 
 
 def _misses(build: str, messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:

@@ -100,6 +100,8 @@ class Work:
         if self.kind == "stuck":
             return 2 * self.messages * DATA_LOG_BYTES
         header_bytes = HEADER_BYTES if self.kind == "find" or self.headers != "none" else 0
+        if self.kind == "synced":  # the least program beside it writes them again
+            return 2 * self.messages * (self.body_bytes + RECORD_BYTES) + 128 * MIB
         return (self.messages + self.backlog) * (self.body_bytes + RECORD_BYTES + header_bytes) + 128 * MIB
 
 

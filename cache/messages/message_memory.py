@@ -44,6 +44,13 @@ class MessageMemory:
         return self.lists_holder.free_bytes
 
     @property
+    def waiting_bytes_max(self) -> int:
+        """Most bytes that lists and PendingCache could hold together now, beside deliveries, consumers and others."""
+        pending_cache = self.pending_cache
+        could_hold_bytes = self.free_bytes + self.lists_holder.held_bytes + pending_cache.holder.held_bytes
+        return max(min(could_hold_bytes, pending_cache.share_bytes), 0)
+
+    @property
     def unused_bytes(self) -> int:
         """Bytes that are kept for these destinations and not used."""
         return 0

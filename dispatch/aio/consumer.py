@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 from ...store.errors import Closed, ForebayError
 from ...store.message import HeaderValue, Message
-from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages
+from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messages
 from ..config.redelivery_delays import REJECTED
 from ..consumer.consumer import DRAIN_POLL_SECONDS, Consumer, as_message
 from ..consumer.consumer import PUBLIC as INNER_CONSUMER_PUBLIC
@@ -263,7 +263,7 @@ class AsyncConsumer:
         return self._consumer.in_flight
 
     def take(
-        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+        self, max_messages: int = 1, *, timeout: float | None = AT_ONCE, max_bytes: int | None = None
     ) -> Coroutine[Any, Any, list[AsyncDelivery]]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
@@ -274,7 +274,7 @@ class AsyncConsumer:
 
     async def _take(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[AsyncDelivery]:
         if max_bytes is not None or (
-            timeout != 0.0 and not (type(timeout) in NUMBERS and 0.0 < timeout <= SECONDS_MAX)  # type: ignore[operator]
+            timeout is not AT_ONCE and not (type(timeout) in NUMBERS and 0.0 <= timeout <= SECONDS_MAX)  # type: ignore[operator]
         ):
             check_bounds(timeout, max_bytes)
         caller, consumer = self._caller, self._consumer
@@ -286,7 +286,6 @@ class AsyncConsumer:
                 caller.work += len(deliveries)
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
         check_max_messages(max_messages)
-        check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self._caller.loop.time() + timeout
         search = consumer.search(max_messages, max_bytes, is_timed_out=timeout == 0)
         return await self._take_slowly(search, deadline)

@@ -73,7 +73,8 @@ class GroupCommit:
 
     def wait(self, position: int) -> asyncio.Future[None]:
         """Return once the journal is confirmed up to `position`; raise what confirming raised."""
-        self._position = max(self._position, position)
+        if position > self._position:
+            self._position = position
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(future)
         self._asked += 1  # last, because a worker that reads it must find the position
@@ -146,8 +147,9 @@ class GroupCommit:
     def _wake(self, count: int, failure: BaseException | None = None) -> None:
         """Wake the first `count` waiting calls, unless they were cancelled."""
         self._woken += count
+        waiting = self._waiting
         for _ in range(count):
-            future = self._waiting.popleft()
+            future = waiting.popleft()
             if future.done():
                 continue
             if failure is None:

@@ -113,7 +113,9 @@ class LoopConfirmer(Confirmer):
         """Do what needs no wait, and note the rest in `owed`."""
         store = self._store
         if self._syncs_always and (self._publisher.unpublished or position > self._journal.durable):
-            self.owed = max(self.owed, position, 1)
+            owed = position or 1
+            if owed > self.owed:
+                self.owed = owed
             return
         if (
             store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Self
 
 from ...store.errors import Closed
+from ..config.checks import AT_ONCE
 from ..topics.reader import ITERATED_MESSAGES
 from .awaiting import asynchronous
 from .consumer import AsyncConsumer, AsyncDelivery
@@ -26,7 +27,7 @@ class AsyncTopicReader:
         self._ahead: list[AsyncDelivery] = []
 
     async def take(
-        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+        self, max_messages: int = 1, *, timeout: float | None = AT_ONCE, max_bytes: int | None = None
     ) -> list[AsyncDelivery]:
         """Return up to max_messages that come next, at least one if there is one; [] after timeout seconds.
 

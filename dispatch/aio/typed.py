@@ -9,7 +9,7 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack
 from ...store.errors import DecodeError, Empty
 from ...store.message import Headers, HeaderValue, Message
 from ..codecs import Codec
-from ..config.checks import check_bounds
+from ..config.checks import AT_ONCE, check_bounds
 from ..config.redelivery_delays import REJECTED
 from ..consumer.processing import ExceptionTypes
 from ..typed import Decoder, encoded, inner_deliveries, messages_of, rejected
@@ -124,7 +124,7 @@ class AsyncTypedConsumer(Generic[T]):
 
     @awaited("consumer.take(…)")
     async def take(
-        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+        self, max_messages: int = 1, *, timeout: float | None = AT_ONCE, max_bytes: int | None = None
     ) -> list[AsyncTypedDelivery[T]]:
         """Return up to max_messages deliveries. As AsyncConsumer.take."""
         return self._typed(await self.consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes))

@@ -13,6 +13,10 @@ from .sizes import is_number
 
 SECONDS_MAX: Final = 1_000_000_000
 """Most seconds of a timeout or a delay: thirty years, which threading can wait for."""
+AT_ONCE: Final[float] = float(0)
+"""The timeout of a take that does not wait. A take asks for this very object, because what only equals 0 may be no
+number of seconds, such as False. It is not written as 0.0, which machine code would make anew at each use.
+"""
 
 
 def check_seconds(name: str, seconds: object) -> None:

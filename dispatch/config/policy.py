@@ -14,7 +14,7 @@ from functools import partial
 from math import ulp
 from typing import Final, Literal, get_args
 
-from ...store.errors import ArgumentError, SettingsError, argument_error
+from ...store.errors import ArgumentError, argument_error
 from .redelivery_delays import CountOnClose, check_redelivery, is_dead_letter_name
 from .sizes import KIB, is_number, parse_share, parse_size
 
@@ -194,17 +194,15 @@ def _check_part(least_bytes: int, name: str, part: object) -> None:
 def _check_count(name: str, count: object) -> None:
     """Raise SettingsError unless this is None or a number of messages."""
     if count is not None and (type(count) is not int or count < 1):
-        raise _no_number(name, count, int)
+        raise argument_error(f"{name}={reprlib.repr(count)} must be an int from 1 on, or None", count, int)
 
 
 def _check_seconds(least: float, name: str, seconds: object) -> None:
     """Raise SettingsError unless this is None or seconds from `least` on."""
     if seconds is not None and not is_number(seconds, least, TIMEOUT_SECONDS_MAX):
-        raise _no_number(name, seconds, int, float)
-
-
-def _no_number(name: str, value: object, *types: type) -> SettingsError:
-    return argument_error(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None", value, *types)
+        begin = "above 0 and up" if least == ABOVE_ZERO else f"from {least:g}"
+        bounds = f"seconds {begin} to {TIMEOUT_SECONDS_MAX:,}, or None"
+        raise argument_error(f"{name}={reprlib.repr(seconds)} must be {bounds}", seconds, int, float)
 
 
 def _check_retention(name: str, seconds: object) -> None:
@@ -243,17 +241,17 @@ def _check_bool(name: str, value: object) -> None:
         raise ArgumentError(f"{name}={reprlib.repr(value)} must be a bool")
 
 
-def check_ack_deadline(seconds: object) -> None:
-    """Raise SettingsError unless this is an ack deadline."""
+def check_ack_deadline(seconds: object, none: str) -> None:
+    """Raise SettingsError unless this is an ack deadline. none: what the caller may give instead to have none."""
     if not is_number(seconds, ACK_DEADLINE_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
-        bounds = f"seconds from {ACK_DEADLINE_SECONDS_MIN:g} to {TIMEOUT_SECONDS_MAX:,}"
+        bounds = f"seconds from {ACK_DEADLINE_SECONDS_MIN:g} to {TIMEOUT_SECONDS_MAX:,}, or {none}"
         problem = f"ack_deadline_seconds={reprlib.repr(seconds)} must be {bounds}"
         raise argument_error(problem, seconds, int, float)
 
 
 def _check_no_or_ack_deadline(name: str, seconds: object) -> None:
     if seconds is not None:
-        check_ack_deadline(seconds)
+        check_ack_deadline(seconds, "None")
 
 
 def check_prefetch(prefetch: object) -> None:

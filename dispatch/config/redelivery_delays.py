@@ -82,7 +82,7 @@ def check_redelivery(max_attempts: object, delay_seconds: object, backoff: objec
     """Raise SettingsError unless these can be fields of a policy."""
     is_count = type(max_attempts) is int and 1 <= max_attempts <= ATTEMPTS_MAX
     if max_attempts is not None and not is_count:
-        problem = f"max_attempts={reprlib.repr(max_attempts)} must be 1 to {ATTEMPTS_MAX:,}, or None"
+        problem = f"max_attempts={reprlib.repr(max_attempts)} must be an int from 1 to {ATTEMPTS_MAX:,}, or None"
         raise argument_error(problem, max_attempts, int)
     if not is_number(delay_seconds, 0, DELAY_SECONDS_MAX):
         given, most = reprlib.repr(delay_seconds), f"{DELAY_SECONDS_MAX:,}"

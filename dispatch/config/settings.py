@@ -210,7 +210,7 @@ class Settings:
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         if self.status_interval_seconds is not None:
-            _check_seconds("status_interval_seconds", self.status_interval_seconds, minimum=1.0)
+            _check_seconds("status_interval_seconds", self.status_interval_seconds, minimum=1.0, instead=", or None")
         if self.admin and not self.background:
             raise SettingsError("admin=True needs background=True: a thread serves its socket")
         _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
@@ -313,7 +313,11 @@ class Settings:
 
 
 class SettingsFields(TypedDict, total=False):
-    """The keywords of `forebay.open` for type checkers, so that these see a setting that is wrong. See Settings."""
+    """The keywords of `forebay.open` for type checkers, so that these see a setting that is wrong. See Settings.
+
+    It repeats the fields, because a type checker reads the keys of such a class from its source alone. A test compares
+    the two.
+    """
 
     broker_name: str
     sync: SyncMode
@@ -376,12 +380,13 @@ def _path(name: str, value: Any) -> str | None:
     return None if value is None else check_path(name, value)
 
 
-def _check_seconds(name: str, value: object, *, minimum: float) -> None:
+def _check_seconds(name: str, value: object, *, minimum: float, instead: str = "") -> None:
+    """Raise SettingsError unless these are seconds from a minimum on. instead: what else the caller has let pass."""
     # The chained comparison refuses NaN as well.
     if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= _MAX_SECONDS:
         problem = (
             f"{name}={reprlib.repr(value)} must be seconds as a number such as 2.5, "
-            f"from {minimum:g} to {_MAX_SECONDS:,.0f}"
+            f"from {minimum:g} to {_MAX_SECONDS:,.0f}{instead}"
         )
         raise argument_error(problem, value, int, float)
 

@@ -19,7 +19,7 @@ from ...store.errors import ArgumentError, Closed, NestedCall, SettingsError, St
 from ...store.journal.journal import Journal
 from ...store.message import Message
 from ...store.numbering import UNLIMITED
-from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages, check_seconds
+from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messages, check_seconds
 from ..config.policies import Policies
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
@@ -177,7 +177,7 @@ class Consumer(Taker):
         self.monitor.run_deferred()
 
     def take(
-        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+        self, max_messages: int = 1, *, timeout: float | None = AT_ONCE, max_bytes: int | None = None
     ) -> list[Delivery]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
@@ -188,7 +188,7 @@ class Consumer(Taker):
 
         Args:
             max_messages: At least 1. A take returns no more than `prefetch` allows.
-            timeout: Seconds to wait for the first message; 0: do not wait; None: wait for ever.
+            timeout: Seconds to wait for the first message; 0, the default: do not wait; None: wait for ever.
             max_bytes: Limit for bodies and headers together, which the first message may exceed; None: no limit.
 
         Raises Closed, also while the consumer drains.
@@ -196,7 +196,8 @@ class Consumer(Taker):
         if type(max_messages) is not int or max_messages < 1:
             check_max_messages(max_messages)
         if max_bytes is not None or (
-            timeout != 0.0 and not ((type(timeout) is float or type(timeout) is int) and 0.0 < timeout <= SECONDS_MAX)
+            timeout is not AT_ONCE
+            and not ((type(timeout) is float or type(timeout) is int) and 0.0 <= timeout <= SECONDS_MAX)
         ):
             check_bounds(timeout, max_bytes)
         monitor = self.monitor
@@ -223,7 +224,6 @@ class Consumer(Taker):
                 monitor.lock.break_by(error)
                 raise
         if not deliveries and not self._is_of_a_loop:
-            check_bounds(timeout, max_bytes)
             deliveries = self.search(max_messages, max_bytes).run(timeout)
         if monitor.deferred:
             monitor.run_deferred()
@@ -362,7 +362,9 @@ class Consumer(Taker):
             transaction: They are acknowledged with its commit, and in flight until then; None: now.
 
         Raises SettingsError if one of them belongs to another consumer, StateError if it was settled before,
-        TransactionError if a transaction holds it. None of them is settled then.
+        AckTooLate if its deadline has passed, TransactionError if a transaction holds it. None of them is settled then,
+        unless it happens between two parts of a long list, or while the ack makes room on a full disk: those before it
+        may be settled.
         """
         if transaction is not None:
             self._parts.settlements.ack_in(self, transaction, deliveries)
@@ -402,8 +404,7 @@ class Consumer(Taker):
                     raise
         except StoreFull as full:
             self._parts.settlements.make_disk_room(full)
-            if lane.in_flight.get(sequence) is delivery:
-                self.ack(delivery)
+            self.ack(delivery)  # nothing is settled yet; the check says so if the delivery has gone back meanwhile
             return
         self.confirmer.confirm(position)
 

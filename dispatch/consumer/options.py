@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ...store.errors import ArgumentError, argument_error
 from ..config.policy import DestinationPolicy, check_ack_deadline, check_prefetch
+from ..config.sizes import is_number
 from ..core.memory.consumer_memory import CONSUMER_BYTES, LOOP_BYTES
 from ..selectors.selector import Selector, compile_selector
 
@@ -85,8 +86,8 @@ def _deadline_of(given: object, policy: DestinationPolicy) -> float:
     """Return the ack deadline of a `subscribe`, or else that of the policy; 0: none. SettingsError."""
     if given is None:
         return policy.ack_deadline_seconds or 0.0
-    if given != 0 or type(given) is bool:
-        check_ack_deadline(given)
+    if not is_number(given, 0, 0):
+        check_ack_deadline(given, "0 for none")
     assert isinstance(given, int | float)
     return float(given)
 

@@ -69,14 +69,14 @@ class Settlements:
             except StoreFull as full:
                 self._monitor.run_deferred()
                 self.make_disk_room(full)
-                rest = tuple(held for held in rest if held.lane.in_flight.get(held.sequence) is held)
-                continue
+                continue  # none of the rest is settled; the check says so if one has gone back meanwhile
             confirmer.confirm(position)
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:
         """Settle run by run; return how many deliveries, and the position that must become durable (0: none).
 
-        It stops before the end if the index needs a checkpoint first.
+        It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
+        StoreFull: it has no space for the first one, and nothing is settled.
         """
         dispatch_area, store = self._dispatch_area, self._store
         begin = position = 0
@@ -88,7 +88,12 @@ class Settlements:
                 sequence += 1
                 end += 1
             lane = first.lane
-            lane.acknowledged += lane.backing_store.acknowledge(lane.pending_lane, first.sequence, sequence)
+            try:
+                lane.acknowledged += lane.backing_store.acknowledge(lane.pending_lane, first.sequence, sequence)
+            except StoreFull:
+                if not begin:
+                    raise
+                break
             dispatch_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
                 position = store.position

@@ -573,7 +573,8 @@ class LaneState(LaneMessages):
         syncs = target_area.syncs_always
         super().__init__(pending_lane, id_prefix, memory, store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
-        # The only list of this lane, if there is just one and it has no selector. Arrivals take the fast path to it.
+        # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
+        # Arrivals take the fast path to it.
         self.sole: TargetList | None = None
         # How often messages were removed from the middle. A load that began before a removal must check again.
         self.purges = 0

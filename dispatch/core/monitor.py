@@ -1,7 +1,8 @@
 """The monitor of an open store: its state lock, its clock, its closed flag, and callbacks that wait for the lock.
 
-Queues, lanes, TargetLists and consumers change under one lock. No thread holds it while it waits for a disk or runs a
-user's code. A callback that comes due under the lock is put off, and the thread that releases the lock then calls it.
+Queues, lanes, TargetLists and consumers change under one lock. No thread holds it while it reads messages, waits for an
+ordinary sync, or runs a user's code. Short calls of the disk are made under it: docs/internals/overview.md has all of
+them. A callback that comes due under the lock is put off, and the thread that releases the lock then calls it.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ class Monitor:
         #             monitor.lock.break_by(error)
         #             raise
         #
-        # With calls each section would cost 51 instructions of the interpreter instead of 24, which is 6 % of the 1,355
-        # of a message. See decision 17.
+        # Decision 17 says what the calls would cost.
         self.bare_lock = self.lock.bare()
         # Number of sections of single messages so far. If a call finds another number inside than before, it has
         # waited. A take only counts, because the ack that follows it steps aside.

@@ -25,7 +25,10 @@ from .reports import Reports
 
 
 class LateCalls(ListEvents):
-    """The Engine sets each owner as soon as it is made. A call before that raises AttributeError."""
+    """The Engine sets each owner as soon as it is made.
+
+    A call before that raises AttributeError, or AssertionError if it is for the TargetArea; `make_room` does nothing.
+    """
 
     target_area: TargetArea | None = None
     timed: TimedLanes

@@ -23,7 +23,7 @@ from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.index.fingerprints import Candidate
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
-from ...store.stored_message import StoredMessage
+from ...store.stored_message import StoredMessage, sequence_of
 from ...store.structures.histogram import DurationHistogram
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
@@ -70,11 +70,6 @@ class EagerLoader:
         self._previous: TargetList | None = None
         # How long loads took, from the choice of messages until all were in RAM. The state lock guards it.
         self.durations = DurationHistogram()
-
-    @property
-    def load_count(self) -> int:
-        """Number of loads that were read."""
-        return self.durations.count
 
     def step(self) -> bool:
         """Do one load for the list that is nearest to starving; return whether there was one. Requires: no lock."""
@@ -494,12 +489,12 @@ class EagerLoader:
         for region in load.regions:
             messages, unreadable = lane.backing_store.read((region,))
             load.unreadable += unreadable
-            for message in messages:
-                load.held[message[0]] = message
+            load.held.update(zip(map(sequence_of, messages), messages, strict=True))
         if load.is_scan and (consumer_group.selector is not None or consumer_group.notes_groups):
-            _judge(load, load.held)
+            load.unwanted, left = consumer_group.sort_out(load.held.values(), load.survey)
+            _judge(load, left)
         elif consumer_group.notes_groups:
-            _judge(load, [sequence for sequence, message in load.held.items() if message[2] is None])
+            _judge(load, [message for message in load.held.values() if message[2] is None])
 
     def install(self, load: Load[TargetList]) -> None:
         """Put the loaded messages into the list. Requires: the lock."""
@@ -571,14 +566,14 @@ class EagerLoader:
         """Return the messages of a load that belong into its list, in order, and their charge."""
         target, pending_lane = load.target, load.target.lane.pending_lane
         is_doubtful = target.is_shared or _is_stale(load)
-        load.held.update((message[0], message) for message in load.messages)
+        load.held.update(zip(map(sequence_of, load.messages), load.messages, strict=True))
         kept: list[StoredMessage] = []
         kept_bytes = 0
         # A message may have come back, been loaded, gone to another consumer group, and come back again.
         doubled = target.direct_up_to(load.last) if load.is_return else ()
-        for sequence in sorted(load.held):
+        for sequence in sorted(load.held.keys() - load.unwanted if load.unwanted else load.held):
             message = load.held[sequence]
-            if sequence in load.unwanted or sequence > load.last or not is_alive or sequence in doubled:
+            if sequence > load.last or not is_alive or sequence in doubled:
                 continue
             if is_doubtful and not pending_lane.is_pending(sequence):
                 continue
@@ -612,15 +607,14 @@ def _is_stale(load: Load[TargetList]) -> bool:
     return load.purges != load.target.lane.purges
 
 
-def _judge(load: Load[TargetList], sequences: Iterable[int]) -> None:
-    """Find out which of these messages the list wants, and which group each one has. Requires: no lock.
+def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
+    """Find out which of these messages the list wants, and which group each lazy one has. Requires: no lock.
 
     A message that can't be read or judged is not wanted. If it was only settled meanwhile, install finds that out.
     """
     consumer_group, lane = load.target.consumer_group, load.target.lane
-    consumer_group.decode(load.held.values(), load.survey)
-    for sequence in sequences:
-        message = load.held[sequence]
+    for message in messages:
+        sequence = message[0]
         try:
             whole = message if message[2] is not None else lane.read_headers(sequence)
         except TooManyFiles:

@@ -126,10 +126,6 @@ class Recorder:
         self._wants_writing = wants_writing
         self._own_bytes = TRACE_BYTES if self._charge(TRACE_BYTES) else 0
 
-    @property
-    def is_recording(self) -> bool:
-        return self._file is not None
-
     # ------------------------------------------------------------------ events
 
     def begin(self, lanes: Iterable[LaneState]) -> None:

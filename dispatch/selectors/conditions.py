@@ -27,6 +27,7 @@ from sys import intern
 from typing import Any, Final, TypeGuard
 
 from ...store.errors import SelectorError
+from ...store.format.properties import encoded_header
 from ...store.index.fingerprint import UNKNOWN, Fingerprint, SummaryFingerprint
 from ...store.message import HeaderValue
 from .like import like_matcher
@@ -39,6 +40,8 @@ Operation = Callable[[Number, Number], Number]
 Fingerprints = Mapping[str, Fingerprint]
 Question = Callable[[Fingerprints], bool]
 
+NARROW_END: Final = 1 << 63
+"""Ints from here on have more than one encoding in headers."""
 EXACT_BITS_MAX: Final = 4_096
 """An exact product wider than this is UNKNOWN: it bounds what the arithmetic of one selector can cost."""
 _ABSENT: Final = b"absent"
@@ -65,8 +68,8 @@ class Condition(ABC):
         return True
 
     @property
-    def strings(self) -> frozenset[str] | None:
-        """Strings, one of which is a header's value wherever the condition is TRUE, or None if nothing is known."""
+    def needles(self) -> frozenset[bytes] | None:
+        """Bytes, some of which are in the encoded headers wherever the condition is TRUE. None: nothing is known."""
         return None
 
 
@@ -130,8 +133,8 @@ class _Reached(Condition):
         return self._condition.is_false({self._name: self._find(values)})
 
     @property
-    def strings(self) -> frozenset[str] | None:
-        return self._condition.strings
+    def needles(self) -> frozenset[bytes] | None:
+        return self._condition.needles
 
 
 def _reached(name: str, condition: Condition) -> Condition:
@@ -214,8 +217,8 @@ class _All(Condition):
         return False
 
     @property
-    def strings(self) -> frozenset[str] | None:
-        return _strings_of_all(*map(_strings, self._conditions))
+    def needles(self) -> frozenset[bytes] | None:
+        return _needles_of_all(*map(_needles, self._conditions))
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
@@ -255,8 +258,8 @@ class _Any(Condition):
         return True
 
     @property
-    def strings(self) -> frozenset[str] | None:
-        return _strings_of_any(*map(_strings, self._conditions))
+    def needles(self) -> frozenset[bytes] | None:
+        return _needles_of_any(*map(_needles, self._conditions))
 
 
 class _Pair(Condition):
@@ -284,8 +287,8 @@ class _Both(_Pair):
         return self._first.may_be_false(fingerprints) or self._second.may_be_false(fingerprints)
 
     @property
-    def strings(self) -> frozenset[str] | None:
-        return _strings_of_all(self._first.strings, self._second.strings)
+    def needles(self) -> frozenset[bytes] | None:
+        return _needles_of_all(self._first.needles, self._second.needles)
 
 
 class _Either(_Pair):
@@ -306,22 +309,22 @@ class _Either(_Pair):
         return self._first.may_be_false(fingerprints) and self._second.may_be_false(fingerprints)
 
     @property
-    def strings(self) -> frozenset[str] | None:
-        return _strings_of_any(self._first.strings, self._second.strings)
+    def needles(self) -> frozenset[bytes] | None:
+        return _needles_of_any(self._first.needles, self._second.needles)
 
 
-def _strings_of_all(*found: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the fewest strings of conditions that are all TRUE, or None if nothing is known of any."""
-    return min((strings for strings in found if strings is not None), key=len, default=None)
+def _needles_of_all(*found: frozenset[bytes] | None) -> frozenset[bytes] | None:
+    """Return the fewest needles of conditions that are all TRUE, or None if nothing is known of any."""
+    return min((needles for needles in found if needles is not None), key=len, default=None)
 
 
-def _strings_of_any(*found: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the strings of which one is there where any of these conditions is TRUE."""
-    known = [strings for strings in found if strings is not None]
+def _needles_of_any(*found: frozenset[bytes] | None) -> frozenset[bytes] | None:
+    """Return the needles of which one is there where any of these conditions is TRUE."""
+    known = [needles for needles in found if needles is not None]
     return frozenset().union(*known) if len(known) == len(found) else None
 
 
-_strings: Final[Callable[[Condition], frozenset[str] | None]] = operator.attrgetter("strings")
+_needles: Final[Callable[[Condition], frozenset[bytes] | None]] = operator.attrgetter("needles")
 """No function: a call for each parenthesis is all that the stack has room for."""
 
 
@@ -446,8 +449,8 @@ class _IsString(_Leaf):
         return summary.has_strings
 
     @property
-    def strings(self) -> frozenset[str]:
-        return frozenset((self._literal,))
+    def needles(self) -> frozenset[bytes]:
+        return frozenset((_text(self._literal),))
 
 
 class _IsIn(_Leaf):
@@ -472,8 +475,8 @@ class _IsIn(_Leaf):
         return summary.has_strings
 
     @property
-    def strings(self) -> frozenset[str]:
-        return self._strings
+    def needles(self) -> frozenset[bytes]:
+        return frozenset(map(_text, self._strings))
 
 
 class _IsLike(_Leaf):
@@ -527,6 +530,26 @@ class _NumberTest(_Leaf):
             return summary.has_numbers and not summary.low == self._literal == summary.high
         bound = summary.high if self._sign in ("<", "<=") else summary.low
         return summary.has_numbers and not self._compare(bound, self._literal)
+
+    @property
+    def needles(self) -> frozenset[bytes] | None:
+        """The name and what follows it, as an int and as a float. A name with points may stand for its last part."""
+        if self._sign != "=" or not -NARROW_END <= self._literal < NARROW_END:
+            return None
+        name = self._name.rpartition(".")[2]
+        return frozenset(encoded_header(name, number) for number in _equal_numbers(self._literal))
+
+
+def _text(string: str) -> bytes:
+    return string.encode(errors="surrogatepass")
+
+
+def _equal_numbers(number: Number) -> list[Number]:
+    """Return the int and the floats that a number equals. Zero has two floats, which are encoded differently."""
+    found: list[Number] = [int(number)] if int(number) == number else []
+    if float(number) == number:
+        found += [0.0, -0.0] if not number else [float(number)]
+    return found
 
 
 class _ComputedComparison(Condition):

@@ -108,8 +108,9 @@ class Selector:
         # `values` has header values by name. The caller puts in the names of `field_names`, over any header of that
         # name. Never raises.
         self.matches: Predicate = condition.is_true
-        # Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold
-        # none of them need not be decoded. Empty: nothing is known.
+        # Bytes, some of which are in the encoded headers wherever the selector matches: a string that a header has as
+        # its value, or a name and the number behind it. Headers that hold none of them need not be decoded. Empty:
+        # nothing is known.
         self.needles = _needles(names, condition)
         has_fields = not names.isdisjoint(FIELD_NAMES)
         # The names in it that mean a field of the message.
@@ -170,10 +171,10 @@ def compile_selector(text: str) -> Selector:
 
 def _needles(names: Set[str], condition: Condition) -> tuple[bytes, ...]:
     """Return the needles of a selector; a field of the message is not among the bytes of the headers."""
-    strings = condition.strings or frozenset()
-    if names & FIELD_NAMES or len(strings) > NEEDLES_MAX:
+    needles = condition.needles or frozenset()
+    if names & FIELD_NAMES or len(needles) > NEEDLES_MAX:
         return ()
-    return tuple(sorted(string.encode(errors="surrogatepass") for string in strings))
+    return tuple(sorted(needles))
 
 
 _NOT_A_VALUE: Final = "a condition is not a value: it can only be joined with AND, OR and NOT"

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ...store.errors import Closed
+from ..config.checks import AT_ONCE
 from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, is_in_flight
 
@@ -29,7 +30,7 @@ class TopicReader:
         self._taken: list[Delivery] = []
 
     def take(
-        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+        self, max_messages: int = 1, *, timeout: float | None = AT_ONCE, max_bytes: int | None = None
     ) -> list[Delivery]:
         """Return up to max_messages that come next, at least one if there is one; [] after timeout seconds.
 

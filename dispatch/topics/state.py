@@ -55,8 +55,15 @@ from .arrivals import ArrivalOrder
 from .latest_keys import NewestPerKey
 
 NOBODY: Final = -1
-SHARED_LIST_BYTES: Final = (4 * 1024, 128 * 1024)
+SHARED_LIST_BYTES: Final = (1024, 128 * 1024)
 """The bounds of what a list of a subscription holds directly, where other subscriptions of the topic are read too."""
+SHARED_LISTS_SHARE: Final = 1 / 4
+"""Part of the memory for waiting messages that all those lists may hold together: each has a copy of its own, and the
+cache has one for all of them."""
+SHARED_LOAD_SHARE: Final = 1 / 8
+"""Part of the same memory for what one of those lists loads, if others follow it."""
+STRAY_LOAD_BYTES: Final = 64 * 1024
+"""What such a list loads if it is behind all others, which have nothing of it."""
 
 
 class Verdicts:
@@ -586,7 +593,8 @@ class SubscriptionLaneState(QueueLaneState):
         if not self._has_neighbours:
             return UNLIMITED
         least, most = SHARED_LIST_BYTES
-        return max(least, min(most, self._shared.share_bytes // (2 * len(self.topic_lane.topic.online))))
+        lists_bytes = int(self.memory.waiting_bytes_max * SHARED_LISTS_SHARE)
+        return max(least, min(most, lists_bytes // len(self.topic_lane.topic.online)))
 
     @property
     def reads_for_others(self) -> bool:
@@ -594,11 +602,16 @@ class SubscriptionLaneState(QueueLaneState):
         return self._is_followed
 
     def load_room(self, list_bytes: int, first: int) -> int:
-        """Return how many bytes to load: more than the list needs if others need the messages too.
+        """Return how many bytes to load: more than the list has room for, if the list is short because of others.
 
-        A record of many messages is then read once.
+        A record of many messages is then read once, and the cache keeps the rest for this list and those behind it. A
+        load that brought much would take the place of what other lists need next.
         """
-        return UNLIMITED if self._is_followed and self.peek(first) is None else list_bytes
+        if not self._has_neighbours or self.peek(first) is not None:
+            return list_bytes
+        if self._is_followed:
+            return max(list_bytes, int(self.memory.waiting_bytes_max * SHARED_LOAD_SHARE))
+        return max(list_bytes, STRAY_LOAD_BYTES)
 
     def stays_cached(self, sequence: int, room_bytes: int) -> bool:
         """See LaneState. Many lists with a copy of a large message leave no room for what all of them want next."""
@@ -626,7 +639,7 @@ class SubscriptionLaneState(QueueLaneState):
             for message in load.messages or [load.held[sequence] for sequence in sorted(load.held)]:
                 if message[0] >= least and message[2] is not None and not shared.put(self.pending_lane.number, message):
                     break
-        shared.drop_before(min([at, *others]))
+        shared.drop_before(min([load.target.first_to_load, *others]))  # its list may have been cut since
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message from the cache that the topic's subscriptions share. None: it is not there."""

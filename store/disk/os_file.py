@@ -96,13 +96,19 @@ class OsFile:
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it.
 
-        1 KiB takes about 0.3 µs through the window, 1.3 without. See `File.append` for the state after an error.
+        1 KiB takes about 0.3 µs through the window, 1.3 without. The second branch is the part of `_append_by_call`
+        that each durable message passes. See `File.append` for the state after an error.
         """
         position = self._position
         end = position + len(data)
         if end <= self._window_end:
             self._map[position:end] = data  # type: ignore[index]
             self._position = end
+        elif end <= self._filled and position == self._written_to and end - position < _SMALL_BYTES:
+            self._written_to = -1  # whatever breaks in here, the next append seeks
+            if _write(self._descriptor, data, end - position) != end - position:
+                self._write_in_pieces(data)
+            self._position = self._written_to = end
         elif end - position < _SMALL_BYTES and end <= self._mappable and self._move_window():
             self.append(data)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, TypedDict, cast
 
 from ..errors import ArgumentError, SettingsError, argument_error
@@ -47,6 +48,8 @@ READERS_MAX: Final = 64
 _SCALARS: Final[frozenset[type]] = frozenset((str, int, float, bool, bytes, type(None)))
 _PLAIN_KINDS: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
 _NAMES: Final[frozenset[type]] = frozenset((str,))
+_MAPS: Final[frozenset[type]] = frozenset((dict, type(None)))
+_values_of: Final[Callable[[dict[object, object]], Iterable[object]]] = dict.values
 
 Writer = Callable[[object], bytes]
 Reader = Callable[[bytes], "dict[str, HeaderValue]"]
@@ -73,6 +76,30 @@ def encode_properties(
     return encoded
 
 
+def encode_headers_of_each(each: Sequence[object], times: bytes) -> list[bytes] | None:
+    """Return the properties of messages that have these headers and the same times, but no id, group or producer.
+
+    times: their encoded field; empty: they have none. None: some headers are not plain, so encode_properties must take
+    each by itself, and may raise. All are checked together, without a loop of ours.
+    """
+    if not _MAPS.issuperset(map(type, each)):
+        return None
+    maps = cast("list[dict[object, object]]", [headers for headers in each if headers])
+    names = set(chain.from_iterable(maps))
+    if (
+        "" in names
+        or not _NAMES.issuperset(map(type, names))
+        or not _SCALARS.issuperset(map(type, chain.from_iterable(map(_values_of, maps))))
+    ):
+        return None
+    front, encode = times + _HEADERS_FOLLOW, _writer.encode
+    try:
+        encoded = [front + encode(headers) if headers else times for headers in each]
+    except (OverflowError, UnicodeEncodeError):
+        return None
+    return encoded if max(map(len, encoded)) <= PROPERTIES_BYTES_MAX else None
+
+
 def _field(tag: int, name: str) -> bytes:
     try:
         encoded = name.encode()
@@ -94,6 +121,14 @@ def _headers(headers: Headers) -> bytes:
         except (OverflowError, UnicodeEncodeError):
             pass  # an int beyond 64 bits, or not text: the code below handles it, or names it
     return _writer.encode({_plain_name(name): _plain(value, 0) for name, value in plain.items()})
+
+
+def encoded_header(name: str, value: str | int | float | bool | None) -> bytes:
+    """Return the bytes that any headers with this name and value have in a row: the name's text and the value.
+
+    The same int or float is always encoded alike. Requires: an int of 64 bits.
+    """
+    return name.encode(errors="surrogatepass") + _writer.encode(value)
 
 
 class _HeaderWriter:
@@ -218,6 +253,16 @@ class _HeaderReader:
         return headers
 
 
+class _AllHeaders:
+    """The reader of all headers, made when it is first needed, because it imports msgspec."""
+
+    __slots__ = ("reader",)
+
+    def __init__(self) -> None:
+        self.reader: _HeaderReader | None = None
+
+
+_all_headers: Final = _AllHeaders()
 _readers: Final[dict[frozenset[str] | None, _HeaderReader]] = {}
 
 
@@ -307,6 +352,17 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
     if data[:1] == _HEADERS_FOLLOW:
         return _reader(None).read(data[1:]), None
     return _reader(None).read(_map_of(data)), message_id_of(data)
+
+
+def decode_headers(data: bytes) -> dict[str, HeaderValue]:
+    """Return all headers of a message, as a new dict. `data` is not empty. RecordDamaged as decode_properties.
+
+    Whoever reads the headers of a delivery passes here, so the reader is not looked up in a dict.
+    """
+    reader = _all_headers.reader
+    if reader is None:
+        reader = _all_headers.reader = _reader(None)
+    return reader.read(data[1:] if data[0] == _HEADERS else _map_of(data))
 
 
 def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:

@@ -296,7 +296,7 @@ def encode_one(
     head = _pack_crc(_checksum(rest, salt)) + rest
     if content_bytes > SLICE_CONTENT_BYTES_MAX:
         return head + properties
-    return b"".join((head, properties, body)) if properties else head + body
+    return head + properties + body if properties else head + body
 
 
 def content_lengths(contents: Iterable[tuple[bytes, bytes]]) -> list[int]:
@@ -323,17 +323,15 @@ def encode_slice(
     count = len(lengths)
     table = [0] * (3 * count)
     table[1::3] = lengths
-    parts = [body for _, body in contents]
+    bodies = [body for _, body in contents]
     of_each = [properties for properties, _ in contents]
     first, last = of_each[0], of_each[-1]
     if first == last and of_each.count(first) == count:  # none of them has any, or all have the same lifetime
-        table[::3] = map(crc32, parts, repeat(crc32(first)))
+        table[::3] = map(crc32, bodies, repeat(crc32(first)))
         table[2::3] = [len(first)] * count
     else:
-        table[::3] = map(crc32, parts, map(crc32, of_each))
+        table[::3] = map(crc32, bodies, map(crc32, of_each))
         table[2::3] = map(len, of_each)
-    if first or any(of_each):
-        parts = list(chain.from_iterable(contents))
     packed = struct.pack(f"<{3 * count}I", *table)
     rest = _SLICE_REST.pack(
         SLICE_BYTES + len(packed) + sum(lengths),
@@ -345,7 +343,9 @@ def encode_slice(
         sequence,
         timestamp,
     )
-    return b"".join((_CRC.pack(crc32(packed, crc32(rest, salt))), rest, packed, *parts))
+    parts = [_CRC.pack(crc32(packed, crc32(rest, salt))), rest, packed]
+    parts += chain.from_iterable(contents) if first or any(of_each) else bodies
+    return b"".join(parts)
 
 
 def encode_ack(salt: Any, word: int, stamped: bytes, priority: int, destination: int, first: int, count: int) -> bytes:

@@ -25,7 +25,6 @@ HEADER: Final = struct.Struct("<8sHHIQQI")
 """Magic, version, flags, reserved, memory limit, index cache (0: it follows from the limit), crc."""
 BLOCK_HEADER: Final = struct.Struct("<III")
 BLOCK_BYTES_MAX: Final = 1 << 16
-EVENT_BYTES_MAX: Final = 40
 FULL_BYTES: Final = 1 << 14
 """A block of this size is written. Readers accept larger ones, which earlier versions wrote."""
 TRACE_BYTES: Final = 3 * FULL_BYTES

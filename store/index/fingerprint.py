@@ -48,7 +48,6 @@ It is multiplied by `mul`, because an interruption inside `*` of large numbers e
 """
 _MASK: Final = 2**64 - 1
 _HALF_MASK: Final = 2**32 - 1
-_ONE: Final = ord("1")
 _VALUES: Final = "v"
 
 Found = dict[type, set[HeaderValue]]
@@ -196,15 +195,19 @@ class BlockSurvey:
         self._sum_up()
         return self._examined
 
-    def decode(self, indexes: Sequence[int], properties: Sequence[bytes], names: frozenset[str]) -> None:
-        """Note the headers of messages, as far as they can be decoded.
+    def decode(
+        self, indexes: Sequence[int], properties: Sequence[bytes], names: frozenset[str]
+    ) -> Sequence[dict[str, HeaderValue] | None]:
+        """Note the headers of messages and return them; None where they can't be decoded.
 
         indexes, properties: the index in the block and the properties of each message.
         names: the headers to decode, at least those of the survey. Decoding many messages together takes half the time.
         """
-        for index, values in zip(indexes, header_values_of_each(properties, names), strict=True):
+        decoded = header_values_of_each(properties, names)
+        for index, values in zip(indexes, decoded, strict=True):
             if values is not None:
                 self.noted[index] = values
+        return decoded
 
     def add(self, index: int, values: dict[str, HeaderValue]) -> None:
         """Note the headers of the message at an index of the block. values: at least these headers."""
@@ -299,16 +302,16 @@ def _summary(found: Found) -> bytes:
 def _filter(hashes: list[int], count: int, size: int) -> bytes:
     """Return a Bloom filter of `size` bytes with these hashes."""
     bits = 8 * size
-    digits = bytearray(b"0" * bits)
+    digits = ["0"] * bits  # of strings that are there already: to put a byte into a bytearray makes an int of it
     for hashed in hashes:  # as _filter_bits, written inline: a scan passes here for each value
         mixed = mul(hashed + 1, _STEP) & _MASK
         at: int = (mixed >> 32) % bits
         step: int = ((mixed & _HALF_MASK) | 1) % bits
         for _ in range(count):
-            digits[at] = _ONE
+            digits[at] = "1"
             at = (at + step) % bits
     digits.reverse()
-    return int(digits, 2).to_bytes(size, "little")
+    return int("".join(digits), 2).to_bytes(size, "little")
 
 
 def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:

@@ -120,11 +120,3 @@ def write_lease(disk: Disk, lease: Lease) -> None:
         file.close()
     disk.rename(part, f"{LEASES}/{_PREFIX}{lease.name}")
     disk.sync_directory(LEASES)
-
-
-def end_lease(disk: Disk, name: str) -> None:
-    """Remove a lease, so that nothing is kept for it any more. Does nothing if there is none."""
-    validate_lease_name(name)
-    with suppress(FileNotFoundError):
-        disk.remove(f"{LEASES}/{_PREFIX}{name}")
-        disk.sync_directory(LEASES)

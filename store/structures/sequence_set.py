@@ -131,24 +131,6 @@ class SequenceSet:
         at = bisect_right(self._firsts, number) - 1
         return min(number, self._lasts[at]) if at >= 0 else None
 
-    def split_last(self, count: int) -> SequenceSet:
-        """Remove the last `count` numbers and return them as a set."""
-        taken = SequenceSet()
-        pieces: list[tuple[int, int]] = []
-        while count > 0 and self._firsts:
-            first, last = self._firsts[-1], self._lasts[-1]
-            if last - first < count:
-                del self._firsts[-1], self._lasts[-1]
-            else:
-                first = last - count + 1
-                self._lasts[-1] = first - 1
-            pieces.append((first, last))
-            count -= last - first + 1
-            self.count -= last - first + 1
-        for first, last in reversed(pieces):
-            taken.add(first, last)
-        return taken
-
     def blur(self) -> None:
         """Fill the smaller half of the gaps: the set has half as many runs, and numbers that were not in.
 

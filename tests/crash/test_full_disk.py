@@ -7,19 +7,22 @@ its files elsewhere, so it says itself when it finds no space.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
+from delivering import take_all
 from journals import data_logs
+from loops import LoopBay, run_jumping
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
-from forebay import Message, Queue, StoreFailed, StoreFull
+from forebay import AckTooLate, Message, Queue, StateError, StoreFailed, StoreFull
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.metadata.store import MetadataFull
@@ -28,6 +31,7 @@ from forebay.testing import ManualClock
 FILE_BYTES = 65_536
 CAPACITY_BYTES = 8 * FILE_BYTES
 BODY = b"body of a message " * 50
+DEADLINE = 8
 
 
 class IndexOnFullDisk(SimulatedMetadataStore):
@@ -454,9 +458,9 @@ def test_every_message_can_be_acknowledged_on_a_full_disk_however_many_acks_that
     assert bay.queue().depth == 1
 
 
-def full_of_small_messages() -> tuple[SimulatedBay, Queue]:
+def full_of_small_messages(make: Callable[..., SimulatedBay] = SimulatedBay) -> tuple[SimulatedBay, Queue]:
     """Not one byte is left for them."""
-    bay = SimulatedBay(max_file_length="64KiB", memory_limit="16MiB")
+    bay = make(max_file_length="64KiB", memory_limit="16MiB")
     bay.disk.capacity_bytes = 8 * FILE_BYTES
     queue = bay.queue()
     with pytest.raises(StoreFull):
@@ -482,6 +486,74 @@ def test_ack_is_refused_where_nothing_can_be_freed_and_can_be_repeated() -> None
     stuck[0].ack()
     assert queue.depth == depth - 1
     bay.check()
+
+
+def go_back_while_room_is_made(bay: SimulatedBay, go_back: Callable[[], None]) -> list[bool]:
+    """Call `go_back` once, as an ack deletes a data log to make room; the result is filled then."""
+    went: list[bool] = []
+
+    def called(call: str, name: str) -> None:
+        if call == "remove" and not went and not bay.lock.is_owned():
+            went.append(True)
+            go_back()
+
+    bay.disk.on_call = called
+    return went
+
+
+def until_late(bay: SimulatedBay, queue: Queue) -> None:
+    """Let the deadline of every delivery of the queue pass, as takes find out."""
+    with queue.subscribe(prefetch=1) as watcher:
+        for _ in range(5 * DEADLINE):
+            bay.clock.advance(0.25)
+            for delivery in watcher.take():
+                delivery.release()
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("reason", ["deadline", "close", "delete"])
+def test_ack_says_that_its_delivery_went_back_while_it_made_room(is_batch: bool, reason: str) -> None:
+    bay, queue = full_of_small_messages()
+    consumer = queue.subscribe(prefetch=100_000, ack_deadline_seconds=DEADLINE)
+
+    def delete() -> None:
+        bay.disk.capacity_bytes += FILE_BYTES  # for the record of it
+        queue.delete()
+
+    leave = {"deadline": lambda: until_late(bay, queue), "close": consumer.close, "delete": delete}
+    went = go_back_while_room_is_made(bay, leave[reason])
+    with pytest.raises(AckTooLate if reason == "deadline" else StateError) as caught:
+        while True:
+            taken = consumer.take(6)
+            # No two of a run, so that the first ones may be settled when a later one finds no space.
+            for deliveries in [taken[::2], taken[1::2]] if is_batch else [[delivery] for delivery in taken]:
+                depth = queue.depth
+                consumer.ack(deliveries)
+                assert not went, "it returned although a delivery came back"
+    assert went and not isinstance(caught.value, StoreFull)
+    if reason != "delete":
+        consumer.close()
+        again = {delivery.sequence for delivery in take_all(queue.subscribe(prefetch=0))}
+        came_back = [delivery for delivery in deliveries if delivery.sequence in again]
+        assert len(came_back) == len(deliveries) - (depth - queue.depth) > 0
+    bay.check()
+
+
+def test_ack_in_a_loop_says_that_its_delivery_went_back_while_it_made_room() -> None:
+    async def main() -> None:
+        bay, queue = full_of_small_messages(LoopBay)
+        assert isinstance(bay, LoopBay)
+        same = await bay.aio.queue(queue.name)
+        consumer = await same.subscribe(prefetch=100_000, ack_deadline_seconds=DEADLINE)
+        went = go_back_while_room_is_made(bay, lambda: until_late(bay, queue))
+        with pytest.raises(AckTooLate):
+            while not went:
+                [delivery] = await consumer.take()
+                await delivery.ack()
+        assert went
+        bay.check()
+
+    run_jumping(main())
 
 
 def test_batch_of_acks_that_is_refused_half_way_gives_credit_for_what_it_settled() -> None:

@@ -210,9 +210,10 @@ def test_generated_part_is_the_one_that_is_generated(page: str) -> None:
     assert reference.block(name, make()) in TEXTS[page]
 
 
-def test_picture_of_packages_is_the_one_that_is_generated() -> None:
+@pytest.mark.parametrize("picture", reference.PICTURES)
+def test_picture_is_the_one_that_is_generated(picture: str) -> None:
     """`make docs-tables` writes it."""
-    assert (ROOT / reference.PICTURE).read_text(encoding="utf-8") == reference.packages_picture()
+    assert (ROOT / picture).read_text(encoding="utf-8") == reference.PICTURES[picture]()
 
 
 @pytest.mark.parametrize("layers", reference.layers()[1:], ids=lambda layers: layers.container)

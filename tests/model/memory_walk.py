@@ -679,7 +679,7 @@ class MemoryWalk:
     def _note_peak(self) -> None:
         report = self.report
         report.held_peak = max(report.held_peak, self.budget.held_bytes_max / self._limit_bytes_max)
-        report.loads += self.store.loader.load_count
+        report.loads += self.store.loader.durations.count
 
     def _compare(self) -> None:
         """Each charge with what it is for, and each depth with what is owed."""

@@ -242,9 +242,9 @@ class Model:
             is_short = self.store.budget.free_bytes < self.store.budget.target_bytes // 4 + KIB
             went_on = self.store.bay.step() or taker.consumer.statistics().direct_entries
             assert went_on or is_short, "the scan ended too early"
-            loads = self.store.loader.load_count
+            loads = self.store.loader.durations.count
             deliveries = taker.consumer.take(most, max_bytes=max_bytes)
-            assert deliveries or self.store.loader.load_count > loads, "the take did not go on with the scan"
+            assert deliveries or self.store.loader.durations.count > loads, "the take did not go on with the scan"
             scans += 1
             assert scans <= self.store.queue(taker.queue).depth, "the scan does not end"
         assert (expected is not None) == bool(deliveries), f"{len(deliveries)} deliveries, expected {expected}"

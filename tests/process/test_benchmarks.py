@@ -122,8 +122,16 @@ def test_read_back_drains_what_another_open_stored(tmp_path: Path, batch: int) -
 @pytest.mark.parametrize("producers", [1, 32])
 def test_durable_sends_are_put_beside_bare_syncs(tmp_path: Path, producers: int) -> None:
     facts = run(Work("synced", 64, producers=producers), tmp_path)
-    assert facts["times_bare"] > 0
+    assert facts["times_bare"] == pytest.approx(facts["bare_seconds"] * 64 / facts["seconds"])
+    assert facts["times_overwriting"] == pytest.approx(facts["overwriting_seconds"] * 64 / facts["seconds"])
     assert facts["seconds"] > 0
+
+
+def test_the_least_program_does_the_work_of_tasks_in_the_same_pass(tmp_path: Path) -> None:
+    facts = run(Work("synced", 64, producers=32), tmp_path)
+    assert facts["least_times_bare"] == pytest.approx(facts["least_bare_seconds"] * 64 / facts["least_seconds"])
+    (tmp_path / "thread").mkdir()
+    assert "least_times_bare" not in run(Work("synced", 64), tmp_path / "thread")
 
 
 @pytest.mark.parametrize("persistent", [True, False])
@@ -259,6 +267,23 @@ def test_ratio_is_one_of_medians() -> None:
 def test_figure_is_held_from_must_to_aim(ours: float, outcome: str) -> None:
     found, _ = ratio_of(passes(ours), passes(7.0))
     assert found.outcome == outcome
+
+
+def test_durable_sends_of_tasks_stand_beside_the_least_program() -> None:
+    facts = {"seconds": 2.0, "cpu_seconds": 1.0, "bare_seconds": 9e-3, "overwriting_seconds": 6e-3}
+    facts |= {"times_bare": 4.5, "times_overwriting": 3.0}
+    facts |= {f"least_{name}": value * 2 for name, value in facts.items()}
+    title = "durable `send`, 32 tasks of asyncio"
+    results = [
+        Measured(Row("floor", "floor", Work("floor", 1000)), 1000, [{"part": 1.0, "times_bare": 9.27}]),
+        Measured(Row("W3", title, Work("synced", 1000, producers=32)), 1000, [facts]),
+    ]
+    text = "\n".join(report(["a line"], [], 1000, {"interpreted": results}))
+    assert table(text, "Figures to reach")[0][2] == "4.50 × bare; least program 9.00 × bare"
+    assert table(text, "Durable sends beside bare syncs") == [
+        [title, "2000.00", "1000.00", "9000.0", "6000.0", "4.50", "3.00"],
+        ["the same, least program", "4000.00", "2000.00", "18000.0", "12000.0", "9.00", "6.00"],
+    ]
 
 
 @pytest.mark.parametrize(("cpu_seconds", "outcome"), [(1.2, "aim"), (1.35, "held"), (1.36, "lost")])

@@ -1,4 +1,4 @@
-"""The generated parts of the documentation: tables of settings, policies and ActiveMQ properties, and the packages.
+"""The generated parts of the documentation: tables of settings, policies and ActiveMQ properties, and two pictures.
 
 `make docs-tables` writes them. tests/house/test_docs.py fails where a page has another text.
 """
@@ -13,7 +13,7 @@ import re
 import textwrap
 import tomllib
 from argparse import Action
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,6 @@ from forebay.dispatch.config.settings import Settings
 from forebay.store.errors import ForebayError
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURE = "docs/pictures/packages.svg"
 SHORT_LAYERS_MAX = 3
 """Containers with no more layers than these have them in one line of the list."""
 
@@ -276,6 +275,93 @@ def _row(shapes: list[str], names: list[str], top: int) -> None:
         shapes.append(f'<text x="{middle:g}" y="{top + 18}" text-anchor="middle" fill="#24292f">{name}</text>')
 
 
+# ------------------------------------------------------------------ threads and locks
+
+MARGIN = 10
+HEAD_HEIGHT = 30
+STEP_HEIGHT = 34
+THREADS = ("sender A", "sender B", "consumer", "forebay-loader", "forebay-housekeeper")
+LOCK_COLOURS = {
+    "state lock": "#d9e8f5",
+    "sync lock": "#f6e9b2",
+    "checkpoint lock": "#eadcf0",
+    "no lock": "#eceff3",
+    "waits": "#ffffff",
+}
+
+
+class Part(NamedTuple):
+    """What one thread does for some steps of time."""
+
+    thread: int
+    first: int
+    steps: int
+    under: str
+    """The lock that it holds, or what it does instead."""
+    text: str
+
+
+PARTS = (
+    Part(0, 0, 1, "state lock", "append 1, hold it back"),
+    Part(1, 1, 1, "state lock", "append 2, hold it back"),
+    Part(3, 1, 2, "no lock", "read older messages"),
+    Part(0, 2, 3, "sync lock", "fdatasync for 1 and 2"),
+    Part(1, 2, 4, "waits", "waits for the sync lock"),
+    Part(2, 2, 1, "state lock", "take: neither is there"),
+    Part(4, 2, 2, "checkpoint lock", "unlink data logs"),
+    Part(3, 3, 1, "state lock", "put them into a list"),
+    Part(2, 3, 4, "waits", "waits for messages"),
+    Part(4, 4, 1, "state lock", "tell waiting senders"),
+    Part(0, 5, 1, "state lock", "1 and 2 are durable"),
+    Part(0, 6, 1, "state lock", "publish both, wake"),
+    Part(1, 6, 1, "sync lock", "2 is durable: no sync"),
+    Part(2, 7, 1, "state lock", "take: 1 and 2"),
+    Part(0, 7, 1, "no lock", "send returns"),
+    Part(1, 7, 1, "no lock", "send returns"),
+)
+
+
+def threads_picture() -> str:
+    """Return the picture as an SVG: a column for each thread, time downwards, the colour is the lock."""
+    column = (WIDTH - 2 * MARGIN) / len(THREADS)
+    top = MARGIN + HEAD_HEIGHT
+    bottom = top + STEP_HEIGHT * max(part.first + part.steps for part in PARTS)
+    height = bottom + 44
+    shapes = [
+        f'<text x="{MARGIN + column * (number + 0.5):g}" y="{MARGIN + 18}" text-anchor="middle" '
+        f'font-weight="600">{name}</text>'
+        for number, name in enumerate(THREADS)
+    ]
+    for part in PARTS:
+        shapes += _lock_box(
+            MARGIN + column * part.thread + 3,
+            top + STEP_HEIGHT * part.first + 2,
+            column - 6,
+            STEP_HEIGHT * part.steps - 4,
+            part.under,
+            part.text,
+        )
+    share = (WIDTH - 2 * MARGIN) / len(LOCK_COLOURS)
+    for number, name in enumerate(LOCK_COLOURS):
+        shapes += _lock_box(MARGIN + share * number + 3, bottom + 12, share - 6, 24, name, name)
+    body = "\n".join(f"  {shape}" for shape in shapes)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        'role="img" font-family="system-ui, -apple-system, \'Segoe UI\', \'DejaVu Sans\', sans-serif" font-size="13">\n'
+        "  <title>Two sends share one sync. Time runs downwards, and the colour is the lock.</title>\n"
+        f'  <rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>\n{body}\n</svg>\n'
+    )
+
+
+def _lock_box(left: float, top: float, width: float, height: float, under: str, text: str) -> list[str]:
+    """Return a coloured box with its text in the middle. A box of somebody who waits is dashed."""
+    paint = f'fill="{LOCK_COLOURS[under]}"' + ' stroke="#8a94a3" stroke-dasharray="4 3"' * (under == "waits")
+    return [
+        f'<rect x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" rx="5" {paint}/>',
+        f'<text x="{left + width / 2:g}" y="{top + height / 2 + 4.5:g}" text-anchor="middle">{text}</text>',
+    ]
+
+
 # ------------------------------------------------------------------ pages
 
 BLOCKS = {
@@ -295,6 +381,13 @@ def block(name: str, text: str) -> str:
     return f"<!-- {name} -->\n{text}\n<!-- /{name} -->"
 
 
+PICTURES: dict[str, Callable[[], str]] = {
+    "docs/pictures/packages.svg": packages_picture,
+    "docs/pictures/threads.svg": threads_picture,
+}
+"""Which picture is drawn by what."""
+
+
 def write() -> None:
     """Write every generated part into its page."""
     for page, (name, make) in BLOCKS.items():
@@ -303,7 +396,8 @@ def write() -> None:
         begin = text.index(f"<!-- {name} -->")
         end = text.index(marker := f"<!-- /{name} -->") + len(marker)
         path.write_text(text[:begin] + block(name, make()) + text[end:], encoding="utf-8")
-    (ROOT / PICTURE).write_text(packages_picture(), encoding="utf-8")
+    for picture, draw in PICTURES.items():
+        (ROOT / picture).write_text(draw(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,11 @@ from .reclaim import Reclaim
 Decoded = Sequence[dict[str, HeaderValue] | None]
 """Headers of messages, in order; None of one whose headers make no sense."""
 
+SEARCHES_MAX: Final = 4
+"""How many lists search the encoded headers of a message for what their selectors want.
+
+Where more lists want the same headers, decoding them once for all takes less.
+"""
 UNREADABLE_MAX: Final = 1024
 """How many messages that could not be read are kept for a later look.
 
@@ -131,7 +136,7 @@ class TargetArea(ListKeeper):
         self.watch.shares_changed()
         self.consumer_memory.settle()
         self.destination_memory.settle()
-        self._move_high_watermarks()
+        self._move_all_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
                 self._loads.request(target)
@@ -299,11 +304,11 @@ class TargetArea(ListKeeper):
             target.measure(seconds)
         self.consumer_memory.settle()
         self.destination_memory.settle()
-        self._move_high_watermarks()
+        self._move_all_watermarks()
         self.watch.measured()
         self._dispatch_area.relieve()
 
-    def _move_high_watermarks(self) -> None:
+    def _move_all_watermarks(self) -> None:
         rates = [target.measured_rate for target in self.lists]
         common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
         granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
@@ -317,7 +322,7 @@ class TargetArea(ListKeeper):
         for each in self.memories.all:
             self._update_fair_share(each)
         for target, watermark_bytes in granted.items():
-            self._move_high_watermark(target, watermark_bytes)
+            self._move_watermark_of(target, watermark_bytes)
 
     def shorten(self, target: TargetList) -> None:
         """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
@@ -326,7 +331,7 @@ class TargetArea(ListKeeper):
             target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
         )
 
-    def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
+    def _move_watermark_of(self, target: TargetList, watermark_bytes: int) -> None:
         """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
         self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
@@ -388,8 +393,7 @@ class TargetArea(ListKeeper):
             if lane.pending_lane.pending_messages == 1:
                 heads.reopen(lane.pending_lane.number)
             return heads.put(lane.pending_lane.number, message)
-        targets = _shared_lists(lane)
-        return self._offer_to_lists(lane, message, targets, [None] * len(targets), 0)
+        return self._offer_to_lists(lane, message, _shared_lists(lane), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
         """Publish messages that arrived, and offer each in turn as offer_to_consumer_groups does.
@@ -397,17 +401,7 @@ class TargetArea(ListKeeper):
         Headers that the selectors of several lists name are decoded once, for all messages together.
         """
         targets = _shared_lists(lane)
-        first = messages[0][0]
-        known: dict[frozenset[str], Decoded | None] = {}
-        decoded: list[Decoded | None] = []
-        for target in targets:
-            values = None
-            if target.frontier == first and not target.references:
-                names = target.consumer_group.names_to_decode
-                if names and names not in known:
-                    known[names] = header_values_of_each([message[1] for message in messages], names)
-                values = known[names] if names else None
-            decoded.append(values)
+        decoded = _decoded(targets, messages)
         for at, message in enumerate(messages):
             lane.published = message[0] + 1
             if targets:
@@ -416,32 +410,39 @@ class TargetArea(ListKeeper):
                 self.offer_to_consumer_groups(lane, message)
 
     def _offer_to_lists(
-        self, lane: LaneState, message: StoredMessage, targets: list[TargetList], decoded: list[Decoded | None], at: int
+        self,
+        lane: LaneState,
+        message: StoredMessage,
+        targets: list[TargetList],
+        decoded: list[Decoded | None] | None,
+        at: int,
     ) -> bool:
         """Offer an arrival to the list of each consumer group; return whether it is in RAM for all who may want it.
 
         decoded: for each list what its selector asks of the headers of several messages, of which this one is the one
         at `at`; None: nothing is decoded yet.
         """
-        sequence, charge = message[0], charge_bytes(message)
+        sequence = message[0]
         is_direct = False
-        behind: list[TargetList] = []
-        for target, values in zip(targets, decoded, strict=True):
+        behind: list[TargetList] | None = None  # made where it is needed: of a selective list few messages are wanted
+        for place, target in enumerate(targets):
             consumer_group = target.consumer_group
-            is_next = target.frontier == sequence and not target.references
             is_wanted: bool | None = None
-            if is_next:
+            if target.frontier == sequence and not target.references.count:
+                values = decoded[place] if decoded is not None else None
                 is_wanted = consumer_group.verdict(lane, message, None if values is None else values[at])
             if is_wanted is False:
                 target.frontier = sequence + 1
                 if lane.unwanted is not None:
                     lane.unwanted.add(sequence, sequence)
-            elif is_wanted and target.admit((message,), charge):
+            elif is_wanted and target.admit((message,), charge_bytes(message)):
                 is_direct = True
                 self.wake(consumer_group)
+            elif behind is None:
+                behind = [target]
             else:
                 behind.append(target)
-        return self._offer_to_cache(lane, message, behind) if behind else is_direct
+        return is_direct if behind is None else self._offer_to_cache(lane, message, behind)
 
     def _offer_to_cache(self, lane: LaneState, message: StoredMessage, behind: list[TargetList]) -> bool:
         """Offer a message to the PendingCache from which these lists will load it; return whether the cache took it."""
@@ -552,5 +553,35 @@ class TargetArea(ListKeeper):
 
 def _shared_lists(lane: LaneState) -> list[TargetList]:
     """Return the list of each consumer group over a lane. Lists of a single consumer are filled from these."""
-    groups = lane.destination.consumer_groups.values()
-    return [target for group in groups for target in group.lists if target.lane is lane]
+    lists: list[TargetList] = []
+    for group in lane.destination.consumer_groups.values():
+        for target in group.lists:
+            if target.lane is lane:
+                lists.append(target)  # no comprehension: the compiler would ask each collection for an iterator object
+    return lists
+
+
+def _decoded(targets: list[TargetList], messages: Sequence[StoredMessage]) -> list[Decoded | None] | None:
+    """Return for each list what its selector asks of the headers of messages that arrived, or None to decode nothing.
+
+    A list that will not be asked about the first one, or whose selector rejects most messages undecoded, has None.
+    """
+    first = messages[0][0]
+    asked: dict[frozenset[str], int] = {}
+    for target in targets:
+        if target.frontier == first and not target.references.count:
+            names = target.consumer_group.header_names
+            asked[names] = asked.get(names, 0) + 1
+    known: dict[frozenset[str], Decoded] = {}
+    decoded: list[Decoded | None] = []
+    for target in targets:
+        consumer_group = target.consumer_group
+        names = consumer_group.header_names
+        searchers = asked.get(names, 0)
+        if not names or not searchers or (consumer_group.has_needles and searchers <= SEARCHES_MAX):
+            decoded.append(None)
+            continue
+        if names not in known:
+            known[names] = header_values_of_each([message[1] for message in messages], names)
+        decoded.append(known[names])
+    return decoded if known else None

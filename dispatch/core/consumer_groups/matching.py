@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Set
+from itertools import compress
+from operator import itemgetter, not_
 from typing import Final
 
 from ....store.format.properties import (
@@ -15,12 +17,14 @@ from ....store.format.record import RecordDamaged
 from ....store.index.fingerprint import BlockSurvey
 from ....store.message import HeaderValue
 from ....store.numbering import BLOCK_MASK
-from ....store.stored_message import StoredMessage
+from ....store.stored_message import StoredMessage, sequence_of
 from ...selectors.selector import Selector
 from ..deliveries.contracts import MessageSource
 from ..deliveries.delivery import LaneMessages
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
+_body_of: Final[Callable[[StoredMessage], bytes | None]] = itemgetter(2)
+_properties_of: Final[Callable[[StoredMessage], bytes]] = itemgetter(1)
 
 
 class SelectorMatcher:
@@ -39,17 +43,22 @@ class SelectorMatcher:
         selector = self.selector
         if selector is None:
             return True
-        if selector.needles and not _holds_one(message[1], selector.needles):
-            return False
         if values is not None and not selector.field_names:
             return selector.condition.is_true(values)
+        if selector.needles and not _holds_one(message[1], selector.needles):
+            return False
         return selector.condition.is_true(values_of(lane, message, selector.field_names, selector.header_names))
 
     @property
-    def names_to_decode(self) -> frozenset[str]:
-        """Return the headers to decode of every message before `verdict`; none if few messages must be decoded."""
+    def header_names(self) -> frozenset[str]:
+        """Return the headers that may be decoded for `verdict`, once for all groups that name the same."""
         selector = self.selector
-        return NO_NAMES if selector is None or selector.needles or selector.field_names else selector.header_names
+        return NO_NAMES if selector is None or selector.field_names else selector.header_names
+
+    @property
+    def has_needles(self) -> bool:
+        """Return whether `verdict` decodes the headers of few messages, because the bytes of most say no."""
+        return self.selector is not None and bool(self.selector.needles)
 
     def decode(self, messages: Iterable[StoredMessage], survey: BlockSurvey | None) -> None:
         """Decode in one pass the fields that `examine` will need of these messages, as far as RAM holds them."""
@@ -57,6 +66,25 @@ class SelectorMatcher:
             held = [message for message in messages if message[2] is not None]
             indexes = [message[0] & BLOCK_MASK for message in held]
             survey.decode(indexes, [message[1] for message in held], self.selector.header_names)
+
+    def sort_out(
+        self, messages: Collection[StoredMessage], survey: BlockSurvey | None
+    ) -> tuple[set[int], Collection[StoredMessage]]:
+        """Return the sequences of messages that do not match, and the messages that `examine` must still judge.
+
+        It decodes the headers of all in one pass, and goes by columns: machine code would make a new tuple of each
+        message that it holds. Where a message is lazy, or the selector asks for fields, it only decodes.
+        """
+        selector = self.selector
+        if survey is None or selector is None or selector.field_names or None in map(_body_of, messages):
+            self.decode(messages, survey)
+            return set(), messages
+        sequences = list(map(sequence_of, messages))
+        indexes = [sequence & BLOCK_MASK for sequence in sequences]
+        decoded = survey.decode(indexes, list(map(_properties_of, messages)), selector.header_names)
+        condition = selector.condition
+        may_match = [values is None or condition.is_true(values) for values in decoded]
+        return set(compress(sequences, map(not_, may_match))), list(compress(messages, may_match))
 
     def examine(self, lane: LaneMessages, message: StoredMessage, survey: BlockSurvey | None) -> bool:
         """Judge as wants does, and take down in the survey, if there is one, what the headers are.

@@ -45,7 +45,8 @@ class BackingStore(Protocol):
 
     A LaneState gets its store and its pending lane from whoever makes it, and passes the lane to that store. Regions go
     back to the store that planned them. So the types of both are left open: a type parameter would spread to all lanes
-    and lists.
+    and lists, and a common type would be narrowed again at each ack. It is a Protocol although each ack calls it,
+    because the stores lie below the dispatch and inherit from none of its classes.
     """
 
     @property
@@ -126,7 +127,10 @@ class LaneCache(Protocol):
 
 
 class OverflowCache(LaneCache, Protocol):
-    """The cache for messages for which a list has no room."""
+    """The cache for messages for which a list has no room.
+
+    PendingCache and SharedCache have no base in common: one of them stands in front of the other.
+    """
 
     def put(self, lane_number: int, message: StoredMessage) -> bool: ...
 

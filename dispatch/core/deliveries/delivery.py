@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 from ....cache.messages.message_memory import MessageMemory
 from ....store.errors import ForebayError, StoreFailed
-from ....store.format.properties import decode_properties, group_of, message_id_of
+from ....store.format.properties import decode_headers, group_of, message_id_of
 from ....store.format.record import RecordDamaged
 from ....store.format.state import CountedRun
 from ....store.format.times import times_of
@@ -336,7 +336,7 @@ class Delivery:
         self.is_seen = True
         properties = self.read()[1] if self.held_body is None else self.held_properties
         try:
-            return decode_properties(properties)[0] if properties else {}
+            return decode_headers(properties) if properties else {}
         except RecordDamaged as damage:
             raise self.lane.not_read(str(damage)) from None
 

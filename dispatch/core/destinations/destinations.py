@@ -246,7 +246,7 @@ class Destinations:
         self.unregister(queue)
 
     def unregister(self, destination: DestinationState) -> None:
-        """Undo `register` for a deleted queue or topic, and remove what its senders added. Requires: the lock."""
+        """Forget the times, ids and senders' lanes of a deleted queue or topic. Requires: the lock."""
         self._in_turn.pop(destination, None)
         self._timed.forget(destination)
         for lane_number in lanes_of(destination.number):

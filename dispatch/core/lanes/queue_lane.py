@@ -1,8 +1,8 @@
 """QueueLaneState: how a stored message arrives at a lane from which consumers take.
 
-If the lane has just one list and that has no selector, an arrival goes to that list, or to the PendingCache behind it.
-Otherwise TargetArea.offer_to_consumer_groups offers it to the lists. If nobody has room, it stays in the journal, where
-the loader finds it.
+If the lane has just one list, without a selector and with the ordinary distribution, an arrival goes to that list, or
+to the PendingCache behind it. Otherwise TargetArea.offer_to_consumer_groups offers it to the lists. If nobody has room,
+it stays in the journal, where the loader finds it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QueueLaneState(PersistentLaneState):
             self.destination.target_area.offer_to_consumer_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
-            # An inline copy of TargetList.admit, whose call would cost 3 % of a send, and of charge_bytes.
+            # An inline copy of TargetList.admit and of charge_bytes, because every arrival passes here.
             body = message[2]
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):

@@ -15,19 +15,16 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from itertools import islice, takewhile
-from operator import itemgetter
 from typing import Any, Final
 
 from ....cache.accounting.charge import charge_bytes, charges_bytes
 from ....cache.accounting.tab import Tab
-from ....store.stored_message import StoredMessage
+from ....store.stored_message import StoredMessage, sequence_of
 from ....store.structures.sequence_set import SequenceSet
 from ..memory.consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
 
 NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
 """The direct messages of all lists that have none, because an empty deque takes 760 bytes. It always stays empty."""
-
-_SEQUENCE_OF: Final = itemgetter(0)
 
 
 class ListContents:
@@ -117,7 +114,7 @@ class ListContents:
         first, last = runs.first, runs.last
         direct = self.direct
         if direct and direct[-1][0] >= first:
-            behind = islice(direct, bisect_left(direct, first, key=_SEQUENCE_OF), None)
+            behind = islice(direct, bisect_left(direct, first, key=sequence_of), None)
             for message in takewhile(lambda message: message[0] <= last, behind):
                 runs.remove(message[0], message[0])
         at = first

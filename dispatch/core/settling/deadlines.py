@@ -67,7 +67,7 @@ class _Wheel:
         self.seconds = seconds
         self.consumers: dict[Taker, _Watched] = {}
         # Each note: its time, and how many deliveries each consumer had had by then. The oldest is first; LOOKS + 1 at
-        # most.
+        # most, and one more while a note that gave back all it could at once is kept for the rest.
         self.notes: deque[tuple[float, dict[Taker, int]]] = deque()
         self.next_note = now + seconds / LOOKS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import fields, replace
+from decimal import Decimal
 
 import pytest
 from reference import policies_table
@@ -131,3 +132,28 @@ def test_prefetch_of_a_policy_is_what_a_consumer_has_that_does_not_say_it() -> N
             assert len(consumer.take(4)) == min(prefetch, 4)
         with queue.subscribe(prefetch=3) as consumer:
             assert consumer.prefetch == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bounds"),
+    [
+        ("max_messages", 0, "an int from 1 on, or None"),
+        ("subscriber_max_messages", 1.5, "an int from 1 on, or None"),
+        ("block_timeout_seconds", -1, "seconds from 0 to 1,000,000, or None"),
+        ("slow_consumer_seconds", 0, "seconds above 0 and up to 1,000,000, or None"),
+        ("inactive_seconds", 0.5, "seconds from 1 to 1,000,000, or None"),
+        ("ack_deadline_seconds", 0, "seconds from 1 to 1,000,000, or None"),
+        ("max_attempts", 0, "an int from 1 to 65,535, or None"),
+    ],
+)
+def test_refusal_says_exactly_what_the_field_may_be(name: str, value: float, bounds: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^{name}={value} must be {bounds}$"):
+        DestinationPolicy(**{name: value})  # type: ignore[arg-type]
+
+
+def test_subscribe_says_that_no_deadline_is_written_as_zero() -> None:
+    orders = SimulatedBay().queue()
+    for seconds in (0.5, False, Decimal(0)):
+        with pytest.raises(SettingsError, match=r"must be seconds from 1 to 1,000,000, or 0 for none$"):
+            orders.subscribe(ack_deadline_seconds=seconds)  # type: ignore[arg-type]
+    assert orders.subscribe(ack_deadline_seconds=0.0).ack_deadline_seconds is None

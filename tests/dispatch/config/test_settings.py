@@ -214,7 +214,7 @@ REFUSED: list[tuple[str, object, str]] = [
         for value in (0, 0.0001, -1, 1_000_001, float("nan"), float("inf"), True, "5", None)
     ),
     *(
-        ("status_interval_seconds", value, "must be seconds as a number such as 2.5, from 1 to 1,000,000")
+        ("status_interval_seconds", value, "must be seconds as a number such as 2.5, from 1 to 1,000,000, or None")
         for value in (0, 0.999, -1, 1_000_001, float("nan"), True, "5")
     ),
     *(

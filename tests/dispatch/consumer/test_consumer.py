@@ -386,11 +386,9 @@ BAD_TAKES: list[dict[str, Any]] = [
 def test_a_bad_argument_of_take_is_refused_and_nothing_is_handed_out(
     bay: SimulatedBay, queue: Queue, fields: dict[str, Any], count: int
 ) -> None:
-    send_equal(queue, count)
     with queue.subscribe() as consumer:
+        send_equal(queue, count)  # what is in RAM already is not handed out either
         before = unsettled(bay, consumer)
-        if fields in ({"timeout": ""}, {"timeout": []}, {"timeout": False}) and count:
-            return  # looked at only where it matters, because every take would pay for it
         with pytest.raises(SettingsError):
             consumer.take(**fields)
         assert unsettled(bay, consumer) == before

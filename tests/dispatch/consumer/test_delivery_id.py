@@ -17,7 +17,7 @@ def decodes(call: Callable[[], object]) -> int:
 
     def look(frame: FrameType, event: str, _: object) -> None:
         nonlocal found
-        found += event == "call" and frame.f_code.co_name == "decode_properties"
+        found += event == "call" and frame.f_code.co_qualname == "_HeaderReader.read"
 
     sys.setprofile(look)
     try:

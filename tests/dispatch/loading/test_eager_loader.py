@@ -164,9 +164,9 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
     while bay.dispatch_area.dispatch_holder.held_bytes < bay.dispatch_area.dispatch_bytes_max * 9 // 10:
         hog.take(10)
     consumers = [bay.queue(name).subscribe(prefetch=0) for name in names[1:]]
-    loads = bay.loader.load_count
+    loads = bay.loader.durations.count
     bay.bay.step()
-    assert bay.loader.load_count - loads < 100
+    assert bay.loader.durations.count - loads < 100
     bay.check()
     assert [len(consumer.take(5)) > 0 for consumer in consumers] == [True, True]
 
@@ -505,14 +505,14 @@ def test_where_places_of_spilled_messages_fill_memory_consumers_still_get_batche
             queue.send_many(Message(b"x" * 16, persistent=kinds == "mixed" and n % 2 == 0) for n in range(500))
             sent += 500
     assert bay.budget.free_bytes < 1000 and bay.overflow.account.holder.held_bytes > MIB
-    queue_depth, loads, sizes = queue.depth, bay.loader.load_count, list[int]()
+    queue_depth, loads, sizes = queue.depth, bay.loader.durations.count, list[int]()
     while deliveries := consumer.take(256):
         consumer.ack(deliveries)
         sizes.append(len(deliveries))
     bay.check()
     assert sum(sizes) == queue_depth >= sent
     assert len(sizes) < 2 * queue_depth / 256
-    assert bay.loader.load_count - loads < 2 * len(sizes)
+    assert bay.loader.durations.count - loads < 2 * len(sizes)
 
 
 def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have() -> None:

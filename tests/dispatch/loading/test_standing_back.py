@@ -97,9 +97,9 @@ def steady() -> Drain:
 
 def test_a_consumer_that_never_pauses_loads_for_itself() -> None:
     drain = steady()
-    loads = drain.bay.loader.load_count
+    loads = drain.bay.loader.durations.count
     assert not any(drain.turn() for _ in range(20)), "the loader has nothing to do"
-    assert drain.bay.loader.load_count > loads, "the consumer loads"
+    assert drain.bay.loader.durations.count > loads, "the consumer loads"
     drain.bay.check()
 
 

@@ -272,7 +272,7 @@ def test_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCapture
             assert take(consumer, 100) == 100
             bay.pass_second()
     assert [record.name for record in caplog.records] == ["forebay.dispatch.recorder"]
-    assert not bay.recorder.is_recording
+    assert caplog.records[0].__dict__["event"] == "trace_ended"
     bay.bay.close()
     assert len(list(TraceReader(bay.trace).events())) < 10
 
@@ -338,7 +338,9 @@ def test_blocks_stay_in_order_when_two_come_to_write(monkeypatch: pytest.MonkeyP
 
 
 @interpreted("replaces what compiled code has linked")
-def test_disk_that_stands_still_ends_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_stands_still_ends_the_recording(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(recorder, "UNWRITTEN_BLOCKS_MAX", 1)
     bay = RecordedBay()
     own = bay.recorder
@@ -347,9 +349,9 @@ def test_disk_that_stands_still_ends_the_recording(monkeypatch: pytest.MonkeyPat
         for _ in range(100):
             bay.queue().send_many(Message(bytes(size)) for size in range(1000))
             bay.target_area.measure(1.0)
-    assert not own.is_recording
     assert not own._blocks
     bay.bay.close()
+    assert [record.__dict__["event"] for record in caplog.records] == ["trace_ended"]
 
 
 def test_store_records_where_it_is_told_and_keeps_the_last_trace(tmp_path: Path) -> None:

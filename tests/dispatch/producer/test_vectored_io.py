@@ -7,7 +7,8 @@ from journals import all_records
 from simulated_bay import SimulatedBay
 
 from forebay import Message, StoreFull
-from forebay.store.format.record import MESSAGE
+from forebay.store.format.properties import encode_properties
+from forebay.store.format.record import MESSAGE, SLICE_CONTENT_BYTES_MAX
 
 
 @pytest.mark.parametrize(("use_vectored_io", "slices"), [(True, [10]), (False, [1] * 10)])
@@ -35,3 +36,39 @@ def test_what_was_stored_before_the_disk_was_full_is_counted_by_message() -> Non
         queue.send_many(Message(bytes(1000)) for _ in range(1000))
     assert 0 < full.value.stored < 1000
     assert queue.depth == 1 + full.value.stored
+
+
+def test_a_list_that_is_cut_by_its_bytes_makes_full_slices() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    messages = [Message(bytes([number % 251]) * 1024, {"n": 200}) for number in range(500)]
+    ids = queue.send_many(messages)
+    fitting = SLICE_CONTENT_BYTES_MAX // (1024 + len(encode_properties({"n": 200})))
+    slices = [record.header.entries for _, record in all_records(bay.disk) if record.header.kind == MESSAGE]
+    assert slices == [fitting, 500 - fitting]
+    with queue.subscribe() as consumer:
+        taken = consumer.take(500)
+        while len(taken) < 500:
+            taken += consumer.take(500)
+        assert [delivery.id for delivery in taken] == ids
+        assert [delivery.headers for delivery in taken] == [message.headers for message in messages]
+        assert [delivery.body for delivery in taken] == [message.body for message in messages]
+        consumer.ack(taken)
+    bay.check()
+
+
+def test_what_a_slice_left_over_is_not_mixed_with_messages_of_another_priority() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    messages = [Message(b"%d" % number + bytes(1024), {"n": number}) for number in range(256)]
+    messages += [Message(b"%d" % number + bytes(1024), {"n": number}, 9) for number in range(256, 300)]
+    ids = queue.send_many(messages)
+    assert len(set(ids)) == 300
+    with queue.subscribe() as consumer:
+        taken = consumer.take(300)
+        while len(taken) < 300:
+            taken += consumer.take(300)
+    assert {delivery.headers["n"]: (delivery.id, delivery.priority) for delivery in taken} == {
+        number: (ids[number], 4 if number < 256 else 9) for number in range(300)
+    }
+    bay.check()

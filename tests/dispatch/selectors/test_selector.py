@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from forebay.dispatch.selectors.selector import (
     CACHE_SELECTORS,
@@ -21,7 +24,8 @@ from forebay.dispatch.selectors.selector import (
     compile_selector,
 )
 from forebay.store.errors import SelectorError
-from forebay.store.message import HeaderValue
+from forebay.store.format.properties import decode_properties, encode_properties
+from forebay.store.message import Headers, HeaderValue
 
 Values = Mapping[str, HeaderValue]
 
@@ -476,6 +480,18 @@ def test_selector_names_what_it_reads() -> None:
         ("region IN ('eu', 'us') AND kind = 'rare'", (b"rare",)),
         ("region = 'eu' OR region = 'us'", (b"eu", b"us")),
         ("region = 'eu' OR kg > 1", ()),
+        ("kg = 7", (b"kg\x07", b"kg\xcb" + struct.pack(">d", 7.0))),
+        ("7.0 = kg", (b"kg\x07", b"kg\xcb" + struct.pack(">d", 7.0))),
+        ("kg = 0.5", (b"kg\xcb" + struct.pack(">d", 0.5),)),
+        ("kg = 0", (b"kg\x00", b"kg\xcb" + struct.pack(">d", 0.0), b"kg\xcb" + struct.pack(">d", -0.0))),
+        ("kg = 9007199254740993", (b"kg\xcf" + struct.pack(">Q", 2**53 + 1),)),
+        ("kg = 9223372036854775808", ()),
+        ("kg = 1e300", ()),
+        ("kg <> 7", ()),
+        ("kg = 7 AND region = 'eu'", (b"eu",)),
+        ("kg = 7 AND region <> 'eu'", (b"kg\x07", b"kg\xcb" + struct.pack(">d", 7.0))),
+        ("kg = TRUE", ()),
+        ("JMSPriority = 7", ()),
         ("NOT region = 'eu'", ()),
         ("region <> 'eu'", ()),
         ("region LIKE 'eu%'", ()),
@@ -485,6 +501,32 @@ def test_selector_names_what_it_reads() -> None:
 )
 def test_selector_knows_what_headers_must_hold_to_match(text: str, needles: tuple[bytes, ...]) -> None:
     assert compile_selector(text).needles == needles
+
+
+@given(st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False))
+@example(-0.0)
+@example(-(2**63))
+@example(2**63 - 1)
+def test_headers_with_a_number_that_a_selector_wants_hold_one_of_its_needles(number: float) -> None:
+    literal = str(number) if isinstance(number, int) else f"{number:.17e}"
+    for value in (number, *_equal_to(number)):
+        cases: list[tuple[str, Headers]] = [
+            ("kg", {"kg": value}),
+            ("order.kg", {"order": {"kg": value}}),
+            ("order.kg", {"order.kg": value}),
+        ]
+        for name, headers in cases:
+            selector = compile_selector(f"{name} = {literal}")
+            encoded = encode_properties(headers)
+            assert selector.matches(decode_properties(encoded)[0])
+            assert not selector.needles or any(needle in encoded for needle in selector.needles)
+
+
+def _equal_to(number: float) -> list[float]:
+    """Return a number as an int and as a float where that is the same, and zero with both signs."""
+    found: list[float] = [int(number)] if number == int(number) else []
+    found += [float(number)] if float(number) == number else []
+    return found + [-0.0] * (number == 0)
 
 
 def test_compiled_selectors_are_kept_up_to_a_limit() -> None:

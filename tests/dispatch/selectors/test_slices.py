@@ -9,7 +9,7 @@ from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.store.format.properties import header_values_of_each
+from forebay.store.format.properties import header_values, header_values_of_each
 from forebay.store.message import HeaderValue
 
 SELECTORS = (
@@ -77,3 +77,21 @@ def test_headers_of_a_slice_are_decoded_once_for_all_lists_that_ask_for_the_same
     queue.send_many([Message(b"%d" % number, headers_of(number)) for number in range(200)])
     assert decoded == [frozenset({"part"})]
     assert [delivery.body for delivery in consumers[7].take(200)] == [b"7", b"107"]
+
+
+@interpreted("replaces what compiled code has linked")
+def test_headers_of_a_slice_are_not_decoded_for_a_list_whose_selector_rejects_their_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[bytes] = []
+
+    def counted(properties: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
+        decoded.append(properties)
+        return header_values(properties, names)
+
+    monkeypatch.setattr("forebay.dispatch.core.consumer_groups.matching.header_values", counted)
+    queue = SimulatedBay().queue()
+    with queue.subscribe(selector="part = 7") as consumer:
+        queue.send_many([Message(b"%d" % number, headers_of(number)) for number in range(200)])
+        assert len(decoded) == 2
+        assert [delivery.body for delivery in consumer.take(200)] == [b"7", b"107"]

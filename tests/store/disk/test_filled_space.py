@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -125,6 +127,36 @@ def test_where_zeros_cannot_be_written_the_append_says_whether_it_can(
     file.append(b"y" * 200)
     assert tried == [PAGE, 200, 200]
     assert file.read(0, 500) == b"x" * 200 + b"y" * 200 + bytes(100)
+
+
+@pytest.mark.parametrize("written", [-1, 0, 1, 5])
+def test_a_short_write_over_zeros_is_continued(file: OsFile, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+    def write(descriptor: int, data: bytes, length: int) -> int:
+        return os.write(descriptor, data[:written]) if written >= 0 else -1
+
+    file.append(b"before")
+    with monkeypatch.context() as patch:
+        patch.setattr(os_file, "_write", write)
+        file.append(b"0123456789")
+    file.append(b"after")
+    assert contents(file).rstrip(b"\0") == b"before0123456789after"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "planted")])
+def test_what_ends_an_append_over_zeros_leaves_the_next_one_its_place(
+    file: OsFile, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def broken(descriptor: int, data: bytes, length: int) -> int:
+        os.write(descriptor, data)
+        raise error
+
+    file.append(b"before")
+    with monkeypatch.context() as patch:
+        patch.setattr(os_file, "_write", broken)
+        with pytest.raises(type(error)):
+            file.append(b"XXXXX")
+    file.append(b"after")
+    assert contents(file).rstrip(b"\0") == b"beforeafter"
 
 
 def test_where_each_write_is_a_copy_nothing_is_filled(

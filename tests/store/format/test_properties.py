@@ -21,6 +21,7 @@ from forebay.store.format.properties import (
     NESTING_MAX,
     READERS_MAX,
     decode_properties,
+    encode_headers_of_each,
     encode_properties,
     group_of,
     header_values,
@@ -29,6 +30,7 @@ from forebay.store.format.properties import (
     own_identity,
 )
 from forebay.store.format.record import PROPERTIES_BYTES_MAX, RecordDamaged
+from forebay.store.format.times import encode_times
 from forebay.store.message import Headers, HeaderValue
 
 BIG = (1 << 8 * BIG_INT_BYTES_MAX - 1) - 1
@@ -373,3 +375,32 @@ def test_decoder_meets_arbitrary_bytes(data: bytes) -> None:
 def test_decoder_meets_mutated_bytes(patch: bytes, at: int) -> None:
     decode(SAMPLE[:at] + patch + SAMPLE[at + len(patch) :])
     decode(SAMPLE[:at] + patch + SAMPLE[at:])
+
+
+@pytest.mark.parametrize("value", [*VALUES, [1], {"a": 1}])
+def test_headers_of_many_messages_are_encoded_as_those_of_one(value: HeaderValue) -> None:
+    each: list[Headers | None] = [{"a": value, "b": 1}, None, {}, {"b": 2}]
+    for times in (b"", encode_times(1, 0)):
+        encoded = encode_headers_of_each(each, times)
+        is_plain = type(value) in (str, int, float, bool, bytes, type(None)) and not is_wide(value)
+        assert (encoded is not None) == is_plain
+        assert encoded is None or encoded == [times + encode_properties(headers) for headers in each]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"": 1}, {1: 1}, {"a": object()}, {"a": "\ud800"}, {"\ud800": 1}, MappingProxyType({"a": 1}), 1, "a"],
+)
+def test_headers_that_are_not_plain_are_left_to_be_encoded_one_by_one(headers: object) -> None:
+    assert encode_headers_of_each([{"a": 1}, headers, None], b"") is None
+
+
+def test_headers_of_many_messages_above_the_limit_are_left_to_be_encoded_one_by_one() -> None:
+    beside = len(encode_properties({"a": bytes(1 << 16)})) - (1 << 16)
+    largest: Headers = {"a": bytes(PROPERTIES_BYTES_MAX - beside)}
+    assert encode_headers_of_each([largest], b"") == [encode_properties(largest)]
+    assert encode_headers_of_each([{"a": bytes(PROPERTIES_BYTES_MAX - beside + 1)}], b"") is None
+
+
+def is_wide(value: object) -> bool:
+    return isinstance(value, int) and not -(2**63) <= value < 2**64

@@ -13,7 +13,7 @@ from staged_stores import newest, roll, send, settle, small_bay
 
 from forebay import Message, SettingsError
 from forebay.store.inspect.read_only import open_read_only
-from forebay.store.maintenance.leases import LEASES, Lease, LeaseReader, end_lease, read_leases, write_lease
+from forebay.store.maintenance.leases import LEASES, Lease, LeaseReader, read_leases, write_lease
 
 SECOND_MS = 1000
 
@@ -33,6 +33,11 @@ def leased(simulated: SimulatedBay, data_log: int, seconds: float = 60.0, name: 
     write_lease(simulated.disk, Lease(name, data_log, 64, expires_ms))
 
 
+def end_lease(simulated: SimulatedBay) -> None:
+    """The file of the reader's lease is removed."""
+    simulated.disk.remove(f"{LEASES}/lease-audit")
+
+
 def remaining(simulated: SimulatedBay) -> set[int]:
     return set(simulated.bay.cleanup().remaining)
 
@@ -43,7 +48,7 @@ def test_what_a_reader_has_not_read_stays_until_it_goes_on() -> None:
     assert remaining(simulated) == {2, 3, 4, newest(simulated)}
     leased(simulated, 4)
     assert remaining(simulated) == {4, newest(simulated)}
-    end_lease(simulated.disk, "audit")
+    end_lease(simulated)
     assert remaining(simulated) == {newest(simulated)}
 
 
@@ -96,7 +101,7 @@ def test_kept_data_logs_are_not_relocated() -> None:
     leased(simulated, 1)
     simulated.bay.cleanup()
     assert len(remaining(simulated)) > 12
-    end_lease(simulated.disk, "audit")
+    end_lease(simulated)
     simulated.bay.cleanup()
     assert len(remaining(simulated)) <= 4
 

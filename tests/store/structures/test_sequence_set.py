@@ -36,7 +36,6 @@ def test_empty_runs_are_false_and_cost_nothing() -> None:
     assert not runs and len(runs) == runs.count == runs.held_bytes == 0
     assert 0 not in runs and runs.next_from(0) is None
     runs.remove(0, LARGEST)
-    assert not runs.split_last(5)
     runs._check()
 
 
@@ -100,13 +99,6 @@ def test_pop_first_takes_from_one_run_only() -> None:
     assert not runs and runs.count == 0
 
 
-def test_split_last_takes_exactly_so_many_from_the_end() -> None:
-    runs = runs_of((0, 4), (6, 9))
-    taken = runs.split_last(6)
-    assert list(runs) == [(0, 2)] and list(taken) == [(3, 4), (6, 9)]
-    assert list(runs.split_last(100)) == [(0, 2)] and not runs
-
-
 def test_clear_forgets_the_count_too() -> None:
     runs = runs_of((0, 4))
     runs.clear()
@@ -133,7 +125,7 @@ def test_random_operations_agree_with_a_set(seed: int) -> None:
     random = Random(seed)
     runs, model = SequenceSet(), set[int]()
     for _ in range(500):
-        operation = random.choice("aaarrpsc" if random.random() < 0.02 else "aaarrrp")
+        operation = random.choice("aaarrpc" if random.random() < 0.02 else "aaarrrp")
         first = random.randrange(128)
         last = min(first + int(random.expovariate(0.2)), 130)
         if operation == "a":
@@ -147,11 +139,6 @@ def test_random_operations_agree_with_a_set(seed: int) -> None:
             assert low == min(model) and 1 <= high - low + 1 <= most
             assert model.issuperset(range(low, high + 1)) and (high - low + 1 == most or high + 1 not in model)
             model.difference_update(range(low, high + 1))
-        elif operation == "s":
-            taken = runs.split_last(count := random.randrange(40))
-            expected = sorted(model)[-count:] if count else []
-            agree(taken, set(expected), random)
-            model.difference_update(expected)
         elif operation == "c":
             runs.clear()
             model.clear()
