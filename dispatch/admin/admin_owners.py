@@ -91,18 +91,29 @@ def make_admin_owners(
         ),
         queue_admin=queue_admin,
         temporaries=_make_temporaries(core, store, topics, queue_admin, topic_admin, random_bytes),
-        inactive=InactiveDestinations(
-            monitor=monitor,
-            journal=store.journal,
-            confirmer=confirmer,
-            queues=queues,
-            topics=topics,
-            queue_admin=queue_admin,
-            topic_admin=topic_admin,
-            transactions=transactions,
-            shortest_seconds=core.policies.shortest_inactive_seconds,
-        ),
+        inactive=_make_inactive(core, store, topics, queue_admin, topic_admin, transactions),
         idle=IdleDestinations(monitor, queues, topics, transactions),
+    )
+
+
+def _make_inactive(
+    core: CoreParts,
+    store: DirectoryStore,
+    topics: Topics,
+    queue_admin: QueueAdmin,
+    topic_admin: TopicAdmin,
+    transactions: TransactionRegistry,
+) -> InactiveDestinations:
+    return InactiveDestinations(
+        monitor=core.monitor,
+        journal=store.journal,
+        confirmer=core.confirmer,
+        queues=core.queues,
+        topics=topics,
+        queue_admin=queue_admin,
+        topic_admin=topic_admin,
+        transactions=transactions,
+        shortest_seconds=core.policies.shortest_inactive_seconds,
     )
 
 

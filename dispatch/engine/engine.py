@@ -73,7 +73,7 @@ class Engine:
             clients=clients,
             admin=make_admin(foundation, store, core, clients),
             open_destinations=OpenDestinations(
-                store.directory.destination_table, core.parts.opener, core.queues, clients.topics.topics
+                store.directory.destination_table, core.parts.opener, core.queues, clients.topic_owners.topics
             ),
         )
 
@@ -82,7 +82,7 @@ class Engine:
     def _restore(self) -> None:
         """Take over what opening the store found, and begin."""
         floors = self.floors
-        core, topics, admin = floors.core, floors.clients.topics, floors.admin
+        core, topics, admin = floors.core, floors.clients.topic_owners, floors.admin
         lanes = core.parts.lanes
         with self.monitor.lock:
             used = lanes.used_at_open(floors.store.directory.branches.prepared)
@@ -158,7 +158,7 @@ class Engine:
         floors.core.transactions.close()
         floors.admin.temporaries.delete_all()
         floors.store.overflow.close()
-        topics = floors.clients.topics
+        topics = floors.clients.topic_owners
         for taken_from in [*floors.open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
             taken_from.end_consumers()
         for destination in floors.open_destinations.queues_and_topics():
@@ -212,7 +212,9 @@ class Engine:
     def _do_more(self) -> bool:
         """Do one thing of the work that goes on until nothing is left. Return whether there was one."""
         floors, background = self.floors, self.housekeeping.background
-        return bool(floors.admin.dead_letters.step() or floors.clients.topics.sweeper.step() or background.load_once())
+        return bool(
+            floors.admin.dead_letters.step() or floors.clients.topic_owners.sweeper.step() or background.load_once()
+        )
 
 
 def _log_broken(failure: StoreFailed) -> None:

@@ -99,7 +99,7 @@ class Inside:
     def __init__(self, opened: Forebay | Queue | Topic | Consumer) -> None:
         self.__engine: Engine = opened._engine if isinstance(opened, Forebay) else engine_of(opened.monitor)
         self.__floors = self.__engine.floors
-        self.__topics = self.__floors.clients.topics.topics
+        self.__topics = self.__floors.clients.topic_owners.topics
 
     # ------------------------------------------------------------------ the floors
 

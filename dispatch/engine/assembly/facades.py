@@ -26,7 +26,7 @@ def gather_queue_parts(floors: Floors) -> QueueParts:
 
 def gather_topic_parts(floors: Floors) -> TopicParts:
     """Return the parts that topics need."""
-    owners = floors.clients.topics
+    owners = floors.clients.topic_owners
     return TopicParts(
         monitor=floors.foundation.monitor,
         producers=floors.clients.producers,
@@ -50,7 +50,7 @@ def gather_explained(floors: Floors) -> ExplainedOwners:
         memory=areas.memory,
         times=ExplainedTimes(directory.steady.now_ms, settling.due, settling.delayed, floors.admin.sweeper),
         queues=floors.core.queues,
-        topics=floors.clients.topics.topics,
+        topics=floors.clients.topic_owners.topics,
         transactions=floors.core.transactions,
         target_area=areas.target_area,
         dispatch_area=areas.dispatch_area,
