@@ -93,7 +93,7 @@ class Forebay:
         """
         check_codec(codec)
         parts = self._engine.for_queues
-        found = Queue(parts, parts.destinations.queue(check_name(name), parts.confirmer))
+        found = Queue(parts, parts.queues.named(check_name(name), parts.confirmer))
         return found if codec is None else TypedQueue(found, codec)
 
     @overload
@@ -117,7 +117,7 @@ class Forebay:
         if is_pattern(checked) and not parts.topics.exists(checked):
             found: Topic = TopicPattern(parts, checked)
         else:
-            found = Topic(parts, parts.topics.topic(checked))
+            found = Topic(parts, parts.topics.named(checked, self._engine.for_queues.confirmer))
         return found if codec is None else TypedTopic(found, codec)
 
     @property
@@ -149,7 +149,7 @@ class Forebay:
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""
         with self._engine.monitor.lock:
-            return self._engine.for_queues.destinations.names()
+            return self._engine.for_queues.queues.names()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""

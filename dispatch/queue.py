@@ -128,7 +128,7 @@ class Queue(Sender):
 
     def _held_reopened(self) -> AbstractContextManager[QueueState]:
         """Keep the queue open; make it anew if it was deleted as inactive. Requires: no lock."""
-        return self.parts.destinations.held_reopened(self._queue_state, self._confirmer)
+        return self.parts.queues.held_reopened(self._queue_state, self._confirmer)
 
     @property
     def current(self) -> QueueState:
@@ -137,13 +137,13 @@ class Queue(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._destination.is_reopenable:
-            self._bind(self.parts.destinations.current(self._queue_state))
+            self._bind(self.parts.queues.current(self._queue_state))
         return self._queue_state
 
     @property
     def for_report(self) -> QueueState:
         """Return the queue of this name for a report. A closed one stays closed. Requires: the lock."""
-        return self.parts.destinations.for_report(self._queue_state)
+        return self.parts.queues.for_report(self._queue_state)
 
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
@@ -248,9 +248,7 @@ class Queue(Sender):
         if limit is not None and (type(limit) is not int or limit < 0):
             raise argument_error(f"limit must be an int from 0 on, or None, not {limit!r}", limit, int)
         target = (
-            self.parts.destinations.queue(check_name(to), self.parts.confirmer)
-            if isinstance(to, str)
-            else self._other(to)
+            self.parts.queues.named(check_name(to), self.parts.confirmer) if isinstance(to, str) else self._other(to)
         )
         if target.number == self.current.number:
             raise SettingsError("a queue is moved to another one, not to itself")
@@ -272,7 +270,7 @@ class Queue(Sender):
         call does nothing. TransactionError: a transaction without an outcome sent or acknowledged here. StoreFull:
         nothing has changed. StoreFailed, Closed.
         """
-        with self.parts.destinations.held_open(self._queue_state, is_to_go=True) as queue:
+        with self.parts.queues.held_open(self._queue_state, is_to_go=True) as queue:
             self.parts.queue_admin.delete(queue)
         self._bind(queue)  # bind it, so that it stays deleted here; for a closed queue nobody else knows who deleted it
 

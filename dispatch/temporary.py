@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import Self
 
 from .admin.temporaries import Temporaries
-from .core.model import DestinationState
+from .core.model import NamedDestinationState
 from .traits import trait
 
 
@@ -19,7 +19,7 @@ class Temporary:
 
     __slots__ = ()
 
-    _destination: DestinationState
+    _destination: NamedDestinationState
 
     @property
     @abstractmethod

@@ -16,7 +16,7 @@ from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import consumer_options
 from .core.confirmer import Confirmer
-from .core.model import DestinationState
+from .core.model import NamedDestinationState, NonPersistentLaneState
 from .core.monitor import Monitor
 from .engine.doors import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
@@ -26,7 +26,7 @@ from .producer.sender import Sender
 from .temporary import Temporary
 from .topics.reader import TopicReader
 from .topics.registry import Topics
-from .topics.state import TopicState
+from .topics.state import FanOut, TopicState
 from .topics.subscriptions.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.subscriptions.subscription_admin import SubscriptionAdmin
 
@@ -206,14 +206,19 @@ class Topic(Sender):
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
-    def _held_reopened(self) -> AbstractContextManager[DestinationState]:
+    def _held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
         """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
         return self._while_held()
 
     @contextmanager
-    def _while_held(self) -> Iterator[DestinationState]:
-        with self.parts.topics.held_reopened(self._topic) as self._topic:
+    def _while_held(self) -> Iterator[NamedDestinationState]:
+        with self.parts.topics.held_reopened(self._topic, self.producers.confirmer) as self._topic:
             yield self._topic
+
+    def _open_non_persistent(self, priority: int) -> NonPersistentLaneState | FanOut:
+        """Return the fan-out for non-persistent messages of a priority, made if needed. Requires: no lock."""
+        topic = self._topic
+        return topic.fan_outs.get(priority) or self.producers.fan_outs.ensure(topic, priority)
 
     @property
     def current(self) -> TopicState:
@@ -294,7 +299,7 @@ class Topic(Sender):
         StoreFull: nothing has changed. StoreFailed, Closed.
         """
         with self.parts.topics.held_open(self._topic, is_to_go=True) as topic:
-            self.parts.topics.delete(topic)
+            self.parts.topic_admin.delete(topic)
         self._topic = topic
         self._bind(topic)  # bind it: see Queue.delete
 
@@ -374,6 +379,10 @@ class TopicPattern(Topic):
             ack_deadline_seconds=ack_deadline_seconds,
         )
         return self.parts.topic_consumers.subscribe_pattern(self._destination.name, options)
+
+    def _open_non_persistent(self, priority: int) -> NonPersistentLaneState | FanOut:
+        """Refuse with SettingsError, because nothing can be sent to a pattern."""
+        return self.producers.lanes.create_non_persistent(self._destination, priority)
 
     def delete(self) -> None:
         """Refuse with SettingsError, because this needs one topic."""

@@ -19,11 +19,21 @@ from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.store.format.record import crc32
 
 from .host import BATCH_MESSAGES, PRODUCERS, bodies
-from .minimal import batches_cpu_seconds, durable_seconds, path_cpu_seconds
+from .minimal import batches_cpu_seconds, durable_seconds, path_cpu_seconds, slices_cpu_seconds
 from .syncing import BARE_SYNCS, bare_seconds
 
 _FILE_BYTES: Final = 32 * MIB
 _HEADER: Final = bytes(64)
+_SLICES_MESSAGES: Final = 64 * BATCH_MESSAGES
+
+_SAID: Final = ("", ", 4 headers")
+SENT: Final = tuple(f"`send_many` of {BATCH_MESSAGES} of the least program{said}, CPU" for said in _SAID)
+CROSSED: Final = tuple(f"`send_many`, `take`, `ack` of {BATCH_MESSAGES} of it{said}, CPU" for said in _SAID)
+READ: Final = tuple(
+    f"slices of {BATCH_MESSAGES} read back by the least program{said}, CPU"
+    for said in (*_SAID, ", 4 headers, a selector for 1 %")
+)
+"""Parts of the least program: without headers, with four, and with a selector that names one of them."""
 
 
 def floor(directory: Path, messages: int) -> dict[str, float]:
@@ -67,17 +77,25 @@ def floor(directory: Path, messages: int) -> dict[str, float]:
         "a call that takes a lock": _timed(locked_calls, messages),
         "`send`, `take(1)`, `ack` of the least program, CPU": _path_cpu(directory, messages),
         **_batches(directory, messages),
+        **_slices(directory, messages),
     } | _durable(directory, messages)
 
 
 def _batches(directory: Path, messages: int) -> dict[str, float]:
     """Return what four headers cost at least, beside the same without."""
     found: dict[str, float] = {}
-    for has_headers, said in ((False, ""), (True, ", 4 headers")):
+    for number, has_headers in enumerate((False, True)):
         sending, whole = batches_cpu_seconds(directory, messages, KIB, has_headers)
-        found[f"`send_many` of {BATCH_MESSAGES} of the least program{said}, CPU"] = sending * 1e6 / messages
-        found[f"`send_many`, `take`, `ack` of {BATCH_MESSAGES} of it{said}, CPU"] = whole * 1e6 / messages
+        found[SENT[number]] = sending * 1e6 / messages
+        found[CROSSED[number]] = whole * 1e6 / messages
     return found
+
+
+def _slices(directory: Path, messages: int) -> dict[str, float]:
+    """Return what four headers cost at least where messages are read back, beside the same without."""
+    few = min(messages, _SLICES_MESSAGES)
+    found = slices_cpu_seconds(directory, few, KIB)
+    return {name: seconds * 1e6 / few for name, seconds in zip(READ, found, strict=True)}
 
 
 def _path_cpu(directory: Path, messages: int) -> float:

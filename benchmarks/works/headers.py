@@ -22,7 +22,7 @@ from .host import BATCH_MESSAGES, WAIT_SECONDS, bodies, opened
 from .stopwatch import Facts, Stopwatch
 
 ONE_IN: Final = 100
-_RARE: Final = 7
+RARE: Final = 7
 FIND_SECONDS: Final = 600.0
 _FILL_MESSAGES: Final = 100_000
 _SCRAMBLE: Final = 2_654_435_761
@@ -127,7 +127,7 @@ def found(directory: Path, messages: int, body_bytes: int) -> Facts:
 
 
 def _consumer(queue: forebay.Queue, selective: bool) -> forebay.Consumer:
-    return queue.subscribe(selector=f"part = {_RARE}") if selective else queue.subscribe()
+    return queue.subscribe(selector=f"part = {RARE}") if selective else queue.subscribe()
 
 
 def _send(queue: forebay.Queue, messages: int, body_bytes: int, batch: int) -> None:
@@ -147,7 +147,7 @@ def _cross_singly(
     send, take, ack = queue.send, consumer.take, consumer.ack
     for body, headers in _made(messages, body_bytes):
         send(body, headers=headers)
-        if not selective or headers["part"] == _RARE:
+        if not selective or headers["part"] == RARE:
             [delivery] = take(1, timeout=WAIT_SECONDS)
             _read_two(delivery)
             ack(delivery)
@@ -190,7 +190,7 @@ def _read_two(delivery: forebay.Delivery) -> None:
 
 def _wanted(first: int, end: int, selective: bool) -> int:
     """Return how many of the messages with these numbers the consumer gets."""
-    return len(range(first + (_RARE - first) % ONE_IN, end, ONE_IN)) if selective else end - first
+    return len(range(first + (RARE - first) % ONE_IN, end, ONE_IN)) if selective else end - first
 
 
 def _customer(number: int) -> str:

@@ -12,12 +12,12 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from msgspec.msgpack import Decoder, Encoder
 
@@ -26,7 +26,7 @@ from forebay.store.disk.os_file import OsFile
 from forebay.store.format.record import crc32
 from forebay.store.message import HeaderValue
 
-from .headers import HEADERS
+from .headers import HEADERS, RARE
 from .host import BATCH_MESSAGES, bodies
 
 Message = tuple[int, bytes, int]
@@ -42,6 +42,7 @@ _ROW_BYTES: Final = 12
 """Bytes that a batch has for each message beside its content: checksum, size, size of the headers."""
 _HEADERS_BYTES: Final = 80
 """More than any of HEADERS takes, encoded."""
+_PASSES: Final = 5
 
 _encode: Final = Encoder().encode
 _decode: Final = Decoder(dict[str, str | int | float | bool | None]).decode
@@ -131,6 +132,78 @@ class MinimalBatches:
             self._file.append(crc32(head).to_bytes(4, "little") + head)
 
 
+class Part(TypedDict):
+    """The one header that a selector names. The decoder passes over the others."""
+
+    part: int
+
+
+_decode_part: Final = Decoder(Part).decode
+
+
+class MinimalSlices:
+    """Slices that lie in a file. Each is read with one call, and each message has a checksum of its own."""
+
+    def __init__(self, file: OsFile) -> None:
+        self._file = file
+        self._end = 0
+        # Offset, size, and of each message its checksum, the bytes of its headers, and the bytes of both.
+        self._slices: list[tuple[int, int, list[tuple[int, int, int]]]] = []
+
+    def append(self, messages: list[Made]) -> None:
+        """Write one slice."""
+        parts: list[bytes] = []
+        table: list[tuple[int, int, int]] = []
+        for body, headers in messages:
+            properties = _encode(headers) if headers is not None else b""
+            parts += properties, body
+            checksum = crc32(body, crc32(properties)) if properties else crc32(body)
+            table.append((checksum, len(properties), len(properties) + len(body)))
+        data = b"".join(parts)
+        self._file.append(data)
+        self._slices.append((self._end, len(data), table))
+        self._end += len(data)
+
+    def read(self) -> None:
+        """Read messages without headers; verify each, and hold those of one slice at a time."""
+        for offset, size, table in self._slices:
+            data, begin = self._file.read(offset, size), 0
+            taken: list[bytes] = []
+            for checksum, _, length in table:
+                body = data[begin : begin + length]
+                assert crc32(body) == checksum
+                taken.append(body)
+                begin += length
+
+    def read_with_headers(self) -> None:
+        """Do the same, decode the headers of each message, and look two of them up."""
+        for offset, size, table in self._slices:
+            data, begin = self._file.read(offset, size), 0
+            taken: list[tuple[bytes, bytes]] = []
+            for checksum, properties_bytes, length in table:
+                middle, end = begin + properties_bytes, begin + length
+                properties, body = data[begin:middle], data[middle:end]
+                assert crc32(body, crc32(properties)) == checksum
+                taken.append((properties, body))
+                begin = end
+            for properties, _ in taken:
+                headers = _decode(properties)
+                headers["region"], headers["part"]
+
+    def scan(self) -> None:
+        """Do the same, but decode one header, and hold only the messages where it is RARE."""
+        for offset, size, table in self._slices:
+            data, begin = self._file.read(offset, size), 0
+            taken: list[tuple[bytes, bytes]] = []
+            for checksum, properties_bytes, length in table:
+                middle, end = begin + properties_bytes, begin + length
+                properties, body = data[begin:middle], data[middle:end]
+                assert crc32(body, crc32(properties)) == checksum
+                if _decode_part(properties)["part"] == RARE:
+                    taken.append((properties, body))
+                begin = end
+
+
 class SharedSyncs:
     """Sends of tasks that are durable when they return: one write each, one sync for all that wait."""
 
@@ -184,7 +257,8 @@ def batches_cpu_seconds(directory: Path, messages: int, body_bytes: int, has_hea
     Of four headers the consumer reads two.
     """
     room = body_bytes + _ROW_BYTES + _HEADERS_BYTES
-    with closing(_preallocated(OsDisk(str(directory), maps=True), "batches", messages, room)) as file:
+    name = "batches with headers" if has_headers else "batches"
+    with closing(_preallocated(OsDisk(str(directory), maps=True), name, messages, room)) as file:
         queue = MinimalBatches(file)
         made: Iterator[Made] = zip(
             bodies(body_bytes, messages), cycle(HEADERS if has_headers else [None]), strict=False
@@ -201,6 +275,33 @@ def batches_cpu_seconds(directory: Path, messages: int, body_bytes: int, has_hea
                     headers["region"], headers["part"]
             queue.ack(taken)
         return sending, time.process_time() - began
+
+
+def slices_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> tuple[float, float, float]:
+    """Return the CPU of reading MinimalSlices: without headers, with them, and by a scan for one message in a hundred.
+
+    Each is the least of several passes that take turns, because what headers cost is the difference of two of them.
+    """
+    disk = OsDisk(str(directory), maps=True)
+    with (
+        closing(_preallocated(disk, "plain", messages, body_bytes)) as plain_file,
+        closing(_preallocated(disk, "headers", messages, body_bytes + _HEADERS_BYTES)) as file,
+    ):
+        plain, slices = MinimalSlices(plain_file), MinimalSlices(file)
+        for written, headers in ((plain, [None]), (slices, HEADERS)):
+            made: Iterator[Made] = zip(bodies(body_bytes, messages), cycle(headers), strict=False)
+            while part := list(islice(made, BATCH_MESSAGES)):
+                written.append(part)
+        ways = (plain.read, slices.read_with_headers, slices.scan)
+        found = [[_cpu_seconds(way) for way in ways] for _ in range(_PASSES)]
+    without, read, scanned = (min(times) for times in zip(*found, strict=True))
+    return without, read, scanned
+
+
+def _cpu_seconds(work: Callable[[], None]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 def durable_seconds(directory: Path, messages: int, body_bytes: int, producers: int) -> tuple[float, float]:

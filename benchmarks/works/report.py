@@ -7,7 +7,8 @@ from statistics import median
 
 from forebay.dispatch.config.sizes import KIB, MIB
 
-from .claims import FORMS, Judged, figure, judged
+from .claims import FORMS, HEADERS_MUST, Judged, figure, judged
+from .floor import CROSSED, READ, SENT
 from .host import MEMORY_LIMIT_BYTES, PRODUCERS
 from .kahadb import LAG
 from .measured import Measured
@@ -22,9 +23,11 @@ from .plan import (
     SINGLE_PATH_LAGGING,
     STUCK,
     depths,
+    header_works,
+    with_headers,
 )
 from .python_queues import BATCHED, ONE_BY_ONE
-from .work import Work
+from .work import Headers, Work
 
 _USS_GROWTH_BYTES_MAX = MEMORY_LIMIT_BYTES * 5 // 4 + 40 * MIB
 _OUTCOMES = {"aim": "aim reached", "held": "held", "lost": "**lost**"}
@@ -59,6 +62,7 @@ def report(
         yield from _stuck(build, by_title)
         yield from _memory(build, by_title)
         yield from _floor(build, by_title)
+        yield from _least_headers(build, messages, by_title)
 
 
 def _others(results: Iterable[Measured]) -> str:
@@ -306,6 +310,43 @@ def _floor(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
         f"With durable sends of {PRODUCERS} tasks the least program reaches {median(ratios):.2f} × bare, "
         f"{min(ratios):.2f} to {max(ratios):.2f}: W3 says what ours reach."
     )
+
+
+def _least_headers(build: str, messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:
+    """Say what W11 asks for: what headers cost the least program, over the base of the work without them."""
+    parts = by_title["floor"]
+    works = {title: work for title, work in header_works(messages).items() if with_headers(title, "none") in by_title}
+    if not works or parts.median(READ[0]) is None:
+        return
+    yield from _section(
+        f"What headers cost at least{build}",
+        "µs of CPU a message. At least: what four headers add to the least program (benchmarks/works/minimal.py). It "
+        "encodes them, puts them under the checksum, decodes them and looks two up; a scan decodes the one that the "
+        "selector names. The least ratio is the base and that, over the base: no store on this base does better.",
+    )
+    yield from _heading("work", "base", "headers at least", "headers, ours", "least ratio", "ratio", "must")
+    for title, work in works.items():
+        added: dict[Headers, float] = {"read": _added(parts, {"send": SENT, "read_back": READ}.get(work.kind, CROSSED))}
+        if work.kind == "read_back":
+            added["selected"] = _added(parts, (READ[0], READ[2]))
+        base = 1e6 * (by_title[with_headers(title, "none")].each("cpu_seconds") or 0.0)
+        for headers, least in added.items():
+            measured = by_title.get(with_headers(title, headers))
+            if measured is not None and base:
+                ours = 1e6 * (measured.each("cpu_seconds") or 0.0)
+                yield _line(
+                    with_headers(title, headers),
+                    f"{base:.2f}",
+                    f"{least:.2f}",
+                    f"{ours - base:.2f}",
+                    f"{1 + least / base:.2f} ×",
+                    f"{ours / base:.2f} ×",
+                    f"≤ {HEADERS_MUST[headers]:g} ×",
+                )
+
+
+def _added(parts: Measured, names: Sequence[str]) -> float:
+    return (parts.median(names[1]) or 0.0) - (parts.median(names[0]) or 0.0)
 
 
 def _section(title: str, text: str) -> Iterator[str]:

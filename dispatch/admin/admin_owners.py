@@ -9,15 +9,20 @@ from ...cache.accounting.budget import Budget
 from ...store.directory_store import DirectoryStore
 from ..core.parts import CoreParts
 from ..topics.registry import Topics
+from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
 from .browse import Browsers
+from .dead_letter_recovery import DeadLetterRecovery
+from .dead_letter_writer import DeadLetterWriter
 from .dead_letters import DeadLetterMover
 from .expiry import ExpirySweeper
 from .idle import IdleDestinations
 from .inactive import InactiveDestinations
 from .move import Mover
 from .queue_admin import QueueAdmin
+from .rejections import Rejections
 from .temporaries import Temporaries
+from .transfer import LaneTransfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +31,9 @@ class AdminOwners:
 
     browsers: Browsers
     mover: Mover
+    dead_letter_recovery: DeadLetterRecovery
     dead_letters: DeadLetterMover
+    rejections: Rejections
     sweeper: ExpirySweeper
     queue_admin: QueueAdmin
     temporaries: Temporaries
@@ -40,14 +47,15 @@ def make_admin_owners(
     *,
     budget: Budget,
     topics: Topics,
+    topic_admin: TopicAdmin,
     transactions: TransactionRegistry,
     slice_messages_max: int,
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
     """Make all of them. store: gives each its parts. slice_messages_max: most messages that are moved in one slice."""
-    monitor, confirmer, destinations = core.monitor, core.confirmer, core.destinations
-    journal, removals = store.journal, core.removals
+    monitor, confirmer, queues = core.monitor, core.confirmer, core.queues
+    removals = core.removals
     browsers = Browsers(
         monitor,
         core.target_area,
@@ -56,96 +64,160 @@ def make_admin_owners(
         core.timed.is_expired,
         budget.holder("browsers"),
         budget.holders["read_buffers"],
-        destinations.for_report,
+        queues.for_report,
     )
-    mover = _make_mover(core, store, browsers, slice_messages_max)
-    dead_letters = _make_dead_letter_mover(core, store, topics, browsers, mover, wake_maintenance)
-    sweeper = ExpirySweeper(
-        monitor,
-        store.messages,
-        store.branches,
-        store.steady.now_ms,
-        core.timed,
-        removals,
-        browsers,
-        dead_letters,
-        core.policies,
-    )
+    transfer = _make_transfer(core, store, slice_messages_max)
+    writer = _make_writer(core, store, transfer)
+    recovery = _make_recovery(core, store, topics)
     queue_admin = QueueAdmin(
-        monitor, store.messages, store.destination_records, confirmer, destinations, removals, transactions
+        monitor, store.messages, store.destination_records, confirmer, queues, removals, transactions
     )
     return AdminOwners(
         browsers=browsers,
-        mover=mover,
-        dead_letters=dead_letters,
-        sweeper=sweeper,
+        mover=_make_mover(core, store, browsers, transfer),
+        dead_letter_recovery=recovery,
+        dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_maintenance),
+        rejections=_make_rejections(core, store, writer),
+        sweeper=ExpirySweeper(
+            monitor,
+            store.messages,
+            store.branches,
+            store.steady.now_ms,
+            core.timed,
+            removals,
+            browsers,
+            writer,
+            core.policies,
+        ),
         queue_admin=queue_admin,
-        temporaries=Temporaries(
-            monitor=monitor,
-            journal=journal,
-            rows=store.destination_table,
-            confirmer=confirmer,
-            destinations=destinations,
-            topics=topics,
-            queue_admin=queue_admin,
-            random_bytes=random_bytes,
-        ),
-        inactive=InactiveDestinations(
-            monitor=monitor,
-            journal=journal,
-            confirmer=confirmer,
-            destinations=destinations,
-            topics=topics,
-            queue_admin=queue_admin,
-            transactions=transactions,
-            shortest_seconds=core.policies.shortest_inactive_seconds,
-        ),
-        idle=IdleDestinations(monitor, destinations, topics, transactions),
+        temporaries=_make_temporaries(core, store, topics, queue_admin, topic_admin, random_bytes),
+        inactive=_make_inactive(core, store, topics, queue_admin, topic_admin, transactions),
+        idle=IdleDestinations(monitor, queues, topics, transactions),
     )
 
 
-def _make_mover(core: CoreParts, store: DirectoryStore, browsers: Browsers, slice_messages_max: int) -> Mover:
-    return Mover(
+def _make_inactive(
+    core: CoreParts,
+    store: DirectoryStore,
+    topics: Topics,
+    queue_admin: QueueAdmin,
+    topic_admin: TopicAdmin,
+    transactions: TransactionRegistry,
+) -> InactiveDestinations:
+    return InactiveDestinations(
         monitor=core.monitor,
+        journal=store.journal,
+        confirmer=core.confirmer,
+        queues=core.queues,
+        topics=topics,
+        queue_admin=queue_admin,
+        topic_admin=topic_admin,
+        transactions=transactions,
+        shortest_seconds=core.policies.shortest_inactive_seconds,
+    )
+
+
+def _make_transfer(core: CoreParts, store: DirectoryStore, slice_messages_max: int) -> LaneTransfer:
+    return LaneTransfer(
         store=store.messages,
         journal=store.journal,
         transactions=store.transactions,
         branches=store.branches,
         delivery_count_table=store.index.delivery_count_table,
-        now_ms=store.steady.now_ms,
         publisher=core.publisher,
-        confirmer=core.confirmer,
-        destinations=core.destinations,
         removals=core.removals,
         timed=core.timed,
-        browsers=browsers,
         slice_messages_max=slice_messages_max,
     )
 
 
-def _make_dead_letter_mover(
+def _make_writer(core: CoreParts, store: DirectoryStore, transfer: LaneTransfer) -> DeadLetterWriter:
+    return DeadLetterWriter(
+        monitor=core.monitor,
+        store=store.messages,
+        journal=store.journal,
+        confirmer=core.confirmer,
+        removals=core.removals,
+        queues=core.dead_letter_queues,
+        transfer=transfer,
+    )
+
+
+def _make_mover(core: CoreParts, store: DirectoryStore, browsers: Browsers, transfer: LaneTransfer) -> Mover:
+    return Mover(
+        monitor=core.monitor,
+        store=store.messages,
+        now_ms=store.steady.now_ms,
+        confirmer=core.confirmer,
+        queues=core.queues,
+        lanes=core.lanes,
+        groups=core.groups,
+        removals=core.removals,
+        browsers=browsers,
+        transfer=transfer,
+    )
+
+
+def _make_temporaries(
     core: CoreParts,
     store: DirectoryStore,
     topics: Topics,
+    queue_admin: QueueAdmin,
+    topic_admin: TopicAdmin,
+    random_bytes: Callable[[int], bytes],
+) -> Temporaries:
+    return Temporaries(
+        monitor=core.monitor,
+        journal=store.journal,
+        rows=store.destination_table,
+        confirmer=core.confirmer,
+        queues=core.queues,
+        topics=topics,
+        queue_admin=queue_admin,
+        topic_admin=topic_admin,
+        random_bytes=random_bytes,
+    )
+
+
+def _make_dead_letters(
+    core: CoreParts,
     browsers: Browsers,
-    mover: Mover,
+    writer: DeadLetterWriter,
+    recovery: DeadLetterRecovery,
     wake_maintenance: Callable[[], None],
 ) -> DeadLetterMover:
     return DeadLetterMover(
         monitor=core.monitor,
-        store=store.messages,
-        journal=store.journal,
+        removals=core.removals,
+        browsers=browsers,
+        writer=writer,
+        recovery=recovery,
+        waiting=core.redelivery.lanes_with_dead_letters,
+        policies=core.policies,
+        wake_maintenance=wake_maintenance,
+    )
+
+
+def _make_recovery(core: CoreParts, store: DirectoryStore, topics: Topics) -> DeadLetterRecovery:
+    return DeadLetterRecovery(
         branches=store.branches,
         delivery_count_table=store.index.delivery_count_table,
         subscribers=store.subscriptions,
+        queues=core.queues,
+        topics=topics,
+        policies=core.policies,
+        waiting=core.redelivery.lanes_with_dead_letters,
+    )
+
+
+def _make_rejections(core: CoreParts, store: DirectoryStore, writer: DeadLetterWriter) -> Rejections:
+    return Rejections(
+        monitor=core.monitor,
+        store=store.messages,
         dispatch_area=core.dispatch_area,
         confirmer=core.confirmer,
-        destinations=core.destinations,
         removals=core.removals,
-        redelivery=core.redelivery,
-        topics=topics,
-        browsers=browsers,
-        mover=mover,
+        queues=core.dead_letter_queues,
+        writer=writer,
         policies=core.policies,
-        wake_maintenance=wake_maintenance,
     )

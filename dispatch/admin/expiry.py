@@ -25,7 +25,7 @@ from ..core.monitor import Monitor
 from ..core.settling.delays import TimedLanes
 from ..core.settling.removal import Removals
 from .browse import Browsers
-from .dead_letters import DeadLetterMover
+from .dead_letter_writer import DeadLetterWriter
 
 logger = LateLogger("forebay.dispatch")
 
@@ -45,10 +45,10 @@ class ExpirySweeper:
         timed: TimedLanes,
         removals: Removals,
         browsers: Browsers,
-        dead_letters: DeadLetterMover,
+        writer: DeadLetterWriter,
         policies: Policies,
     ) -> None:
-        """Make the one PropertyRecords of a store. now_ms: the store's time."""
+        """Make the one ExpirySweeper of a store. now_ms: the store's time."""
         self._monitor = monitor
         self._store = store
         self._branches = branches
@@ -56,7 +56,7 @@ class ExpirySweeper:
         self._timed = timed
         self._removals = removals
         self._browsers = browsers
-        self._dead_letters = dead_letters
+        self._writer = writer
         self._policies = policies
 
     def sweep_due(self) -> int:
@@ -104,7 +104,7 @@ class ExpirySweeper:
         try:
             for first, last in runs:
                 for messages in self._browsers.loads(lane, first, min(last + 1, lane.published)):
-                    buried += self._dead_letters.move(lane, to, messages, EXPIRED)
+                    buried += self._writer.move(lane, to, messages, EXPIRED)
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Final, TypeVar
 
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.model import DestinationState
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics
@@ -25,11 +25,9 @@ LOOK_SECONDS: Final = 5.0
 class IdleDestinations:
     """Closes unused destinations. `step` checks all open ones when it is time; only one thread calls it."""
 
-    def __init__(
-        self, monitor: Monitor, destinations: Destinations, topics: Topics, transactions: TransactionRegistry
-    ) -> None:
+    def __init__(self, monitor: Monitor, queues: Queues, topics: Topics, transactions: TransactionRegistry) -> None:
         self._monitor = monitor
-        self._destinations = destinations
+        self._queues = queues
         self._topics = topics
         self._transactions = transactions
         self._look_at = monitor.monotonic() + LOOK_SECONDS
@@ -44,8 +42,8 @@ class IdleDestinations:
             return 0
         self._look_at = now + LOOK_SECONDS
         with self._monitor.lock:
-            queues, topics = list(self._destinations.queues.values()), list(self._topics.by_name.values())
-        return self._look(queues, self._destinations.close_idle) + self._look(topics, self._topics.close_idle)
+            queues, topics = list(self._queues.by_name.values()), list(self._topics.by_name.values())
+        return self._look(queues, self._queues.close_idle) + self._look(topics, self._topics.close_idle)
 
     def _look(self, opened: Sequence[A], close_idle: Callable[[A, Container[int]], bool]) -> int:
         """Close those that had no work since the previous look; return how many."""

@@ -8,20 +8,21 @@ deleted one notices nothing, because a later send makes it anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, TypeVar
 
 from ...store.journal.journal import Journal
 from ..core.confirmer import Confirmer
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.destination_registry import DestinationRegistry
+from ..core.destinations.queue_registry import Queues
 from ..core.lifecycle import Lifecycle
-from ..core.model import DestinationState
+from ..core.model import DestinationState, NamedDestinationState
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics
+from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
 from .queue_admin import QueueAdmin
 
-A = TypeVar("A", bound=DestinationState)
+A = TypeVar("A", bound=NamedDestinationState)
 
 LOOKS: Final = 10
 """Looks in the shortest time after which a destination is deleted, so it is at most one such part late."""
@@ -50,9 +51,10 @@ class InactiveDestinations:
         monitor: Monitor,
         journal: Journal,
         confirmer: Confirmer,
-        destinations: Destinations,
+        queues: Queues,
         topics: Topics,
         queue_admin: QueueAdmin,
+        topic_admin: TopicAdmin,
         transactions: TransactionRegistry,
         shortest_seconds: float | None,
     ) -> None:
@@ -63,13 +65,13 @@ class InactiveDestinations:
         self._monitor = monitor
         self._journal = journal
         self._confirmer = confirmer
-        self._destinations = destinations
+        self._queues = queues
         self._topics = topics
         self._queue_admin = queue_admin
+        self._topic_admin = topic_admin
         self._transactions = transactions
         self._shortest_seconds = shortest_seconds
         self._look_at = 0.0
-        self._deleted = 0
         # By the number of the destination.
         self._seen: dict[int, _Seen] = {}
 
@@ -82,24 +84,23 @@ class InactiveDestinations:
         if self._shortest_seconds is None or now < self._look_at:
             return 0
         self._look_at = now + max(self._shortest_seconds / LOOKS, LOOK_SECONDS_MIN)
-        with self._monitor.lock, self._monitor.whole:
-            queues, topics = self._destinations.numbers(), self._topics.numbers()
         before, self._seen = self._seen, {}
-        for part in in_sections(queues):
+        deleted = self._look(self._queues, self._queue_admin.delete_locked, before, now)
+        return deleted + self._look(self._topics, self._topic_admin.delete_locked, before, now)
+
+    def _look(
+        self, registry: DestinationRegistry[A], delete: Callable[[A], None], before: dict[int, _Seen], now: float
+    ) -> int:
+        """Delete what is due of one kind; return how many. before: what the previous look has seen."""
+        with self._monitor.lock, self._monitor.whole:
+            numbers = registry.numbers()
+        deleted = 0
+        for part in in_sections(numbers):
             with self._monitor.lock, self._monitor.whole:
-                found = map(self._destinations.numbered_for_report, part)
-                due = self._due([queue for queue in found if queue is not None], before, now)
-            for queue in due:
-                self._delete(
-                    partial(_opened, self._destinations.opened_to_delete, queue.number), self._queue_admin.delete_locked
-                )
-        for part in in_sections(topics):
-            with self._monitor.lock, self._monitor.whole:
-                found_topics = map(self._topics.numbered_for_report, part)
-                due_topics = self._due([topic for topic in found_topics if topic is not None], before, now)
-            for topic in due_topics:
-                self._delete(partial(_opened, self._topics.opened_to_delete, topic.number), self._topics.delete_locked)
-        deleted, self._deleted = self._deleted, 0
+                found = map(registry.numbered_for_report, part)
+                due = self._due([destination for destination in found if destination is not None], before, now)
+            for destination in due:
+                deleted += self._delete(registry, destination.number, delete)
         return deleted
 
     def _due(self, destinations: Sequence[A], before: dict[int, _Seen], now: float) -> list[A]:
@@ -119,33 +120,28 @@ class InactiveDestinations:
                 due.append(destination)
         return due
 
-    def _delete(self, find: Callable[[], A | None], delete: Callable[[A], None]) -> None:
-        """Delete a destination, unless it came into use since it was found unused. Requires: no lock."""
+    def _delete(self, registry: DestinationRegistry[A], number: int, delete: Callable[[A], None]) -> bool:
+        """Delete a destination, unless it is gone or came into use since; return whether it was deleted.
+
+        Requires: no lock.
+        """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            destination = find()
-            if destination is None:
-                return
+            if not registry.has(number):
+                return False
+            destination = registry.opened_to_delete(number)
             seen = self._seen.pop(destination.number)
             if not destination.is_open or not destination.is_unused or _work(destination) != seen.work:
-                return
+                return False
             if self._transactions.concern((destination.number,)):
-                return
+                return False
             delete(destination)
             destination.lifecycle = Lifecycle.UNUSED
-            self._deleted += 1
             position = self._journal.end
         self._confirmer.confirm(position)
+        return True
 
 
 def _work(destination: DestinationState) -> tuple[int, int]:
     """Return figures that change with every use. Requires: the lock."""
     return destination.enqueued, destination.delivered
-
-
-def _opened(find: Callable[[int], A], number: int) -> A | None:
-    """Return the destination of a number, open. None: it is gone."""
-    try:
-        return find(number)
-    except KeyError:
-        return None

@@ -12,7 +12,7 @@ from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
 from ...store.records.destination_records import DestinationRecords
 from ..core.confirmer import Confirmer
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.lifecycle import Lifecycle
 from ..core.model import LaneState
@@ -30,7 +30,7 @@ class QueueAdmin:
         store: MessageStore,
         records: DestinationRecords,
         confirmer: Confirmer,
-        destinations: Destinations,
+        queues: Queues,
         removals: Removals,
         transactions: TransactionRegistry,
     ) -> None:
@@ -38,7 +38,7 @@ class QueueAdmin:
         self._store = store
         self._records = records
         self._confirmer = confirmer
-        self._destinations = destinations
+        self._queues = queues
         self._removals = removals
         self._transactions = transactions
 
@@ -108,12 +108,12 @@ class QueueAdmin:
             raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
         self._records.delete(queue.number)
         queue.lifecycle = Lifecycle.DELETED
-        self._destinations.remove(queue)
+        self._queues.remove(queue)
         queue.end_consumers()
         queue.end_admission()
         for lane in queue.all_lanes():
             self._removals.drop_lane(lane)
-        queue.drop_lanes()
+        queue.drop()
 
     # ------------------------------------------------------------------ pause
 
@@ -127,7 +127,7 @@ class QueueAdmin:
             self._monitor.raise_if_closed()
             queue.raise_if_deleted()
             queue.is_paused = True
-            self._destinations.paused[queue.number] = queue
+            self._queues.paused[queue.number] = queue
             for consumer in queue.consumers():
                 consumer.reconfigure()
 
@@ -137,7 +137,7 @@ class QueueAdmin:
             self._monitor.raise_if_closed()
             if queue.is_paused:
                 queue.is_paused = False
-                self._destinations.paused.pop(queue.number, None)
+                self._queues.paused.pop(queue.number, None)
                 for consumer_group in queue.consumer_groups.values():
                     for consumer in consumer_group.consumers:
                         consumer.reconfigure()

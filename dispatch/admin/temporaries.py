@@ -16,11 +16,12 @@ from ...store.format.state import TOPIC
 from ...store.journal.journal import Journal
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.confirmer import Confirmer
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.monitor import Monitor
 from ..topics.registry import Topics
 from ..topics.state import TopicState
+from ..topics.topic_admin import TopicAdmin
 from .queue_admin import QueueAdmin
 
 logger = LateLogger("forebay.dispatch")
@@ -36,18 +37,20 @@ class Temporaries:
         journal: Journal,
         rows: DestinationTable,
         confirmer: Confirmer,
-        destinations: Destinations,
+        queues: Queues,
         topics: Topics,
         queue_admin: QueueAdmin,
+        topic_admin: TopicAdmin,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._monitor = monitor
         self._journal = journal
         self._rows = rows
         self._confirmer = confirmer
-        self._destinations = destinations
+        self._queues = queues
         self._topics = topics
         self._queue_admin = queue_admin
+        self._topic_admin = topic_admin
         self._random_bytes = random_bytes
         # Numbers of those without a handle. Requires: the lock.
         self._released: dict[int, None] = {}
@@ -57,7 +60,7 @@ class Temporaries:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
-            queue = self._destinations.queue_locked(name, is_temporary=True)
+            queue = self._queues.create(name, is_temporary=True)
             position = self._journal.end
         confirmer.confirm(position)
         return queue
@@ -121,9 +124,9 @@ class Temporaries:
         if destination is None:
             return False
         if destination.kind == TOPIC:
-            self._topics.delete_locked(self._topics.opened_to_delete(number))
+            self._topic_admin.delete_locked(self._topics.opened_to_delete(number))
         else:
-            self._queue_admin.delete_locked(self._destinations.opened_to_delete(number))
+            self._queue_admin.delete_locked(self._queues.opened_to_delete(number))
         return True
 
     def delete_all(self) -> None:

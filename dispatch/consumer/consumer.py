@@ -201,7 +201,7 @@ class Consumer(Taker):
         ):
             check_bounds(timeout, max_bytes)
         monitor = self.monitor
-        if monitor.is_inside():
+        if monitor.is_inside():  # from here on it has the form that Monitor.bare_lock describes
             raise NestedCall
         with monitor.bare_lock:
             try:
@@ -379,7 +379,7 @@ class Consumer(Taker):
         lane, sequence, monitor = delivery.lane, delivery.sequence, self.monitor
         entries = monitor.entries
         try:
-            if monitor.is_inside():
+            if monitor.is_inside():  # as in `take`
                 raise NestedCall
             with monitor.bare_lock:
                 try:

@@ -833,17 +833,17 @@ class NonPersistentLaneState(LaneState):
         """Return whether the topic retained this message and gave it to a new subscription."""
         return sequence in self.retained
 
+    @abstractmethod
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
         """Add a message that has a delay, an expiry, or both."""
-        raise NotImplementedError
 
+    @abstractmethod
     def skip_to(self, sequence: int) -> None:
         """Give the next message this sequence. StoreFull: see NonPersistentLane."""
-        raise NotImplementedError
 
 
 class Distribution(Collector, Dispatcher, LaneListener[LaneState], Explainer[LaneState, Taker]):
@@ -874,7 +874,7 @@ class DestinationState(DestinationLifecycle):
     """An open queue, topic, subscription, or pattern of topics. The state lock guards it.
 
     Lanes are made on first use. Consumers take from the lanes of a queue or a subscription. Messages that are sent to a
-    topic go to the lanes of its subscriptions.
+    topic go to the lanes of its subscriptions. A subscription is reached by its topic only: see NamedDestinationState.
     """
 
     __slots__ = (
@@ -924,10 +924,6 @@ class DestinationState(DestinationLifecycle):
         """The memory to which its messages are charged. O(patterns) if a policy sets memory apart."""
         return self.target_area.memories.of(self.name)
 
-    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
-        """Return a new lane of a priority for messages that are sent here. Requires: it is a queue or a topic."""
-        raise NotImplementedError
-
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         """Return a new consumer group as the ordinary distribution uses it."""
         return ConsumerGroup(selector)
@@ -940,6 +936,14 @@ class DestinationState(DestinationLifecycle):
         if self.admission is not None:
             self.admission.close(f"the {self.noun}")
             self.admission = None
+
+    def pools(self) -> Iterable[tuple[int, int]]:
+        """Return number and next sequence of what numbers non-persistent messages beside its own lanes."""
+        return ()
+
+    def drop(self) -> None:
+        """Forget everything, because it is deleted or closed. Requires: the lock."""
+        self.drop_lanes()
 
     def drop_lanes(self) -> None:
         """Forget all lanes and consumers, so that a sender that still has this object finds no lane and makes none.
@@ -1039,6 +1043,16 @@ class DestinationState(DestinationLifecycle):
 
     def catch_up(self) -> None:
         """Make the depth exact: a topic removes messages that no subscription needs only from time to time."""
+
+
+class NamedDestinationState(DestinationState):
+    """What a host names to send to it: a queue or a topic, and a pattern of topics, which refuses that."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
+        """Return a new lane of a priority for messages that are sent here."""
 
 
 def lane_of(delivery: Delivery) -> LaneState:

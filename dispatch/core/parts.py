@@ -8,8 +8,12 @@ from ..config.policies import Policies
 from .areas.dispatch_area import DispatchArea
 from .areas.target_area import TargetArea
 from .confirmer import ThreadConfirmer
-from .destinations.destinations import Destinations
+from .destinations.dead_letter_queues import DeadLetterQueues
+from .destinations.destination_lanes import DestinationLanes
+from .destinations.destination_opener import DestinationOpener
+from .destinations.grouped_queues import GroupedQueues
 from .destinations.overhead import DestinationOverhead
+from .destinations.queue_registry import Queues
 from .monitor import Monitor
 from .publisher import Publisher
 from .settling.delays import TimedLanes
@@ -32,6 +36,10 @@ class CoreParts:
     redelivery: Redelivery
     publisher: Publisher
     confirmer: ThreadConfirmer
-    destinations: Destinations
+    opener: DestinationOpener
+    queues: Queues
+    lanes: DestinationLanes
+    groups: GroupedQueues
+    dead_letter_queues: DeadLetterQueues
     overhead: DestinationOverhead
     removals: Removals

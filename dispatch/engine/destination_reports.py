@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..admin.oldest import OldestMessages
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
@@ -12,21 +12,21 @@ from .statistics import DestinationStatistics, TopicStatistics, destination_stat
 class DestinationReports:
     """Makes them some hundred at a time, so that nobody waits long for the lock. No method requires it."""
 
-    def __init__(self, monitor: Monitor, destinations: Destinations, topics: Topics, oldest: OldestMessages) -> None:
+    def __init__(self, monitor: Monitor, queues: Queues, topics: Topics, oldest: OldestMessages) -> None:
         self._monitor = monitor
-        self._destinations = destinations
+        self._queues = queues
         self._topics = topics
         self._oldest = oldest
 
     def statistics(self) -> tuple[dict[str, DestinationStatistics], dict[str, TopicStatistics]]:
         """Return those of queues, and those of topics, by name. O(destinations)."""
         with self._monitor.lock:
-            numbers, topic_numbers = self._destinations.numbers(), self._topics.numbers()
+            numbers, topic_numbers = self._queues.numbers(), self._topics.numbers()
         destinations: dict[str, DestinationStatistics] = {}
         for part in in_sections(numbers):
             with self._monitor.lock:
                 for number in part:
-                    queue = self._destinations.numbered_for_report(number)
+                    queue = self._queues.numbered_for_report(number)
                     if queue is not None:
                         destinations[queue.name] = destination_statistics(queue, self._oldest.age_seconds(queue))
         topics: dict[str, TopicStatistics] = {}

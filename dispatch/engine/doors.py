@@ -11,7 +11,7 @@ from ..admin.temporaries import Temporaries
 from ..config.policies import Policies
 from ..consumer.consumers import Consumers
 from ..core.confirmer import Confirmer
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
 from ..core.settling.deadlines import AckDeadlines
 from ..producer.producers import Producers
@@ -20,6 +20,7 @@ from ..topics.registry import Topics
 from ..topics.retained import RetainedMessages
 from ..topics.subscriptions.patterns import PatternRegistry
 from ..topics.subscriptions.subscription_admin import SubscriptionAdmin
+from ..topics.topic_admin import TopicAdmin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class QueueParts:
     producers: Producers
     confirmer: Confirmer
     policies: Policies
-    destinations: Destinations
+    queues: Queues
     consumers: Consumers
     deadlines: AckDeadlines
     browsers: Browsers
@@ -50,6 +51,7 @@ class TopicParts:
     producers: Producers
     policies: Policies
     topics: Topics
+    topic_admin: TopicAdmin
     patterns: PatternRegistry
     topic_consumers: TopicConsumers
     subscription_admin: SubscriptionAdmin

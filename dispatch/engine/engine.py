@@ -73,7 +73,7 @@ class Engine:
             clients=clients,
             admin=make_admin(foundation, store, core, clients),
             open_destinations=OpenDestinations(
-                store.directory.destination_table, core.destinations, clients.topics.topics
+                store.directory.destination_table, core.parts.opener, core.queues, clients.topic_owners.topics
             ),
         )
 
@@ -82,23 +82,25 @@ class Engine:
     def _restore(self) -> None:
         """Take over what opening the store found, and begin."""
         floors = self.floors
-        core, topics, admin = floors.core, floors.clients.topics, floors.admin
+        core, topics, admin = floors.core, floors.clients.topic_owners, floors.admin
+        lanes = core.parts.lanes
         with self.monitor.lock:
-            for queue in core.destinations.restore():
+            used = lanes.used_at_open(floors.store.directory.branches.prepared)
+            for queue in core.queues.restore(used):
                 floors.areas.target_area.distributions.begin_assigning(queue)
-            topics.topics.restore()
+            topics.restore(lanes, used)
             subscriptions = floors.store.directory.subscriptions
             rows_bytes = subscriptions.rows_charge + floors.store.directory.index.idle.charge_bytes
             core.overhead.restore(floors.open_destinations.census(), subscriptions.count, rows_bytes)
             topics.retention.apply_all(floors.open_destinations.topics())
-            for lane in core.destinations.restore_lanes():
+            for lane in lanes.restore(core.queues.by_number):
                 if lane.pending_lane.pending_messages:
                     core.warmer.begin(lane)
-            core.transactions.recover(topics.topics.lane)
+            core.transactions.recover(topics.numbered_lanes.ensure)
             if floors.recorder is not None:
                 queues = floors.open_destinations.queues()
                 floors.recorder.begin(lane for queue in queues for lane in queue.all_lanes())
-            admin.dead_letters.recover(was_killed=not self.recovery.clean)
+            admin.dead_letter_recovery.recover(was_killed=not self.recovery.clean)
             floors.settling.timed.restore(floors.open_destinations.lanes())
             forgotten = floors.settling.delayed.restore()
             admin.temporaries.restore()
@@ -156,7 +158,7 @@ class Engine:
         floors.core.transactions.close()
         floors.admin.temporaries.delete_all()
         floors.store.overflow.close()
-        topics = floors.clients.topics
+        topics = floors.clients.topic_owners
         for taken_from in [*floors.open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
             taken_from.end_consumers()
         for destination in floors.open_destinations.queues_and_topics():
@@ -210,7 +212,9 @@ class Engine:
     def _do_more(self) -> bool:
         """Do one thing of the work that goes on until nothing is left. Return whether there was one."""
         floors, background = self.floors, self.housekeeping.background
-        return bool(floors.admin.dead_letters.step() or floors.clients.topics.sweeper.step() or background.load_once())
+        return bool(
+            floors.admin.dead_letters.step() or floors.clients.topic_owners.sweeper.step() or background.load_once()
+        )
 
 
 def _log_broken(failure: StoreFailed) -> None:

@@ -12,7 +12,7 @@ from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.target_area import TargetArea
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
 from ..core.settling.delays import DelayedRedelivery
 from ..core.settling.due import DueMessages
@@ -50,7 +50,7 @@ class ExplainedOwners:
     disk: ExplainedDisk
     memory: MemoryParts
     times: ExplainedTimes
-    destinations: Destinations
+    queues: Queues
     topics: Topics
     transactions: TransactionRegistry
     target_area: TargetArea

@@ -7,19 +7,18 @@ Each such call is a method here. The Engine passes the method to the constructor
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
-from ..admin.dead_letters import Check, DeadLetterMover
+from ..admin.rejections import Check, Rejections
 from ..core.areas.list_events import ListEvents
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.destination_opener import DestinationOpener
 from ..core.model import LaneState, TargetList
 from ..core.settling.delays import TimedLanes
 from ..loading.warmer import CacheWarmer
-from ..topics.registry import Topics
+from ..topics.numbered_lanes import NumberedLanes
 from ..transactions.transaction import Transaction
 from .reports import Reports
 
@@ -32,10 +31,10 @@ class LateCalls(ListEvents):
 
     target_area: TargetArea | None = None
     timed: TimedLanes
-    destinations: Destinations
+    opener: DestinationOpener
     warmer: CacheWarmer
-    topics: Topics
-    dead_letters: DeadLetterMover
+    numbered_lanes: NumberedLanes
+    rejections: Rejections
     reports: Reports
 
     def make_room(self, wanted_bytes: int) -> None:
@@ -68,23 +67,14 @@ class LateCalls(ListEvents):
 
         Requires: the lock.
         """
-        destination_number = (number & ~NON_PERSISTENT) >> LANE_SHIFT
-        destinations, topics = self.destinations, self.topics
-        found = destinations.by_number.get(destination_number) or topics.subscription(destination_number)
-        if found is None:
-            return None
-        return (found.non_persistent_lanes if number & NON_PERSISTENT else found.lanes)[number & LANE_MASK]
+        return self.numbered_lanes.find(number)
 
     def close_some(self) -> None:
         """For DestinationOverhead: close some destinations that nobody uses, to free their memory.
 
         Requires: the lock.
         """
-        self.destinations.close_some()
-
-    def close_topic(self, name: str, undecided: Container[int]) -> bool:
-        """For Destinations: close a topic that nobody uses; return whether it was closed. Requires: the lock."""
-        return self.topics.close_named(name, undecided)
+        self.opener.close_some()
 
     def reject(
         self,
@@ -93,8 +83,8 @@ class LateCalls(ListEvents):
         transaction: Transaction | None,
         check: Check,
     ) -> None:
-        """For consumers: make deliveries dead letters. Raises and requires: see DeadLetterMover."""
-        self.dead_letters.reject(deliveries, reason, transaction, check)
+        """For consumers: make deliveries dead letters. Raises and requires: see Rejections."""
+        self.rejections.reject(deliveries, reason, transaction, check)
 
     def status_of_the_whole(self) -> dict[str, Any]:
         """For StatusReporter: return the status without queues, topics and consumers. Requires: no lock."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ...store.format.destination_table import DestinationTable
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.overhead import Census
+from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, Taker
 from ..topics.registry import Topics
@@ -16,14 +17,15 @@ from ..topics.state import TopicState
 class OpenDestinations:
     """Walks them, queues first. The state lock guards it; every method requires it held."""
 
-    def __init__(self, rows: DestinationTable, destinations: Destinations, topics: Topics) -> None:
+    def __init__(self, rows: DestinationTable, opener: DestinationOpener, queues: Queues, topics: Topics) -> None:
         """Make it. rows: all queues and topics, open or not."""
         self._rows = rows
-        self._destinations = destinations
+        self._opener = opener
+        self._queues = queues
         self._topics = topics
 
     def queues(self) -> Collection[QueueState]:
-        return self._destinations.queues.values()
+        return self._queues.by_name.values()
 
     def topics(self) -> Collection[TopicState]:
         return self._topics.by_name.values()
@@ -47,7 +49,7 @@ class OpenDestinations:
             destinations=len(self._rows),
             name_bytes=self._rows.name_bytes,
             open_queues=len(self.queues()),
-            counted=self._destinations.closed_counting,
+            counted=self._opener.closed_counting,
             open_topics=len(self.topics()),
             grouped=sum(queue.has_groups for queue in self.queues()),
         )
@@ -55,4 +57,4 @@ class OpenDestinations:
     @property
     def idle_charge(self) -> int:
         """The charge for closed lanes of non-persistent messages."""
-        return self._destinations.idle_charge
+        return self._opener.idle_charge

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from ..admin.oldest import OldestMessages
 from ..consumer.consumer import Consumer
 from ..consumer.statistics import ConsumerStatistics
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.lifecycle import Lifecycle
 from ..core.model import Taker
@@ -103,7 +103,7 @@ class StatusReporter:
     def __init__(
         self,
         monitor: Monitor,
-        destinations: Destinations,
+        queues: Queues,
         topics: Topics,
         oldest: OldestMessages,
         output: StatusOutput,
@@ -117,7 +117,7 @@ class StatusReporter:
         sentence: explains what the busiest queues wait for, the busiest one first; called under no lock.
         """
         self._monitor = monitor
-        self._destinations = destinations
+        self._queues = queues
         self._topics = topics
         self._oldest = oldest
         self._output = output
@@ -165,7 +165,7 @@ class StatusReporter:
             "interval_seconds": self._pause_seconds,
             **self._whole(),
             "queues": rows,
-            "other_queues": max(self._destinations.count - len(rows), 0),
+            "other_queues": max(self._queues.count - len(rows), 0),
             "paused_queues": self._paused(),
             **self._of_topics(),
             "consumers": self._consumers(named),
@@ -190,16 +190,16 @@ class StatusReporter:
     def _chosen(self) -> list[QueueState]:
         """Return queues to examine: open ones, and if these are few, some closed ones."""
         with self._monitor.lock:
-            queues = list(self._destinations.queues.values())
-            lacking = min(QUEUES_MAX, self._destinations.count) - len(queues)
-            closed = list(islice(self._destinations.closed(), lacking)) if lacking > 0 else []
+            queues = list(self._queues.by_name.values())
+            lacking = min(QUEUES_MAX, self._queues.count) - len(queues)
+            closed = list(islice(self._queues.closed(), lacking)) if lacking > 0 else []
         seen = [queue for queue in self._seen if queue.lifecycle is not Lifecycle.CLOSED]
         return [*self._queue_turns.choose(queues, seen), *closed]
 
     def _paused(self) -> dict[str, Any]:
         """Return how many queues are paused, and the first ones, so that nobody has to search for them."""
         with self._monitor.lock:
-            paused = self._destinations.paused
+            paused = self._queues.paused
             return {"count": len(paused), "names": [queue.name for queue in islice(paused.values(), PAUSED_MAX)]}
 
     def _of_topics(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def explain_blocked(owners: ExplainedOwners, queue: DestinationState | None = No
 
 
 def _at_admissions(owners: ExplainedOwners, queue: DestinationState | None) -> Iterator[_Blocked]:
-    queues = [queue] if queue is not None else [*owners.destinations.queues.values(), *owners.topics.by_name.values()]
+    queues = [queue] if queue is not None else [*owners.queues.by_name.values(), *owners.topics.by_name.values()]
     now = owners.monitor.monotonic()
     for each in queues:
         if each.admission is not None:
@@ -99,7 +99,7 @@ def _most_spilled(owners: ExplainedOwners) -> _Holder | None:
     """Return the destination that has most in tmp-storage, or None if it is empty. Requires: the lock."""
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())
-    names = {queue.number: queue.qualified_name for queue in (*owners.destinations.queues.values(), *subscriptions)}
+    names = {queue.number: queue.qualified_name for queue in (*owners.queues.by_name.values(), *subscriptions)}
     for pending_lane in owners.memory.overflow.lanes.values():
         held[names[pending_lane.destination_number]] += pending_lane.pending_bytes
     for name, size_bytes in held.most_common(1):

@@ -138,7 +138,7 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
     owners.monitor.raise_if_closed()
     with owners.monitor.lock, owners.monitor.whole:
         topic = owners.topics.find(name)
-        queue: DestinationState | None = owners.destinations.find(name)
+        queue: DestinationState | None = owners.queues.find(name)
         for other in owners.topics.by_name.values() if queue is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and (seen := other.subscription_for_report(subscription)) is not None:

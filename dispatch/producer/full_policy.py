@@ -15,12 +15,11 @@ from ...store.format.properties import decode_properties, encode_properties, gro
 from ...store.journal.journal import Journal
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.numbering import LANE_SHIFT
 from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.dead_letter_queues import DeadLetterQueues
 from ..core.model import DestinationState, LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
@@ -68,7 +67,7 @@ class FullPolicy:
         store: MessageStore,
         journal: Journal,
         publisher: Publisher,
-        destinations: Destinations,
+        queues: DeadLetterQueues,
         removals: Removals,
         policies: Policies,
     ) -> None:
@@ -76,7 +75,7 @@ class FullPolicy:
         self._store = store
         self._journal = journal
         self._publisher = publisher
-        self._destinations = destinations
+        self._queues = queues
         self._removals = removals
         self._policies = policies
         self._drop_numbers = count(1)
@@ -127,16 +126,14 @@ class FullPolicy:
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             with self._journal.accepting_replacements():
-                dead_letters = self._destinations.queue_locked(to)
-                if group is not None:
-                    self._destinations.note_groups(dead_letters)
+                has_groups = group is not None
                 if persistent:
-                    target = self._destinations.lane(dead_letters.number << LANE_SHIFT | priority)
+                    target = self._queues.lane(to, priority, has_groups=has_groups)
                     id_prefix = target.id_prefix
                     sequence = store.append_slice(target.destination_lane, timestamp, [(properties, body)])
                     self._publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
                 else:
-                    non_persistent = self._destinations.non_persistent_lane(dead_letters, priority)
+                    non_persistent = self._queues.non_persistent_lane(to, priority, has_groups=has_groups)
                     id_prefix = non_persistent.id_prefix
                     sequence = non_persistent.add(timestamp, properties, body)
             destination.dead_lettered += 1

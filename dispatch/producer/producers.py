@@ -6,7 +6,8 @@ from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.message_store import MessageStore
 from ..config.settings import Settings
 from ..core.confirmer import ThreadConfirmer
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.destination_lanes import DestinationLanes
+from ..core.destinations.grouped_queues import GroupedQueues
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
@@ -28,7 +29,8 @@ class Producers:
         store: MessageStore,
         publisher: Publisher,
         confirmer: ThreadConfirmer,
-        destinations: Destinations,
+        lanes: DestinationLanes,
+        groups: GroupedQueues,
         lifetimes: Lifetimes,
         fan_outs: FanOuts,
         transactions: TransactionRegistry,
@@ -44,7 +46,8 @@ class Producers:
         self.publisher = publisher
         self.confirmer = confirmer
         self.syncs_always = self.publisher.syncs_always
-        self.destinations = destinations
+        self.lanes = lanes
+        self.groups = groups
         self.fan_outs = fan_outs
         self.transactions = transactions
         self.timed = timed

@@ -8,7 +8,7 @@ the messages that waited are not stored.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -17,8 +17,8 @@ from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.confirmer import Confirmer
-from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
-from ..topics.state import FanOut, TopicState
+from ..core.model import NamedDestinationState, NonPersistentLaneState, PersistentLaneState
+from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
 
@@ -70,10 +70,18 @@ class Batch:
 class SendPipeline:
     """Stores batches in one queue or topic, in this order: admit, store, wait for space, confirm."""
 
-    def __init__(self, producers: Producers, destination: DestinationState, confirmer: Confirmer) -> None:
+    def __init__(
+        self,
+        producers: Producers,
+        destination: NamedDestinationState,
+        confirmer: Confirmer,
+        open_non_persistent: Callable[[int], NonPersistentLaneState | FanOut],
+    ) -> None:
+        """open_non_persistent: returns where non-persistent messages of a priority go."""
         self._producers = producers
         self._destination = destination
         self._confirmer = confirmer
+        self._open_non_persistent = open_non_persistent
 
     # ------------------------------------------------------------------ with waits
 
@@ -243,7 +251,7 @@ class SendPipeline:
     def _store_non_persistent(self, batch: Batch) -> None:
         """Add non-persistent messages one after the other. The ids say how many are stored."""
         producers, ids = self._producers, batch.ids
-        lane = self.ensure_non_persistent_target(batch.persistent, batch.priority)
+        lane = self._open_non_persistent(checked_non_persistent(batch.persistent, batch.priority))
         timestamp = producers.clock_ms()
         prefix = lane.id_prefix
         if batch.transaction is not None:
@@ -274,7 +282,7 @@ class SendPipeline:
         lane = self.ensure_lane(batch.priority)
         is_persistent = batch.persistent is True
         if not is_persistent:
-            self.ensure_non_persistent_target(batch.persistent, batch.priority)
+            self._open_non_persistent(checked_non_persistent(batch.persistent, batch.priority))
         own_id = batch.own_ids[0]
         if limits.diverts:
             priority, content = lane.pending_lane.priority, batch.contents[0]
@@ -290,20 +298,20 @@ class SendPipeline:
 
     def ensure_lane(self, priority: object) -> PersistentLaneState:
         """Return the lane of a priority, made if needed. ArgumentError, SettingsError."""
-        if type(priority) is not int or not 0 <= priority <= 9:
-            raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
-        lane = self._destination.lanes[priority]
-        return lane if lane is not None else self._producers.destinations.create_lane(self._destination, priority)
+        checked = checked_priority(priority)
+        lane = self._destination.lanes[checked]
+        return lane if lane is not None else self._producers.lanes.create(self._destination, checked)
 
-    def ensure_non_persistent_target(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
-        """Return the lane or fan-out for non-persistent messages of a priority, made if needed."""
-        if persistent is not False:
-            raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)
-        if type(priority) is not int or not 0 <= priority <= 9:
-            raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
-        destination = self._destination
-        if isinstance(destination, TopicState):
-            return destination.fan_outs.get(priority) or self._producers.fan_outs.ensure(destination, priority)
-        return destination.non_persistent_lanes[priority] or self._producers.destinations.create_non_persistent_lane(
-            destination, priority
-        )
+
+def checked_priority(priority: object) -> int:
+    """Return the priority argument of a send. ArgumentError, SettingsError."""
+    if type(priority) is not int or not 0 <= priority <= 9:
+        raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
+    return priority
+
+
+def checked_non_persistent(persistent: object, priority: object) -> int:
+    """Return the priority of a send that is not persistent. ArgumentError, SettingsError."""
+    if persistent is not False:
+        raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)
+    return checked_priority(priority)

@@ -9,6 +9,7 @@ no room.
 from __future__ import annotations
 
 import reprlib
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -33,11 +34,11 @@ from ..admission.limits import Wait
 from ..config.checks import deadline_after
 from ..core.confirmer import Confirmer
 from ..core.lifecycle import Lifecycle
-from ..core.model import DestinationState, NonPersistentLaneState
+from ..core.model import NamedDestinationState, NonPersistentLaneState
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
-from .send_pipeline import Batch, SendPipeline
+from .send_pipeline import Batch, SendPipeline, checked_non_persistent
 
 PUBLIC: Final = ("name", "send", "send_many")
 """The public names of every sender. Queue and Topic add theirs."""
@@ -71,7 +72,7 @@ def as_bytes(body: object) -> bytes:
     return view.tobytes()
 
 
-class Sender:
+class Sender(ABC):
     """The common base of Queue and Topic, to which messages are sent.
 
     Hosts keep senders by the thousand and none is charged, so a sender has only its slots.
@@ -79,7 +80,9 @@ class Sender:
 
     __slots__ = ("producers", "_destination", "_confirmer", "_limits", "__weakref__")
 
-    def __init__(self, producers: Producers, destination: DestinationState, confirmer: Confirmer | None = None) -> None:
+    def __init__(
+        self, producers: Producers, destination: NamedDestinationState, confirmer: Confirmer | None = None
+    ) -> None:
         """Make a sender for a destination.
 
         confirmer: that of an event loop; None: the thread that sends waits itself.
@@ -92,14 +95,14 @@ class Sender:
     @property
     def _pipeline(self) -> SendPipeline:
         """Return the pipeline for sends that wait or have several messages; it is made for each call."""
-        return SendPipeline(self.producers, self._destination, self._confirmer)
+        return SendPipeline(self.producers, self._destination, self._confirmer, self._open_non_persistent)
 
     @property
     def name(self) -> str:
         return self._destination.name
 
     @property
-    def destination(self) -> DestinationState:
+    def destination(self) -> NamedDestinationState:
         """The open destination that it sends to now, also after the first one was closed or deleted as inactive."""
         return self._destination
 
@@ -248,7 +251,7 @@ class Sender:
             if type(priority) is int and 0 <= priority <= 9:
                 lane = self._destination.non_persistent_lanes[priority]
             if lane is None or persistent is not False:
-                lane = self._pipeline.ensure_non_persistent_target(persistent, priority)
+                lane = self._open_non_persistent(checked_non_persistent(persistent, priority))
             entries = monitor.entries
             if monitor.is_inside():
                 raise NestedCall
@@ -527,12 +530,12 @@ class Sender:
 
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""
-        destinations = self.producers.destinations
+        groups = self.producers.groups
         try:
-            destinations.use_groups(self._destination)
+            groups.prepare(self._destination)
         except Closed as refused:
             with self._anew(refused):
-                destinations.use_groups(self._destination)
+                groups.prepare(self._destination)
 
     def checked_transaction(self, transaction: object) -> Transaction:
         """Return the transaction. ArgumentError if it is not one; TransactionError if it is of another store."""
@@ -561,14 +564,21 @@ class Sender:
         with self._held_reopened() as queue:
             self._bind(queue)
             if known.has_groups and not queue.has_groups:  # one that was made anew does not know of them
-                self.producers.destinations.use_groups(queue)
+                self.producers.groups.prepare(queue)
             yield
 
-    def _held_reopened(self) -> AbstractContextManager[DestinationState]:
+    @abstractmethod
+    def _held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
         """Keep the destination open, and make it anew if it is gone. Requires: no lock."""
-        raise NotImplementedError
 
-    def _bind(self, destination: DestinationState) -> None:
+    def _open_non_persistent(self, priority: int) -> NonPersistentLaneState | FanOut:
+        """Return where non-persistent messages of a priority go, made if needed. Requires: no lock."""
+        destination = self._destination
+        return destination.non_persistent_lanes[priority] or self.producers.lanes.create_non_persistent(
+            destination, priority
+        )
+
+    def _bind(self, destination: NamedDestinationState) -> None:
         """Send to this destination from now on."""
         self._destination = destination
         self._limits = destination.admission

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...cache.spill.overflow import Overflow
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES, DestinationOverhead
 from ..core.model import NON_PERSISTENT_LANE_BYTES
 from ..core.monitor import Monitor
@@ -18,13 +18,13 @@ class FanOuts:
         self,
         *,
         monitor: Monitor,
-        destinations: Destinations,
+        lanes: DestinationLanes,
         removals: Removals,
         overflow: Overflow,
         overhead: DestinationOverhead,
     ) -> None:
         self._monitor = monitor
-        self._destinations = destinations
+        self._lanes = lanes
         self._removals = removals
         self._overflow = overflow
         self._overhead = overhead
@@ -41,5 +41,5 @@ class FanOuts:
     def ensure_locked(self, topic: TopicState, priority: int) -> FanOut:
         """Return the FanOut of one priority of a topic, even if memory has no room. Requires: the lock."""
         if priority not in topic.fan_outs:
-            topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
+            topic.fan_outs[priority] = FanOut(self._lanes, self._overflow, self._removals, topic, priority)
         return topic.fan_outs[priority]

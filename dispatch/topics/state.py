@@ -35,7 +35,7 @@ from ..core.consumer_groups.matching import SelectorMatcher, values_of
 from ..core.counting.counters import EarlierCounts, Volume
 from ..core.deliveries.contracts import BackingStore, LaneDueTimes, MessageSource
 from ..core.deliveries.delivery import LaneMessages
-from ..core.destinations.destinations import Destinations
+from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.lists.load import Load
@@ -45,6 +45,7 @@ from ..core.model import (
     DestinationState,
     LaneState,
     ListKeeper,
+    NamedDestinationState,
     NonPersistentLaneState,
     PersistentLaneState,
     TargetList,
@@ -173,7 +174,7 @@ class SubscriptionRegistry(ABC):
         """Take a subscription offline, because its last consumer is closed. Requires: the lock."""
 
 
-class TopicState(DestinationState):
+class TopicState(NamedDestinationState):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
     __slots__ = (
@@ -348,8 +349,12 @@ class TopicState(DestinationState):
         super().count_on(earlier)
         self.evicted = earlier.evicted
 
+    def pools(self) -> Iterable[tuple[int, int]]:
+        """Return those in which its subscriptions share what was sent."""
+        return [(fan_out.pool, fan_out.next_sequence) for fan_out in self.fan_outs.values()]
+
     def drop(self) -> None:
-        """Forget everything, because the topic is deleted or closed. Requires: the lock."""
+        """Forget everything, its subscriptions included. Requires: the lock."""
         self.drop_lanes()
         self.target_area.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
         self.kept, self.fan_outs, self.online = {}, {}, {}
@@ -881,17 +886,17 @@ class FanOut:
     delivery_mode: ClassVar[str] = "NON_PERSISTENT"
 
     def __init__(
-        self, destinations: Destinations, overflow: Overflow, removals: Removals, topic: TopicState, priority: int
+        self, lanes: DestinationLanes, overflow: Overflow, removals: Removals, topic: TopicState, priority: int
     ) -> None:
-        self._destinations = destinations
+        self._lanes = lanes
         self._buffer = overflow.buffer
         self._removals = removals
         self.destination = topic
         self.priority = priority
-        self.id_prefix = destinations.non_persistent_prefix(topic.number, priority)
+        self.id_prefix = lanes.non_persistent_prefix(topic.number, priority)
         # The pool in which its lanes share messages for which they have no room.
         self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
-        self.next_sequence = destinations.take_non_persistent(self.pool)
+        self.next_sequence = lanes.take_sequence(self.pool)
         # Content bytes of all messages sent.
         self.sent_bytes = 0
         topic.target_area.destination_memory.charge(FAN_OUT_BYTES)
@@ -987,7 +992,7 @@ class FanOut:
     def _lane_of(self, subscription: SubscriptionState) -> NonPersistentLaneState:
         lane = subscription.non_persistent_lanes[self.priority]
         if lane is None:
-            lane = self._destinations.non_persistent_lane(subscription, self.priority, self.pool, self.id_prefix)
+            lane = self._lanes.ensure_non_persistent(subscription, self.priority, self.pool, self.id_prefix)
             lane.first_sequence = self.next_sequence - 1
         return lane
 

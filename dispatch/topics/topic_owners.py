@@ -8,11 +8,13 @@ from ...cache.accounting.budget import Holder
 from ...cache.spill.overflow import Overflow
 from ...store.directory_store import DirectoryStore
 from ..consumer.consumers import Consumers
+from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.parts import CoreParts
 from ..transactions.transaction import TransactionRegistry
 from .consumers import TopicConsumers
 from .fan_outs import FanOuts
 from .latest_keys import KeyMemory
+from .numbered_lanes import NumberedLanes
 from .registry import Topics
 from .retained import RetainedMessages
 from .retention.topic_retention import TopicRetention
@@ -21,6 +23,8 @@ from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
 from .subscriptions.unmatched import UnmatchedSweeper
+from .topic_admin import TopicAdmin
+from .topic_maker import TopicMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,8 @@ class TopicOwners:
     """The owners of an open store that know topics. A class that needs only one of them takes that one."""
 
     topics: Topics
+    topic_admin: TopicAdmin
+    numbered_lanes: NumberedLanes
     subscriptions: OpenSubscriptions
     sweeper: UnmatchedSweeper
     patterns: PatternRegistry
@@ -36,6 +42,12 @@ class TopicOwners:
     retained: RetainedMessages
     admin: SubscriptionAdmin
     consumers: TopicConsumers
+
+    def restore(self, lanes: DestinationLanes, used: set[int]) -> None:
+        """Take over what opening the store found. used: see DestinationLanes.used_at_open. Requires: the lock."""
+        self.topics.restore(used | self.subscriptions.topics_at_open())
+        lanes.restore(self.topics.by_number)
+        self.subscriptions.restore(self.topics.by_number)
 
 
 def make_topic_owners(
@@ -53,36 +65,28 @@ def make_topic_owners(
     store: each gets its parts of it. reading: pays for what the sweeper reads. keys: pays for what "latest_per_key"
     knows.
     """
-    monitor, destinations, removals = core.monitor, core.destinations, core.removals
-    records, properties = store.subscription_records, store.host_properties
+    monitor, removals = core.monitor, core.removals
+    records = store.subscription_records
     sweeper = UnmatchedSweeper(monitor, store.messages, records, reading)
     subscriptions = _make_subscriptions(core, store, sweeper)
     patterns = PatternRegistry(core.target_area, records, subscriptions)
     retention = TopicRetention(
         monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=core.policies, overhead=core.overhead
     )
+    maker = _make_maker(core, store, subscriptions, keys)
     topics = Topics(
-        monitor=monitor,
-        store=store.messages,
-        records=store.destination_records,
-        rows=store.destination_table,
-        subscribers=store.subscriptions,
-        properties=properties,
-        target_area=core.target_area,
-        confirmer=core.confirmer,
-        destinations=destinations,
-        removals=removals,
-        overhead=core.overhead,
-        transactions=transactions,
-        policies=core.policies,
-        subscriptions=subscriptions,
+        monitor,
+        store.journal,
+        store.destination_records,
+        store.destination_table,
+        core.opener,
+        maker=maker,
         patterns=patterns,
         retention=retention,
-        keys=keys,
     )
     fan_outs = FanOuts(
         monitor=monitor,
-        destinations=destinations,
+        lanes=core.lanes,
         removals=removals,
         overflow=overflow,
         overhead=core.overhead,
@@ -90,6 +94,8 @@ def make_topic_owners(
     retained, admin = _make_retained(core, store, fan_outs), _make_admin(core, store, transactions, subscriptions)
     return TopicOwners(
         topics=topics,
+        topic_admin=_make_topic_admin(core, store, transactions, topics, subscriptions),
+        numbered_lanes=NumberedLanes(core.queues, topics, core.lanes, store.subscriptions),
         subscriptions=subscriptions,
         sweeper=sweeper,
         patterns=patterns,
@@ -109,6 +115,20 @@ def make_topic_owners(
             retained=retained,
             admin=admin,
         ),
+    )
+
+
+def _make_maker(
+    core: CoreParts, store: DirectoryStore, subscriptions: OpenSubscriptions, keys: KeyMemory
+) -> TopicMaker:
+    return TopicMaker(
+        target_area=core.target_area,
+        subscribers=store.subscriptions,
+        subscriptions=subscriptions,
+        properties=store.host_properties,
+        removals=core.removals,
+        policies=core.policies,
+        keys=keys,
     )
 
 
@@ -135,6 +155,25 @@ def _make_admin(
         confirmer=core.confirmer,
         transactions=transactions,
         subscriptions=subscriptions,
+    )
+
+
+def _make_topic_admin(
+    core: CoreParts,
+    store: DirectoryStore,
+    transactions: TransactionRegistry,
+    topics: Topics,
+    subscriptions: OpenSubscriptions,
+) -> TopicAdmin:
+    return TopicAdmin(
+        monitor=core.monitor,
+        journal=store.journal,
+        records=store.destination_records,
+        confirmer=core.confirmer,
+        topics=topics,
+        subscriptions=subscriptions,
+        removals=core.removals,
+        transactions=transactions,
     )
 
 

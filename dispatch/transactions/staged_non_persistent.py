@@ -5,13 +5,12 @@ They have no records, so a crash leaves none of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from ...store.format.branch import Branch
 from ...store.format.identity import Identity
 from ...store.format.times import Times, has_times, times_of, with_times
-from ...store.index.deduplication import Deduplication
 from ..admission.deduplication import DuplicateWindows
 from ..core.model import DestinationState
 from ..core.publisher import Postponed, Publisher
@@ -89,20 +88,21 @@ class StagedNonPersistent:
 
     def __init__(
         self,
-        duplicates: Deduplication,
         windows: DuplicateWindows,
         publisher: Publisher,
         memory: TransactionMemory,
+        now_ms: Callable[[], int],
         branch: Branch,
     ) -> None:
         """Make it for one transaction.
 
-        duplicates, windows: know which ids are undecided, and which were sent.
+        windows: know which ids are undecided, and which were sent. now_ms: the store's time.
         """
-        self._duplicates = duplicates
+        self._duplicates = windows.persistent
         self._windows = windows
         self._publisher = publisher
         self._memory = memory
+        self._now_ms = now_ms
         self._branch = branch
         self._kept: list[_Kept] = []
         self.charge_bytes = 0
@@ -126,8 +126,9 @@ class StagedNonPersistent:
         if found is not None:
             self._duplicates.hold((found,), self._branch.number)
 
-    def give(self, time_ms: int) -> None:
-        """Hand the messages with their charges to the publisher: they are committed at that time."""
+    def give(self) -> None:
+        """Hand the messages with their charges to the publisher: they are committed now."""
+        time_ms = self._now_ms()
         self.let_ids_go()
         for kept in self._kept:
             kept.count_from(time_ms)

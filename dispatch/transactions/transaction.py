@@ -31,29 +31,22 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import split_times
-from ...store.index.deduplication import Deduplication
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
-from ...store.records.property_records import PropertyRecords
-from ...store.state.property_table import PropertyTable
 from ...store.state.transactions import Branches, Transactions
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
 from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
-from ..core.settling.delays import TimedLanes
-from ..core.settling.redelivery import Redelivery
 from ..host_properties import Properties
-from .staged_acks import HELD_CHARGE_BYTES, StagedAcks
-from .staged_non_persistent import NonPersistentTarget, StagedNonPersistent
-from .staged_properties import StagedProperties
-from .staged_slices import SLICE_CHARGE_BYTES, StagedSlices
+from .staged_acks import HELD_CHARGE_BYTES
+from .staged_non_persistent import NonPersistentTarget
+from .staged_slices import SLICE_CHARGE_BYTES
+from .staging import PropertyStaging, Staging
 from .transaction_memory import TransactionMemory
 
 BRANCH_CHARGE_BYTES: Final = 3_072
@@ -86,9 +79,7 @@ class Transaction:
         self._journal = registry.journal
         self._transactions = registry.transactions
         self._branches = registry.branches
-        self._duplicates = registry.duplicates
-        self._table = registry.properties
-        self._property_records = registry.property_records
+        self._duplicates = registry.windows.persistent
         self._memory = registry.memory
         self._confirmer = registry.confirmer
         self._branch = branch
@@ -96,13 +87,10 @@ class Transaction:
         self._sent = 0
         # Every lane to which it sends or in which it acknowledges, by number.
         self._lanes: dict[int, LaneState] = {}
-        self._slices = StagedSlices(
-            registry.transactions, registry.publisher, registry.timed, registry.memory, branch, self._lanes
-        )
-        self._non_persistent = StagedNonPersistent(
-            registry.duplicates, registry.windows, registry.publisher, registry.memory, branch
-        )
-        self._acks = StagedAcks(registry.dispatch_area, registry.redelivery, branch, self._lanes)
+        staging = registry.staging
+        self._slices = staging.slices(branch, self._lanes)
+        self._non_persistent = staging.non_persistent(branch)
+        self._acks = staging.acks(branch, self._lanes)
         # Whether a message that it sends replaces a retained one, which it deletes: a full disk has room for that.
         self._replaces = False
         # (messages, bytes) reserved in destinations with limits, until they count as depth or are dropped.
@@ -125,9 +113,7 @@ class Transaction:
         Changes here take effect with the commit; the last commit wins. They count under the limit at once. Nothing is
         written before the commit or `prepare`.
         """
-        return Properties(
-            StagedProperties(self._monitor, self._table, self._property_records, self._branch, self._require_open)
-        )
+        return Properties(self.registry.properties.of(self._branch, self._require_open))
 
     # ------------------------------------------------------------------ sending
 
@@ -144,8 +130,7 @@ class Transaction:
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
-            self._property_records.stage(self._branch, {name: value})
-            self._replaces = value is None and self._table.is_retained(name)
+            self._replaces = self.registry.properties.stage_retained(self._branch, name, value)
 
     def add(
         self,
@@ -368,7 +353,7 @@ class Transaction:
                 reader.first_sequence += holes  # nobody enqueued these sequences
         self._slices.arrive()
         self._acks.commit()
-        self._non_persistent.give(self.registry.now_ms())
+        self._non_persistent.give()
         self._end(COMMITTED)
 
     def rollback(self) -> None:
@@ -544,34 +529,23 @@ class TransactionRegistry:
         journal: Journal,
         transactions: Transactions,
         branches: Branches,
-        duplicates: Deduplication,
-        properties: PropertyTable,
-        property_records: PropertyRecords,
-        now_ms: Callable[[], int],
-        dispatch_area: DispatchArea,
-        publisher: Publisher,
         confirmer: Confirmer,
-        redelivery: Redelivery,
-        timed: TimedLanes,
         windows: DuplicateWindows,
         memory: TransactionMemory,
+        staging: Staging,
+        properties: PropertyStaging,
     ) -> None:
+        """windows: know which ids are undecided, and which were sent."""
         self.monitor = monitor
         self.store = store
         self.journal = journal
         self.transactions = transactions
         self.branches = branches
-        self.duplicates = duplicates
-        self.properties = properties
-        self.property_records = property_records
-        self.now_ms = now_ms
-        self.dispatch_area = dispatch_area
-        self.publisher = publisher
         self.confirmer = confirmer
-        self.redelivery = redelivery
-        self.timed = timed
         self.windows = windows
         self.memory = memory
+        self.staging = staging
+        self.properties = properties
         # By number, in the order in which they were begun.
         self.undecided: dict[int, Transaction] = {}
 
@@ -644,6 +618,6 @@ class TransactionRegistry:
         """Return (charge of the transactions, charge of their deliveries in flight), computed from the live ones."""
         held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
         bodies = sum(map(content_bytes, held))
-        own = sum(message.charge_bytes for _, message in self.publisher.postponed)
-        own += sum(transaction.counted_bytes for transaction in self.undecided.values())
+        own = sum(transaction.counted_bytes for transaction in self.undecided.values())
+        own += self.staging.postponed_bytes
         return own, bodies + OVERHEAD_BYTES * len(held)

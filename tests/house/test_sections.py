@@ -45,7 +45,7 @@ LOOKS_ONLY = {
     "StoreProperties.snapshot",
     "Topic.statistics",
     "Topic.subscriptions",
-    "Topics.exists",
+    "DestinationRegistry.exists",
     "HealthCheck._problems",
     "DestinationReports.statistics",
     "came_back",
@@ -73,7 +73,7 @@ OTHERWISE = {
     "AsyncQueue.browse.close",  # a lock of its own
     "AsyncQueue.browse.read",
     "Consumer.fileno",  # each step leaves it whole
-    "Destinations.released",  # one that is broken into leaves a queue, or a topic, open
+    "DestinationRegistry._release",  # one that is broken into leaves a queue, or a topic, open
     "GroupTurns.begin",  # a lock of its own; what is interrupted there is in flight, until its consumer is closed
     "GroupTurns.end",
     "GroupTurns.go_back",

@@ -17,16 +17,16 @@ from forebay.benchmarks.peers import PEERS_VARIABLE, main
 from forebay.benchmarks.works.build import Build, NoBuild, build_of, this_build
 from forebay.benchmarks.works.claims import Judged, judged
 from forebay.benchmarks.works.end_to_end import tasks, threads
-from forebay.benchmarks.works.floor import floor
+from forebay.benchmarks.works.floor import READ, floor
 from forebay.benchmarks.works.kahadb import KahaDB, Peer
 from forebay.benchmarks.works.measured import Measured
 from forebay.benchmarks.works.picture import picture
-from forebay.benchmarks.works.plan import GROUPS, Row, broker_at_depth, depths, rows, with_headers
+from forebay.benchmarks.works.plan import GROUPS, READ_BACK, Row, broker_at_depth, depths, rows, with_headers
 from forebay.benchmarks.works.process import PassFailed, measure
 from forebay.benchmarks.works.report import report
 from forebay.benchmarks.works.results import BROKERS, MEASURED, PICTURE, marks, write_results
 from forebay.benchmarks.works.stopwatch import Facts
-from forebay.benchmarks.works.work import Work, run
+from forebay.benchmarks.works.work import Headers, Work, run
 
 TINY = Work("path", 300, body_bytes=64)
 
@@ -297,6 +297,22 @@ def test_a_cost_is_judged_by_its_ratio_to_the_work_without(cpu_seconds: float, o
     [found] = judged(1000, {side.row.title: side for side in sides})
     assert found.outcome == outcome
     assert found.value == pytest.approx(cpu_seconds)
+
+
+def test_what_headers_cost_stands_beside_what_they_cost_the_least_program() -> None:
+    parts = dict(zip(READ, (0.5, 1.2, 0.9), strict=True)) | {"times_bare": 9.27}
+    micros: dict[Headers, float] = {"none": 2.0, "read": 3.4, "selected": 2.8}
+    results = [Measured(Row("floor", "floor", Work("floor", 1)), 1, [parts])]
+    for headers, cost in micros.items():
+        title = with_headers(READ_BACK, headers)
+        facts = passes(9.0)[0] | {"cpu_seconds": cost / 1e6}
+        results.append(Measured(Row("W11", title, Work("read_back", 1)), 1, [facts]))
+    text = "\n".join(report(["a line"], [], 1000, {"interpreted": results}))
+    rows = table(text, "What headers cost at least")
+    assert [row[1:] for row in rows] == [
+        ["2.00", "0.70", "1.40", "1.35 ×", "1.70 ×", "≤ 1.35 ×"],
+        ["2.00", "0.40", "0.80", "1.20 ×", "1.40 ×", "≤ 1.5 ×"],
+    ]
 
 
 def test_depth_is_judged_beside_the_peer_and_beside_a_tenth_of_it() -> None:

@@ -30,7 +30,7 @@ from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memories import Memories
-from forebay.dispatch.core.model import DestinationState, LaneState, PersistentLaneState, TargetList
+from forebay.dispatch.core.model import LaneState, NamedDestinationState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.settling.delays import TimedLanes
 from forebay.dispatch.core.settling.redelivery import Redelivery
@@ -99,7 +99,7 @@ class Inside:
     def __init__(self, opened: Forebay | Queue | Topic | Consumer) -> None:
         self.__engine: Engine = opened._engine if isinstance(opened, Forebay) else engine_of(opened.monitor)
         self.__floors = self.__engine.floors
-        self.__topics = self.__floors.clients.topics.topics
+        self.__topics = self.__floors.clients.topic_owners.topics
 
     # ------------------------------------------------------------------ the floors
 
@@ -167,25 +167,25 @@ class Inside:
 
     def queue_state(self, name: str = "orders") -> QueueState:
         """The state of a queue that is there. Of one that is only a row it is an object that nothing is done with."""
-        destinations = self.__floors.core.destinations
-        if name in destinations.queues:
-            return destinations.queues[name]
+        queues = self.__floors.core.queues
+        if name in queues.by_name:
+            return queues.by_name[name]
         with self.__engine.monitor.lock:
-            found = destinations.find(name)
+            found = queues.find(name)
         assert found is not None, name
         return found
 
     def open_queues(self) -> list[str]:
         """The names of the queues that are more than a row."""
-        return sorted(self.__floors.core.destinations.queues)
+        return sorted(self.__floors.core.queues.by_name)
 
     def close_idle(self) -> int:
         """Close every queue and topic that can be closed; how many."""
-        monitor, destinations = self.__engine.monitor, self.__floors.core.destinations
+        monitor, known = self.__engine.monitor, self.__floors.core.queues
         with monitor.lock, monitor.whole:
-            undecided, queues = self.transactions.destination_numbers(), list(destinations.queues.values())
+            undecided, queues = self.transactions.destination_numbers(), list(known.by_name.values())
             topics = list(self.__topics.by_name.values())
-            closed = sum(destinations.close_idle(queue, undecided) for queue in queues)
+            closed = sum(known.close_idle(queue, undecided) for queue in queues)
             return closed + sum(self.__topics.close_idle(topic, undecided) for topic in topics)
 
     def open_topics(self) -> list[str]:
@@ -194,14 +194,14 @@ class Inside:
 
     def held_open(self, name: str = "orders") -> AbstractContextManager[QueueState]:
         """What a call under way does with a queue that it works with."""
-        return self.__floors.core.destinations.held_open(self.queue_state(name))
+        return self.__floors.core.queues.held_open(self.queue_state(name))
 
     def topic_state(self, name: str = "prices") -> TopicState:
         return self.__topics.by_name[name]
 
-    def lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
+    def lane(self, queue: NamedDestinationState, priority: int) -> PersistentLaneState:
         """The persistent lane of that priority, made if it is not there."""
-        return self.__floors.core.destinations.create_lane(queue, priority)
+        return self.__floors.core.parts.lanes.create(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """The consumers of a queue."""

@@ -153,27 +153,34 @@ class TargetArea(ListKeeper):
 
     def subscribe(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
         """Return the consumer group for this selector; make it with its lists if it is new."""
-        key = selector.text if selector is not None else None
-        consumer_group = destination.consumer_groups.get(key)
-        if consumer_group is None:
-            for lane in destination.all_lanes():
-                for target in destination.lists_over(lane) if not lane.is_persistent else ():
-                    self._lay_open(target)
-            consumer_group = destination.consumer_groups[key] = destination.distribution.make_consumer_group(
-                destination, selector
-            )
-            if not consumer_group.is_charged:
-                consumer_group.is_charged = True
-                self.consumer_memory.charge(consumer_group_charge(selector))
-                self.listless_consumer_groups += 1
-            for lane in destination.all_lanes():
-                self.add_list(lane, consumer_group)
-            arrange(consumer_group)
-            if len(destination.consumer_groups) <= 2:
-                self.update_sole_lists(destination)
-            for target in consumer_group.lists if len(destination.consumer_groups) > 1 else ():
+        found = destination.consumer_groups.get(selector.text if selector is not None else None)
+        return found if found is not None else self._add_consumer_group(destination, selector)
+
+    def _add_consumer_group(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
+        """Make a consumer group with a list over each lane. From the second group on, the lists share the messages."""
+        self._lay_all_open(destination)
+        consumer_group = destination.distribution.make_consumer_group(destination, selector)
+        destination.consumer_groups[selector.text if selector is not None else None] = consumer_group
+        if not consumer_group.is_charged:
+            consumer_group.is_charged = True
+            self.consumer_memory.charge(consumer_group_charge(selector))
+            self.listless_consumer_groups += 1
+        for lane in destination.all_lanes():
+            self.add_list(lane, consumer_group)
+        arrange(consumer_group)
+        if len(destination.consumer_groups) <= 2:  # with a third one nothing changes for the others
+            self.update_sole_lists(destination)
+        if len(destination.consumer_groups) > 1:
+            for target in consumer_group.lists:
                 target.share()
         return consumer_group
+
+    def _lay_all_open(self, destination: DestinationState) -> None:
+        """Make non-persistent messages that are in one list alone findable for a consumer group that is to come."""
+        for lane in destination.all_lanes():
+            if not lane.is_persistent:
+                for target in destination.lists_over(lane):
+                    self._lay_open(target)
 
     def add_lane(self, lane: LaneState) -> None:
         """Give each consumer group a list over a new lane."""

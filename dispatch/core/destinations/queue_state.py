@@ -7,10 +7,10 @@ from typing import ClassVar
 from ....store.format.state import QUEUE
 from ....store.message_store import MessageStore
 from ..lanes.queue_lane import QueueLaneState
-from ..model import DestinationState, PersistentLaneState
+from ..model import NamedDestinationState, PersistentLaneState
 
 
-class QueueState(DestinationState):
+class QueueState(NamedDestinationState):
     """One queue. Its messages are in its own lanes, and its consumers take from them."""
 
     __slots__ = ()

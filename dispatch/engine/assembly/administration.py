@@ -15,11 +15,12 @@ def make_admin(foundation: Foundation, store: StoreParts, core: Core, clients: C
         core.parts,
         store.directory,
         budget=foundation.budget,
-        topics=clients.topics.topics,
+        topics=clients.topic_owners.topics,
+        topic_admin=clients.topic_owners.topic_admin,
         transactions=core.transactions,
         slice_messages_max=clients.producers.slice_messages_max,
         wake_maintenance=foundation.wakeups.wake_maintenance,
         random_bytes=foundation.clock.random_bytes,
     )
-    foundation.late_calls.dead_letters = admin.dead_letters
+    foundation.late_calls.rejections = admin.rejections
     return admin

@@ -27,20 +27,20 @@ class Clients:
     """Whoever takes and whoever sends."""
 
     consumers: Consumers
-    topics: TopicOwners
+    topic_owners: TopicOwners
     space: Space
     producers: Producers
 
     def audit(self) -> dict[str, int]:
         """See Audited."""
-        return {"keys": self.topics.topics.keys_charge}
+        return {"keys": self.topic_owners.topics.keys_charge}
 
 
 def make_clients(foundation: Foundation, store: StoreParts, areas: Areas, settling: Settling, core: Core) -> Clients:
     """Make them."""
     parts = _make_consumer_parts(foundation, store, areas, settling, core)
     consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
-    topics = make_topic_owners(
+    topic_owners = make_topic_owners(
         core.parts,
         store.directory,
         overflow=store.overflow,
@@ -49,7 +49,7 @@ def make_clients(foundation: Foundation, store: StoreParts, areas: Areas, settli
         reading=foundation.budget.holders["read_buffers"],
         keys=KeyMemory(foundation.budget.holder("keys"), foundation.late_calls.make_room),
     )
-    foundation.late_calls.topics = topics.topics
+    foundation.late_calls.numbered_lanes = topic_owners.numbered_lanes
     space = Space(
         foundation.monitor,
         store.directory.cleanup,
@@ -58,8 +58,8 @@ def make_clients(foundation: Foundation, store: StoreParts, areas: Areas, settli
         foundation.policies,
         foundation.wakeups.ask_for_cleanup,
     )
-    producers = _make_producers(foundation, store, settling, core, topics, space)
-    return Clients(consumers=consumers, topics=topics, space=space, producers=producers)
+    producers = _make_producers(foundation, store, settling, core, topic_owners, space)
+    return Clients(consumers=consumers, topic_owners=topic_owners, space=space, producers=producers)
 
 
 def _make_consumer_parts(
@@ -91,7 +91,7 @@ def _make_consumer_parts(
 
 
 def _make_producers(
-    foundation: Foundation, store: StoreParts, settling: Settling, core: Core, topics: TopicOwners, space: Space
+    foundation: Foundation, store: StoreParts, settling: Settling, core: Core, topic_owners: TopicOwners, space: Space
 ) -> Producers:
     monitor, messages, now_ms = foundation.monitor, store.directory.messages, store.directory.steady.now_ms
     return Producers(
@@ -99,9 +99,10 @@ def _make_producers(
         store=messages,
         publisher=core.publisher,
         confirmer=core.confirmer,
-        destinations=core.destinations,
+        lanes=core.parts.lanes,
+        groups=core.parts.groups,
         lifetimes=Lifetimes(now_ms),
-        fan_outs=topics.fan_outs,
+        fan_outs=topic_owners.fan_outs,
         transactions=core.transactions,
         timed=settling.timed,
         slices=SliceWriter(monitor, messages, now_ms, core.publisher, settling.timed, store.windows),
@@ -111,7 +112,7 @@ def _make_producers(
             messages,
             store.directory.journal,
             core.publisher,
-            core.destinations,
+            core.parts.dead_letter_queues,
             core.removals,
             foundation.policies,
         ),

@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...core.confirmer import ThreadConfirmer
-from ...core.destinations.destinations import Destinations
+from ...core.destinations.dead_letter_queues import DeadLetterQueues
+from ...core.destinations.destination_lanes import DestinationLanes
+from ...core.destinations.destination_opener import DestinationOpener
+from ...core.destinations.destination_policies import DestinationPolicies
+from ...core.destinations.grouped_queues import GroupedQueues
 from ...core.destinations.overhead import DestinationOverhead
+from ...core.destinations.queue_registry import Queues
 from ...core.parts import CoreParts
 from ...core.publisher import Publisher
 from ...core.settling.removal import Removals
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
+from ...transactions.staging import PropertyStaging, Staging
 from ...transactions.transaction import TransactionRegistry
 from ...transactions.transaction_memory import TransactionMemory
 from .areas import Areas
@@ -30,7 +36,7 @@ class Core:
     transactions: TransactionRegistry
     removals: Removals
     overhead: DestinationOverhead
-    destinations: Destinations
+    queues: Queues
     loader: EagerLoader
     warmer: CacheWarmer
     parts: CoreParts
@@ -51,6 +57,7 @@ def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling:
     """Make them."""
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
     directory, reading = store.directory, budget.holders["read_buffers"]
+    records, rows = directory.destination_records, directory.destination_table
     publisher = Publisher(
         monitor,
         directory.journal,
@@ -71,28 +78,21 @@ def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling:
     overhead = DestinationOverhead(
         areas.target_area, budget, foundation.existing, areas.memory.consumers, late_calls.close_some
     )
-    destinations = late_calls.destinations = Destinations(
-        monitor=monitor,
-        store=directory.messages,
-        records=directory.destination_records,
-        rows=directory.destination_table,
-        branches=directory.branches,
-        epoch=directory.journal.epoch,
-        target_area=areas.target_area,
-        distributions=areas.target_area.distributions,
-        memory=areas.memory,
+    lanes = _make_lanes(foundation, store, areas, settling, overhead, removals)
+    opener = late_calls.opener = DestinationOpener(
+        rows=rows,
+        policies=DestinationPolicies(monitor, rows, store.windows, foundation.policies),
+        lanes=lanes,
+        overhead=overhead,
         publisher=publisher,
         timed=settling.timed,
-        overhead=overhead,
-        removals=removals,
-        windows=store.windows,
-        policies=foundation.policies,
         undecided=transactions.destination_numbers,
-        close_topic=late_calls.close_topic,
     )
+    queues = Queues(monitor, directory.journal, records, rows, opener, areas.target_area)
+    groups = GroupedQueues(monitor, records, overhead, areas.target_area.distributions)
     loader = EagerLoader(monitor, areas.target_area, areas.dispatch_area, areas.loads, store.overflow.account, reading)
     warmer = late_calls.warmer = CacheWarmer(
-        monitor, areas.target_area, areas.loads, budget, areas.memory.memories, reading, destinations.by_number
+        monitor, areas.target_area, areas.loads, budget, areas.memory.memories, reading, queues.by_number
     )
     return Core(
         publisher=publisher,
@@ -100,7 +100,7 @@ def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling:
         transactions=transactions,
         removals=removals,
         overhead=overhead,
-        destinations=destinations,
+        queues=queues,
         loader=loader,
         warmer=warmer,
         parts=CoreParts(
@@ -112,7 +112,11 @@ def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling:
             redelivery=settling.redelivery,
             publisher=publisher,
             confirmer=confirmer,
-            destinations=destinations,
+            opener=opener,
+            queues=queues,
+            lanes=lanes,
+            groups=groups,
+            dead_letter_queues=DeadLetterQueues(queues, lanes, groups),
             overhead=overhead,
             removals=removals,
         ),
@@ -128,21 +132,45 @@ def _make_transactions(
     confirmer: ThreadConfirmer,
 ) -> TransactionRegistry:
     directory, budget = store.directory, foundation.budget
+    memory = TransactionMemory(budget.holder("transactions"), budget, areas.target_area)
     return TransactionRegistry(
         monitor=foundation.monitor,
         store=directory.messages,
         journal=directory.journal,
         transactions=directory.transactions,
         branches=directory.branches,
-        duplicates=store.windows.persistent,
-        properties=directory.host_properties,
-        property_records=directory.property_records,
-        now_ms=directory.steady.now_ms,
-        dispatch_area=areas.dispatch_area,
-        publisher=publisher,
         confirmer=confirmer,
-        redelivery=settling.redelivery,
-        timed=settling.timed,
         windows=store.windows,
-        memory=TransactionMemory(budget.holder("transactions"), budget, areas.target_area),
+        memory=memory,
+        staging=Staging(
+            transactions=directory.transactions,
+            dispatch_area=areas.dispatch_area,
+            redelivery=settling.redelivery,
+            publisher=publisher,
+            timed=settling.timed,
+            windows=store.windows,
+            memory=memory,
+            now_ms=directory.steady.now_ms,
+        ),
+        properties=PropertyStaging(foundation.monitor, directory.host_properties, directory.property_records),
+    )
+
+
+def _make_lanes(
+    foundation: Foundation,
+    store: StoreParts,
+    areas: Areas,
+    settling: Settling,
+    overhead: DestinationOverhead,
+    removals: Removals,
+) -> DestinationLanes:
+    return DestinationLanes(
+        monitor=foundation.monitor,
+        store=store.directory.messages,
+        epoch=store.directory.journal.epoch,
+        target_area=areas.target_area,
+        memory=areas.memory,
+        overhead=overhead,
+        timed=settling.timed,
+        removals=removals,
     )

@@ -14,7 +14,7 @@ def gather_queue_parts(floors: Floors) -> QueueParts:
         producers=floors.clients.producers,
         confirmer=floors.core.confirmer,
         policies=floors.foundation.policies,
-        destinations=floors.core.destinations,
+        queues=floors.core.queues,
         consumers=floors.clients.consumers,
         deadlines=floors.settling.deadlines,
         browsers=floors.admin.browsers,
@@ -26,12 +26,13 @@ def gather_queue_parts(floors: Floors) -> QueueParts:
 
 def gather_topic_parts(floors: Floors) -> TopicParts:
     """Return the parts that topics need."""
-    owners = floors.clients.topics
+    owners = floors.clients.topic_owners
     return TopicParts(
         monitor=floors.foundation.monitor,
         producers=floors.clients.producers,
         policies=floors.foundation.policies,
         topics=owners.topics,
+        topic_admin=owners.topic_admin,
         patterns=owners.patterns,
         topic_consumers=owners.consumers,
         subscription_admin=owners.admin,
@@ -48,8 +49,8 @@ def gather_explained(floors: Floors) -> ExplainedOwners:
         disk=ExplainedDisk(directory.journal, directory.retention, directory.disk_use, floors.clients.space),
         memory=areas.memory,
         times=ExplainedTimes(directory.steady.now_ms, settling.due, settling.delayed, floors.admin.sweeper),
-        destinations=floors.core.destinations,
-        topics=floors.clients.topics.topics,
+        queues=floors.core.queues,
+        topics=floors.clients.topic_owners.topics,
         transactions=floors.core.transactions,
         target_area=areas.target_area,
         dispatch_area=areas.dispatch_area,

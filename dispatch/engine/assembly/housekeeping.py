@@ -129,7 +129,7 @@ def _make_other_duties(
     status: StatusReporter | None,
 ) -> list[Duty]:
     """Return the duties without a time of their own, in the order in which they are done."""
-    admin, topics = floors.admin, floors.clients.topics
+    admin, topics = floors.admin, floors.clients.topic_owners
     return [
         *([Duty("trace", floors.recorder.write)] if floors.recorder is not None else []),
         Duty("memory guard", process.step),
@@ -196,8 +196,8 @@ def _make_status(
         return None
     return StatusReporter(
         floors.foundation.monitor,
-        floors.core.destinations,
-        floors.clients.topics.topics,
+        floors.core.queues,
+        floors.clients.topic_owners.topics,
         oldest,
         output,
         interval_seconds,
@@ -243,7 +243,7 @@ def _make_reports(floors: Floors, check: HealthCheck, oldest: OldestMessages, pr
     return Reports(
         monitor,
         check,
-        DestinationReports(monitor, floors.core.destinations, floors.clients.topics.topics, oldest),
+        DestinationReports(monitor, floors.core.queues, floors.clients.topic_owners.topics, oldest),
         MemoryReports(monitor, areas.memory, areas.target_area, process),
         directory.disk_use,
         floors.store.windows,

@@ -49,6 +49,10 @@ class TopicRetention:
         self._put_off: dict[TopicState, None] = {}
         self._trim_at = 0.0
 
+    def retains(self, name: str) -> bool:
+        """Return whether the policy of a topic of that name keeps messages that no subscription needs."""
+        return self._policies.of(name).retains
+
     def apply_all(self, topics: Iterable[TopicState]) -> None:
         """Begin and end retention as policies say, if opening the store found it otherwise.
 

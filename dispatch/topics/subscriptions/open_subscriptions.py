@@ -6,9 +6,12 @@ its acks, so a crash ends it. For a durable one the store keeps what is needed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ....cache.messages.message_memory import MessageMemory
+from ....store.environment.late_log import LateLogger
+from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.records.subscription_records import SubscriptionRecords
 from ...core.lifecycle import Lifecycle
@@ -16,8 +19,11 @@ from ...core.model import NO_LANES
 from ...core.monitor import Monitor
 from ...core.settling.delays import TimedLanes
 from ...core.settling.removal import Removals
-from ..state import SubscriptionRegistry, SubscriptionState, UnrecordedStore, Verdicts
+from ...selectors.selector import compile_selector
+from ..state import SubscriptionRegistry, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
+
+logger = LateLogger("forebay.dispatch")
 
 FORGOTTEN_AT_ONCE: Final = 500
 """Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
@@ -54,6 +60,33 @@ class OpenSubscriptions(SubscriptionRegistry):
         self.verdicts = Verdicts()
         # Subscriptions of deleted topics that the caches still have to forget.
         self._cached: list[tuple[MessageMemory, Subscriber]] = []
+
+    def topics_at_open(self) -> set[int]:
+        """Return the numbers of topics that have a subscription after an open of the store. Requires: the lock."""
+        return {facts.topic for facts in self._subscribers.table.encoded()}
+
+    def restore(self, topics: Mapping[int, TopicState]) -> None:
+        """Take up the subscriptions with a selector that opening the store found: messages that do not match are
+        acknowledged for them.
+
+        topics: all with a subscription, by number. Requires: the lock.
+        """
+        for facts in self._subscribers.table.encoded():
+            if facts.selector is not None:
+                self._restore(topics[facts.topic], facts.number, facts.selector)
+
+    def _restore(self, topic: TopicState, number: int, text: str) -> None:
+        subscriber = self._subscribers.opened(number)
+        assert subscriber is not None
+        try:
+            self.begin(SubscriptionState(topic, subscriber, compile_selector(text)))
+        except SelectorError as error:
+            logger.error(
+                "the selector of subscription %r can't be used: %s",
+                subscriber.facts.name,
+                error,
+                event="subscription_selector_unusable",
+            )
 
     def begin(self, subscription: SubscriptionState) -> None:
         """Take up a subscription. If it has a selector, messages that do not match will be acknowledged.

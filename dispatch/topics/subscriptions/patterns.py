@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator
 from ....store.errors import SettingsError
 from ....store.format.state import TOPIC
 from ....store.index.subscriptions import Subscriber
+from ....store.message_store import MessageStore
 from ....store.records.subscription_records import SubscriptionRecords
 from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
-from ...core.model import ConsumerGroup, DestinationState, LaneState
+from ...core.model import ConsumerGroup, DestinationState, LaneState, NamedDestinationState, PersistentLaneState
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
 from ..state import SubscriptionConsumerGroup, SubscriptionState, TopicState, Verdicts
@@ -68,7 +69,7 @@ class PatternRegistry:
         self._target_area.subscribe(member, selector)
 
 
-class PatternState(DestinationState):
+class PatternState(NamedDestinationState):
     """All topics that match a pattern, as its one consumer sees them. `name` is the pattern.
 
     The state lock guards it.
@@ -98,9 +99,16 @@ class PatternState(DestinationState):
         (found,) = self.consumer_groups.values()
         return found
 
-    def raise_if_not_sendable(self) -> None:
+    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
         """Raise SettingsError: nothing can be sent to a pattern."""
-        raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
+        raise self._refusal()
+
+    def raise_if_not_sendable(self) -> None:
+        """Raise SettingsError, as `make_lane` does."""
+        raise self._refusal()
+
+    def _refusal(self) -> SettingsError:
+        return SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
 
     def sources(self) -> Iterable[DestinationState]:
         """Return the members of the pattern."""

@@ -64,7 +64,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a rejected message stays in its consumer's hands",
-        "DeadLetterMover._reject",
+        "Rejections._reject",
         "self._dispatch_area.settle(delivery)",
         "pass",
         "tests/dispatch/consumer/test_reject.py::test_a_rejected_message_frees_its_consumer_and_its_group",
@@ -94,7 +94,7 @@ DISPATCH_BUGS = (
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender._store_persistent",
-        "position = producers.publisher.publish_when_durable(lane, (message,), charge)",
+        "position = producers.publisher.hold(lane, (message,), charge)",
         "lane.arrive(message)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
@@ -238,7 +238,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a moved message leaves its queue with a record of its own",
-        "Mover.commit",
+        "LaneTransfer._commit",
         "branch.acknowledge(lane.pending_lane.number, first, last)",
         "lane.backing_store.acknowledge(lane.pending_lane, first, last)",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",

@@ -1,0 +1,144 @@
+"""DeadLetterWriter: move messages to a dead-letter queue, with headers that say where they come from and why.
+
+One record removes a message from its destination and adds it to the dead-letter queue, as for a moved message. So after
+any crash exactly one of the two has it. It keeps id, headers, body, priority and timestamp.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...store.errors import SettingsError
+from ...store.format.properties import decode_properties, encode_properties, group_of
+from ...store.format.record import RecordDamaged
+from ...store.journal.journal import Journal
+from ...store.message import HeaderValue
+from ...store.message_store import MessageStore
+from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
+from ..config.redelivery_delays import ATTEMPTS, FROM, REASON, SUBSCRIPTION, TIME, dead_letter_headers
+from ..core.confirmer import Confirmer
+from ..core.destinations.dead_letter_queues import DeadLetterQueues
+from ..core.model import LaneState
+from ..core.monitor import Monitor
+from ..core.settling.removal import Removals
+from .move import BATCH_BLOCKS
+from .transfer import LaneTransfer
+
+BATCH_MESSAGES: Final = 256
+
+
+class DeadLetterWriter:
+    """Moves messages to dead-letter queues, or removes them for want of one. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        journal: Journal,
+        confirmer: Confirmer,
+        removals: Removals,
+        queues: DeadLetterQueues,
+        transfer: LaneTransfer,
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._journal = journal
+        self._confirmer = confirmer
+        self._removals = removals
+        self._queues = queues
+        self._transfer = transfer
+        # It falls if there is little space, because a small batch still fits then.
+        self.batch_messages = BATCH_MESSAGES
+
+    def discard(self, lane: LaneState, first: int, last: int) -> None:
+        """Remove dead letters first to last of a lane, which have no dead-letter queue. Requires: no lock."""
+        gone = SequenceSet()
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            free = SequenceSet()
+            for sequence in self._removals.free_sequences(lane, first, last):
+                free.add(sequence, sequence)
+            try:
+                for run in free:
+                    lane.backing_store.acknowledge(lane.pending_lane, *run)
+                    gone.add(*run)
+            finally:
+                lane.destination.dead_lettered += gone.count
+                self._removals.forget(lane, gone)
+            position = self._store.position
+        self._confirmer.confirm(position)
+
+    def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
+        """Move those of up to a block's messages that are free to a dead-letter queue; return how many.
+
+        StoreFull: none was moved, or some of the non-persistent ones. Requires: no lock.
+        """
+        moved = 0
+        store = self._store
+        for begin in range(0, len(messages), self.batch_messages):
+            batch = messages[begin : begin + self.batch_messages]
+            store.require_index_room(BATCH_BLOCKS)
+            with self._monitor.lock, self._monitor.whole:
+                self._monitor.raise_if_closed()
+                free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
+                stamped = [
+                    self.stamped(lane, message, reason, self._attempts(lane, message[0]))
+                    for message in batch
+                    if message[0] in free
+                ]
+                if stamped:
+                    self.write(lane, to, stamped)
+                    lane.destination.dead_lettered += len(stamped)
+                moved += len(stamped)
+                position = store.position
+            self._confirmer.confirm(position)
+        return moved
+
+    def write(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
+        """Move stamped messages of a lane, even while sends are refused. Requires: the lock."""
+        with self._journal.accepting_replacements():
+            if lane.is_persistent:
+                target = self._queues.lane(to, lane.pending_lane.priority, has_groups=lane.destination.has_groups)
+                self._transfer.commit(lane, target, messages)
+            else:
+                self._write_non_persistent(lane, to, messages)
+
+    def _write_non_persistent(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
+        """Move non-persistent messages one by one, because a crash leaves none of them."""
+        target = self._queues.non_persistent_lane(
+            to, lane.pending_lane.priority, has_groups=lane.destination.has_groups
+        )
+        gone = SequenceSet()
+        try:
+            for sequence, properties, body, timestamp in messages:
+                target.add(timestamp, properties, body or b"")
+                lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
+                gone.add(sequence, sequence)
+        finally:
+            self._removals.forget(lane, gone)
+
+    def _attempts(self, lane: LaneState, sequence: int) -> int:
+        known = lane.delivery_counts
+        return known.get(sequence) if known is not None else 0
+
+    def stamped(self, lane: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
+        """Return the message with its id, and with headers that tell why it is a dead letter."""
+        sequence, properties, body, timestamp = message
+        added: dict[str, HeaderValue] = {
+            FROM: lane.destination.name,
+            REASON: reason,
+            ATTEMPTS: attempts,
+            TIME: self._monitor.clock_ms(),
+        }
+        subscription_name = lane.destination.subscription_name
+        if subscription_name is not None:
+            added[SUBSCRIPTION] = subscription_name
+        try:
+            headers, own_id = decode_properties(properties) if properties else ({}, None)
+            message_id = own_id if own_id is not None else f"{lane.id_prefix}{sequence}"
+            headers = dead_letter_headers(headers, added)
+            return sequence, encode_properties(headers, message_id, group_of(properties)), body, timestamp
+        except (RecordDamaged, SettingsError):
+            return message  # a message that can't be decoded, or has no room for more headers, stays unchanged

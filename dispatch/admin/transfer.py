@@ -1,0 +1,132 @@
+"""LaneTransfer: move messages from one lane to another with one commit record.
+
+After any crash each message is in exactly one of the two lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from ...store.errors import ForebayError
+from ...store.format.branch import Branch
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX
+from ...store.format.times import has_times
+from ...store.index.delivery_counts import DeliveryCountTable
+from ...store.journal.journal import Journal
+from ...store.message_store import MessageStore
+from ...store.numbering import BLOCK_MESSAGES
+from ...store.state.transactions import Branches, Transactions
+from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
+from ..core.model import LaneState, PersistentLaneState
+from ..core.publisher import Publisher
+from ..core.settling.delays import TimedLanes
+from ..core.settling.removal import Removals
+
+
+class LaneTransfer:
+    """Moves messages between lanes of persistent messages. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        journal: Journal,
+        transactions: Transactions,
+        branches: Branches,
+        delivery_count_table: DeliveryCountTable,
+        publisher: Publisher,
+        removals: Removals,
+        timed: TimedLanes,
+        slice_messages_max: int,
+    ) -> None:
+        """slice_messages_max: most messages that are moved in one slice."""
+        self._store = store
+        self._journal = journal
+        self._transactions = transactions
+        self._branches = branches
+        self._delivery_count_table = delivery_count_table
+        self._publisher = publisher
+        self._removals = removals
+        self._timed = timed
+        self._slice_messages_max = slice_messages_max
+
+    def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
+        """Move all of them, or none. Requires: the lock."""
+        with self._journal.whole:
+            self._commit(lane, target, messages)
+
+    def _commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
+        transactions = self._transactions
+        gone = _runs_of(messages)
+        is_recorded = self._delivery_count_table.is_recorded(lane.pending_lane.number)
+        branch = transactions.begin()
+        try:
+            written = self._write(branch, target, messages)
+            for first, last in gone if is_recorded else ():
+                branch.acknowledge(lane.pending_lane.number, first, last)
+            transactions.commit(branch, {position: lengths for position, lengths, _ in written})
+        except ForebayError:
+            with suppress(ForebayError):  # a crash would leave the same
+                transactions.rollback(branch)
+            self._branches.forget(branch.number)
+            raise
+        self._store.count_adds(branch.messages)
+        for first, last in gone if not is_recorded else ():
+            # The lane is that of a subscription without a name, which has no records.
+            lane.backing_store.acknowledge(lane.pending_lane, first, last)
+        self._removals.forget(lane, gone)
+        for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
+            if placed.is_timed:
+                self._timed.note(target)
+                self._publisher.publish_when_durable(target, range(placed.first, placed.first + placed.messages))
+            else:
+                self._publisher.publish_when_durable(
+                    target, [(sequence, *message[1:]) for sequence, message in enumerate(part, placed.first)]
+                )
+
+    def _write(
+        self, branch: Branch, target: PersistentLaneState, messages: list[StoredMessage]
+    ) -> list[tuple[int, list[int], list[StoredMessage]]]:
+        """Write the messages as slices that count with the commit; return position, lengths and messages of each."""
+        written: list[tuple[int, list[int], list[StoredMessage]]] = []
+        for part in _slices(messages, target.destination_lane.slice_room, self._slice_messages_max):
+            contents = [(properties, body or b"") for _, properties, body, _ in part]
+            is_timed = any(has_times(properties) for properties, _ in contents)
+            lengths = self._transactions.append_slice(
+                branch, target.destination_lane, part[0][3], contents, is_timed=is_timed
+            )
+            written.append((branch.last_position, lengths, part))
+        return written
+
+
+def _runs_of(messages: list[StoredMessage]) -> SequenceSet:
+    runs = SequenceSet()
+    first = last = messages[0][0]
+    for message in messages:
+        if message[0] > last + 1:
+            runs.add(first, last)
+            first = message[0]
+        last = message[0]
+    runs.add(first, last)
+    return runs
+
+
+def _slices(messages: list[StoredMessage], room: int, most: int) -> Iterator[list[StoredMessage]]:
+    """Yield parts with one timestamp each that cross no block. room: that of the first block."""
+    part: list[StoredMessage] = []
+    size = 0
+    for message in messages:
+        if part and (
+            message[3] != part[0][3]
+            or len(part) >= min(room, most)
+            or size + len(message[1]) + len(message[2] or b"") > SLICE_CONTENT_BYTES_MAX
+        ):
+            yield part
+            room = room - len(part) or BLOCK_MESSAGES
+            part, size = [], 0
+        part.append(message)
+        size += len(message[1]) + len(message[2] or b"")
+    if part:
+        yield part

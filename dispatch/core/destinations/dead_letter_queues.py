@@ -1,0 +1,35 @@
+"""DeadLetterQueues: make the dead-letter queue of a destination on first use, with the lane for a dead letter."""
+
+from __future__ import annotations
+
+from ..model import NonPersistentLaneState, PersistentLaneState
+from .destination_lanes import DestinationLanes
+from .grouped_queues import GroupedQueues
+from .queue_registry import Queues
+from .queue_state import QueueState
+
+
+class DeadLetterQueues:
+    """Opens the lanes to which dead letters go. The state lock guards it; every method requires it held.
+
+    Every method raises StoreFull if memory or disk has no room for the queue. It may not be synced yet.
+    """
+
+    def __init__(self, queues: Queues, lanes: DestinationLanes, groups: GroupedQueues) -> None:
+        self._queues = queues
+        self._lanes = lanes
+        self._groups = groups
+
+    def lane(self, name: str, priority: int, *, has_groups: bool) -> PersistentLaneState:
+        """Return the lane for persistent dead letters. has_groups: whether they may have a group."""
+        return self._lanes.ensure(self._queue(name, has_groups), priority)
+
+    def non_persistent_lane(self, name: str, priority: int, *, has_groups: bool) -> NonPersistentLaneState:
+        """Return the lane for non-persistent dead letters. has_groups: whether they may have a group."""
+        return self._lanes.ensure_non_persistent(self._queue(name, has_groups), priority)
+
+    def _queue(self, name: str, has_groups: bool) -> QueueState:
+        queue = self._queues.ensure(name)
+        if has_groups:
+            self._groups.note(queue)
+        return queue

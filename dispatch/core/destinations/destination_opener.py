@@ -1,0 +1,180 @@
+"""DestinationOpener: charge for queues and topics while they are open, and close those that nobody uses.
+
+Where memory has no room for another one, a few that are empty are closed. Then only their rows and their counters
+remain.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Final
+
+from ....store.format.destination_table import DestinationTable
+from ..counting.counted_rows import CountedRows
+from ..lifecycle import Lifecycle
+from ..model import DestinationState
+from ..publisher import Publisher
+from ..settling.delays import TimedLanes
+from .destination_lanes import DestinationLanes
+from .destination_policies import DestinationPolicies
+from .overhead import COUNTED_BYTES, GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes
+
+CLOSED_AT_ONCE: Final = 64
+"""Most queues and topics that are closed to make room in memory when another one is opened."""
+LOOKED_AT_ONCE: Final = 256
+"""Most queues and topics that are examined for that."""
+
+
+class IdleCloser(ABC):
+    """The interface of the owner of a kind of destinations that is called where their memory is needed."""
+
+    @abstractmethod
+    def close_named(self, name: str, undecided: Container[int]) -> bool:
+        """Close the destination of a name if nothing but its counters would be lost; return whether it was closed.
+
+        undecided: numbers that transactions without an outcome know. Requires: the lock.
+        """
+
+
+class DestinationOpener:
+    """Opens and closes queues and topics alike. The state lock guards it; every method requires it held."""
+
+    def __init__(
+        self,
+        *,
+        rows: DestinationTable,
+        policies: DestinationPolicies,
+        lanes: DestinationLanes,
+        overhead: DestinationOverhead,
+        publisher: Publisher,
+        timed: TimedLanes,
+        undecided: Callable[[], Container[int]],
+    ) -> None:
+        """rows: all queues and topics there are.
+
+        undecided: the numbers of queues and topics that transactions without an outcome know.
+        """
+        self._rows = rows
+        self._policies = policies
+        self._lanes = lanes
+        self._overhead = overhead
+        self._publisher = publisher
+        self._timed = timed
+        self._undecided = undecided
+        # By destination, the owner that closes it, in the order in which they are examined when others need memory.
+        self._in_turn: dict[DestinationState, IdleCloser] = {}
+        self._counted = CountedRows()
+
+    @property
+    def closed_counting(self) -> int:
+        """Number of closed queues and topics that have counted something."""
+        return len(self._counted)
+
+    @property
+    def idle_charge(self) -> int:
+        """Return the charge for what closed lanes leave behind."""
+        return self._lanes.idle_charge
+
+    # ------------------------------------------------------------------ opening
+
+    def new_row(self, name: str, charge_bytes: int, members_bytes: int = 0) -> AbstractContextManager[None]:
+        """Charge for a new queue or topic of a name, which is made in the block. StoreFull: memory has no room.
+
+        charge_bytes: what it takes while it is open, in addition to its row. members_bytes: room for what joins it,
+        which charges for itself.
+        """
+        rows = self._rows
+        row_charge = row_bytes(name)
+        self._overhead.require_row(ROW_BYTES * len(rows) + rows.name_bytes, row_charge)
+        whole_bytes = row_charge + charge_bytes
+        self._make_room(whole_bytes + members_bytes)
+        if members_bytes:
+            self._overhead.require(whole_bytes + members_bytes)
+        return self._overhead.one_more(whole_bytes)
+
+    def one_more(self, charge_bytes: int) -> AbstractContextManager[None]:
+        """Charge for an existing queue or topic that is opened in the block. StoreFull: memory has no room."""
+        self._make_room(charge_bytes)
+        return self._overhead.one_more(charge_bytes)
+
+    def must_have(self, charge_bytes: int) -> None:
+        """Charge for one that is opened to be deleted. Full memory does not refuse it: the deletion frees more."""
+        self._overhead.must_have(charge_bytes)
+
+    def begin(self, opened: DestinationState, closer: IdleCloser) -> None:
+        """Take up a queue or topic that was just opened, with what its policy says. closer: closes it again."""
+        self._in_turn[opened] = closer
+        self._policies.apply(opened)
+
+    def count_on(self, opened: DestinationState) -> None:
+        """Let a queue or topic that was just opened continue its earlier counts."""
+        before = len(self._counted)
+        opened.count_on(self._counted.take(opened.number))
+        self._overhead.one_less(COUNTED_BYTES * (before - len(self._counted)))
+
+    def describe(self, closed: DestinationState) -> None:
+        """Give the object that stands for a closed queue or topic in a report what the report shows of it."""
+        closed.count_on(self._counted.find(closed.number))
+        closed.inactive_seconds = self._policies.inactive_seconds(closed.number, closed.name)
+
+    # ------------------------------------------------------------------ closing
+
+    def can_close(self, opened: DestinationState, undecided: Container[int]) -> bool:
+        """Return whether closing a queue or topic would lose nothing but its counters.
+
+        A temporary one stays open, because it ends with its handle.
+        """
+        if not opened.is_open or not opened.is_idle or opened.number in undecided:
+            return False
+        return not (self._rows[opened.number].is_temporary or self._publisher.is_to_publish(opened))
+
+    def close(self, opened: DestinationState, charge_bytes: int) -> None:
+        """Close a queue or topic, so that only its row remains. Requires: `can_close` is true.
+
+        charge_bytes: what the open destination was charged.
+        """
+        counted = opened.counted
+        opened.lifecycle = Lifecycle.CLOSED
+        self._in_turn.pop(opened, None)
+        self._timed.forget(opened)
+        opened.end_admission()
+        self._lanes.put_away(opened)
+        opened.drop()
+        is_kept = self._counted.put(opened.number, counted)
+        self._overhead.closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
+
+    def forget(self, deleted: DestinationState, charge_bytes: int) -> None:
+        """Forget a deleted queue or topic, so that what its senders added no longer arrives.
+
+        charge_bytes: what the open destination was charged, in addition to its row.
+        """
+        groups_bytes = GROUPS_BYTES * deleted.has_groups
+        self._overhead.closed(deleted, row_bytes(deleted.name) + charge_bytes + groups_bytes)
+        self._in_turn.pop(deleted, None)
+        self._timed.forget(deleted)
+        self._lanes.forget(deleted.number)
+        self._policies.forget(deleted.number)
+        self._publisher.forget(deleted)
+
+    def _make_room(self, charge_bytes: int) -> None:
+        """Close a few empty queues and topics if memory has no room for a charge. Those opened first are closed first.
+
+        O(destinations examined): one in use goes to the end of the line.
+        """
+        if not self._overhead.has_room(charge_bytes):
+            self.close_some()
+
+    def close_some(self) -> None:
+        """Close a few empty queues and topics, to free their memory."""
+        undecided, closed = self._undecided(), 0
+        for opened, closer in list(islice(self._in_turn.items(), LOOKED_AT_ONCE)):
+            if closer.close_named(opened.name, undecided):
+                closed += 1
+                if closed == CLOSED_AT_ONCE:
+                    return
+            else:
+                del self._in_turn[opened]
+                self._in_turn[opened] = closer

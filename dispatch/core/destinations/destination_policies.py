@@ -1,0 +1,43 @@
+"""DestinationPolicies: what the policies say of each queue and topic, set up in its object when it is opened."""
+
+from __future__ import annotations
+
+from ....store.format.destination_table import DestinationTable
+from ...admission.deduplication import DuplicateWindows
+from ...admission.limits import DestinationLimits
+from ...config.policies import Policies
+from ..model import DestinationState
+from ..monitor import Monitor
+
+
+class DestinationPolicies:
+    """Sets up limits, duplicate windows and lifetimes of queues and topics. The state lock guards it.
+
+    Every method requires the lock.
+    """
+
+    def __init__(self, monitor: Monitor, rows: DestinationTable, windows: DuplicateWindows, policies: Policies) -> None:
+        """rows: all queues and topics there are."""
+        self._monitor = monitor
+        self._rows = rows
+        self._windows = windows
+        self._policies = policies
+
+    def apply(self, destination: DestinationState) -> None:
+        """Set up the limits and the duplicate window that the policy of a queue or topic asks for."""
+        destination.is_watched = self._windows.watch(destination.number, destination.name)
+        policy = self._policies.of(destination.name)
+        destination.rebalances_groups = policy.group_rebalance
+        destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)
+        if policy.is_limiting:
+            destination.admission = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
+
+    def inactive_seconds(self, number: int, name: str) -> float | None:
+        """Return after how many seconds without use a queue or topic is deleted. None: never."""
+        policy = self._policies.of(name)
+        is_kept = policy.duplicate_window or self._rows[number].is_temporary
+        return None if is_kept else policy.inactive_seconds
+
+    def forget(self, number: int) -> None:
+        """Forget what the senders of a deleted queue or topic left in its duplicate window."""
+        self._windows.forget(number)

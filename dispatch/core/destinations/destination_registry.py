@@ -1,0 +1,274 @@
+"""DestinationRegistry: all queues, or all topics: a row until one is used, and an object while it is open.
+
+Making one writes one record to the journal. Using one opens it. One that is empty and that nobody has used for a while
+is closed again; its row and its counters remain. After a restart the same ones exist, and those in use are open.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
+from typing import ClassVar, Generic, TypeVar
+
+from ....store.errors import Closed, StoreFailed
+from ....store.format.destination_table import DestinationTable
+from ....store.journal.journal import Journal
+from ....store.records.destination_records import DestinationRecords
+from ...config.temporary import raise_if_temporary
+from ..confirmer import Confirmer
+from ..lifecycle import Lifecycle
+from ..model import NamedDestinationState
+from ..monitor import Monitor
+from .destination_opener import DestinationOpener, IdleCloser
+
+S = TypeVar("S", bound=NamedDestinationState)
+
+
+class DestinationRegistry(IdleCloser, Generic[S]):
+    """Makes, finds, opens, closes and forgets destinations of one kind. The state lock guards it."""
+
+    kind: ClassVar[int]
+    """QUEUE or TOPIC."""
+    open_bytes: ClassVar[int]
+    """Charged for an open one, in addition to its row."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        journal: Journal,
+        records: DestinationRecords,
+        rows: DestinationTable,
+        opener: DestinationOpener,
+    ) -> None:
+        """rows: all queues and topics that exist, open or not. opener: charges and closes those of both kinds."""
+        self._monitor = monitor
+        self._journal = journal
+        self._records = records
+        self._rows = rows
+        self._opener = opener
+        # Open ones by name.
+        self.by_name: dict[str, S] = {}
+        # Open ones by number.
+        self.by_number: dict[int, S] = {}
+
+    # ------------------------------------------------------------------ what each kind does in its own way
+
+    @abstractmethod
+    def _make(self, number: int, name: str) -> S:
+        """Return a new object for an existing destination."""
+
+    @abstractmethod
+    def create(self, name: str, *, is_temporary: bool = False) -> S:
+        """Record a new destination, which is not synced yet; return it, open. StoreFull.
+
+        Requires: the lock, and that there is none of that name.
+        """
+
+    # ------------------------------------------------------------------ names and numbers
+
+    @property
+    def count(self) -> int:
+        """Number of them, open or not."""
+        return self._rows.count(self.kind)
+
+    def names(self) -> list[str]:
+        """Return the names of all, sorted. Requires: the lock."""
+        return self._rows.names(self.kind)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all, by name. Requires: the lock."""
+        return self._rows.numbers(self.kind)
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is one of that name. Requires: no lock."""
+        with self._monitor.lock:
+            return self._rows.number_of(self.kind, name) is not None
+
+    def has(self, number: int) -> bool:
+        """Return whether there is one of that number. Requires: the lock."""
+        known = self._rows.get(number)
+        return known is not None and known.kind == self.kind
+
+    # ------------------------------------------------------------------ opening
+
+    def named(self, name: str, confirmer: Confirmer) -> S:
+        """Return the one of a name, open. A new one is recorded in the journal. Requires: no lock.
+
+        Closed: the store is closed, or a temporary one of that name is gone. StoreFull: memory has no room for it.
+        """
+        self._monitor.raise_if_closed()
+        found = self.by_name.get(name)
+        if found is not None:
+            return found
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            if self._rows.number_of(self.kind, name) is None:
+                raise_if_temporary(name)
+            found = self.ensure(name)
+            position = self._journal.end
+        confirmer.confirm(position)
+        return found
+
+    def ensure(self, name: str) -> S:
+        """Return the one of a name, open; a new one may not be synced yet. Requires: the lock. StoreFull."""
+        found = self.by_name.get(name)
+        if found is not None:
+            return found
+        number = self._rows.number_of(self.kind, name)
+        return self.create(name) if number is None else self.opened(number)
+
+    def opened(self, number: int) -> S:
+        """Return the existing one of a number, open. Requires: the lock. StoreFull: memory has no room for it."""
+        found = self.by_number.get(number)
+        if found is None:
+            name = self._rows[number].name
+            with self._opener.one_more(self.open_bytes):
+                found = self._add(number, name)
+            self._opener.count_on(found)
+        return found
+
+    def opened_to_delete(self, number: int) -> S:
+        """Return the existing one of a number, open until the caller has deleted it. Requires: the lock.
+
+        Full memory does not refuse this, because the deletion frees more than the object takes.
+        """
+        found = self.by_number.get(number)
+        if found is None:
+            name = self._rows[number].name
+            self._opener.must_have(self.open_bytes)
+            found = self._add(number, name)
+            self._opener.count_on(found)
+        return found
+
+    def _add(self, number: int, name: str) -> S:
+        made = self.by_name[name] = self.by_number[number] = self._make(number, name)
+        self._opener.begin(made, self)
+        return made
+
+    # ------------------------------------------------------------------ one that a caller knows
+
+    def current(self, known: S) -> S:
+        """Return the open one for a known one: the same, or opened again if it was closed. Requires: no lock.
+
+        If it was deleted as inactive, return the one that has its name now, if there is one. StoreFull.
+        """
+        if not known.is_reopenable:
+            return known
+        with self._monitor.lock, self._monitor.whole:
+            return self._current(known)
+
+    def _current(self, known: S) -> S:
+        number = self._number_now(known)
+        return known if number is None else self.opened(number)
+
+    def _number_now(self, known: S) -> int | None:
+        """Return the number of the destination that now stands for one that was closed or deleted as inactive.
+
+        None: there is none, or it is still open, or a caller has deleted it. Requires: the lock.
+        """
+        if not known.is_reopenable:
+            return None
+        if known.lifecycle is Lifecycle.CLOSED and known.number in self._rows:
+            return known.number
+        # A caller deleted it; it was not deleted as inactive.
+        was_deleted = known.lifecycle is Lifecycle.CLOSED and known.inactive_seconds is None
+        return None if was_deleted else self._rows.number_of(self.kind, known.name)
+
+    @contextmanager
+    def held_open(self, known: S, *, is_to_go: bool = False) -> Iterator[S]:
+        """Keep a known one open while a call works with it. Requires: no lock. StoreFull.
+
+        is_to_go: the call deletes it, so it needs no room in memory.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            number = self._number_now(known)
+            held = known
+            if number is not None:
+                held = self.opened_to_delete(number) if is_to_go else self.opened(number)
+            held.calls_under_way += 1
+        try:
+            yield held
+        finally:
+            self._release(held)
+
+    @contextmanager
+    def held_reopened(self, known: S, confirmer: Confirmer) -> Iterator[S]:
+        """Keep one open as held_open does; make it anew if it was deleted as inactive.
+
+        Closed: a caller has deleted it. StoreFull. Requires: no lock.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            held = self._current(known)
+            is_new = held.is_reopenable
+            if is_new:
+                if known.lifecycle is Lifecycle.CLOSED and known.inactive_seconds is None:
+                    raise Closed(f"the {known.noun}")
+                raise_if_temporary(known.name)
+                held = self.create(known.name)
+            held.calls_under_way += 1
+            position = self._journal.end
+        try:
+            if is_new:
+                confirmer.confirm(position)
+            yield held
+        finally:
+            self._release(held)
+
+    def _release(self, held: S) -> None:
+        """Release one that was held open. Requires: no lock."""
+        # An error of the call matters more than one of its release.
+        with suppress(StoreFailed), self._monitor.lock:
+            held.calls_under_way -= 1
+
+    # ------------------------------------------------------------------ reports, which open nothing
+
+    def for_report(self, known: S) -> S:
+        """Return a known one with what a report shows of it. Requires: the lock."""
+        number = self._number_now(known)
+        return known if number is None else self.numbered_for_report(number) or known
+
+    def find(self, name: str) -> S | None:
+        """Return the one of a name with what a report shows of it; None if there is none. Requires: the lock."""
+        number = self._rows.number_of(self.kind, name)
+        return None if number is None else self.numbered_for_report(number)
+
+    def numbered_for_report(self, number: int) -> S | None:
+        """Return the one of a number with what a report shows of it; None if it is deleted. Requires: the lock.
+
+        For a closed one this is a separate object, which only the report uses.
+        """
+        found = self.by_number.get(number)
+        if found is None and (known := self._rows.get(number)) is not None:
+            found = self._make(number, known.name)
+            self._opener.describe(found)
+        return found
+
+    def closed(self) -> Iterator[S]:
+        """Yield each closed one, by name, with what a report shows of it. Requires: the lock."""
+        for number in self.numbers():
+            if number not in self.by_number and (found := self.numbered_for_report(number)) is not None:
+                yield found
+
+    # ------------------------------------------------------------------ closing and deleting
+
+    def close_idle(self, opened: S, undecided: Container[int]) -> bool:
+        """Close one if nothing but its counters would be lost; return whether it was closed.
+
+        undecided: numbers that transactions without an outcome know. Requires: the lock.
+        """
+        if not self._opener.can_close(opened, undecided):
+            return False
+        del self.by_name[opened.name], self.by_number[opened.number]
+        self._opener.close(opened, self.open_bytes)
+        return True
+
+    def close_named(self, name: str, undecided: Container[int]) -> bool:
+        """Close the one of a name, as close_idle does. Requires: the lock, and that it is open."""
+        return self.close_idle(self.by_name[name], undecided)
+
+    def remove(self, deleted: S) -> None:
+        """Forget a deleted one, so that messages sent to it no longer arrive. Requires: the lock."""
+        del self.by_name[deleted.name], self.by_number[deleted.number]
+        self._opener.forget(deleted, self.open_bytes)

@@ -1,0 +1,46 @@
+"""GroupedQueues: prepare a queue for its first message with a group; a record says so for ever."""
+
+from __future__ import annotations
+
+from ....store.records.destination_records import DestinationRecords
+from ..model import DestinationState, DistributionKeeper
+from ..monitor import Monitor
+from .overhead import GROUPS_BYTES, DestinationOverhead
+
+
+class GroupedQueues:
+    """Notes which queues have messages with groups. The state lock guards it."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        records: DestinationRecords,
+        overhead: DestinationOverhead,
+        distributions: DistributionKeeper,
+    ) -> None:
+        self._monitor = monitor
+        self._records = records
+        self._overhead = overhead
+        self._distributions = distributions
+
+    def prepare(self, queue: DestinationState) -> None:
+        """Prepare a queue for its first message with a group. Requires: no lock."""
+        if queue.keeps_groups:
+            with self._monitor.lock, self._monitor.whole:
+                self._monitor.raise_if_closed()
+                queue.raise_if_deleted()
+                self.note(queue)
+
+    def note(self, queue: DestinationState) -> None:
+        """Assign the messages of a queue by group from now on, also after a restart.
+
+        If memory or disk has no room, raise StoreFull; if the rule of the queue may not be replaced, StateError.
+        Nothing has changed then. Requires: the lock.
+        """
+        if queue.has_groups:
+            return
+        self._distributions.require_assignable(queue)  # before the journal records that there are groups
+        with self._overhead.one_more(GROUPS_BYTES):
+            self._records.note_groups(queue.number)
+            queue.has_groups = True
+        self._distributions.begin_assigning(queue)

@@ -1,0 +1,63 @@
+"""Queues: all queues of a store. A queue is a row until it is used, and an object while it is open."""
+
+from __future__ import annotations
+
+from ....store.format.destination_table import DestinationTable
+from ....store.format.state import QUEUE
+from ....store.journal.journal import Journal
+from ....store.records.destination_records import DestinationRecords
+from ..areas.target_area import TargetArea
+from ..monitor import Monitor
+from .destination_opener import DestinationOpener
+from .destination_registry import DestinationRegistry
+from .overhead import OPEN_QUEUE_BYTES
+from .queue_state import QueueState
+
+
+class Queues(DestinationRegistry[QueueState]):
+    """All queues by name and number. The state lock guards it."""
+
+    kind = QUEUE
+    open_bytes = OPEN_QUEUE_BYTES
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        journal: Journal,
+        records: DestinationRecords,
+        rows: DestinationTable,
+        opener: DestinationOpener,
+        target_area: TargetArea,
+    ) -> None:
+        super().__init__(monitor, journal, records, rows, opener)
+        self._target_area = target_area
+        # Paused queues by number, in the order in which they were paused.
+        self.paused: dict[int, QueueState] = {}
+
+    def _make(self, number: int, name: str) -> QueueState:
+        return QueueState(self._target_area, number, name)
+
+    def create(self, name: str, *, is_temporary: bool = False) -> QueueState:
+        """Record a new queue, as DestinationRegistry says."""
+        with self._opener.new_row(name, self.open_bytes):
+            made = self._records.create(name, QUEUE, is_temporary=is_temporary)
+            return self._add(made.number, name)
+
+    def restore(self, used: set[int]) -> list[QueueState]:
+        """Open the queues that are in use after an open of the store; return those that have messages with groups.
+
+        used: see DestinationLanes.used_at_open. All existing queues are charged afterwards. Requires: the lock.
+        """
+        grouped: list[QueueState] = []
+        for known in self._rows.values():
+            if known.kind == QUEUE and (known.has_groups or known.number in used):
+                queue = self._add(known.number, known.name)
+                if known.has_groups:
+                    queue.has_groups = True
+                    grouped.append(queue)
+        return grouped
+
+    def remove(self, deleted: QueueState) -> None:
+        """Forget a deleted queue, paused or not. Requires: the lock."""
+        super().remove(deleted)
+        self.paused.pop(deleted.number, None)

@@ -1,0 +1,51 @@
+"""NumberedLanes: find a lane of a queue, a topic or a subscription by its number, as records name it."""
+
+from __future__ import annotations
+
+from ...store.index.subscriptions import Subscriptions
+from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
+from ..core.destinations.destination_lanes import DestinationLanes
+from ..core.destinations.queue_registry import Queues
+from ..core.model import LaneState, PersistentLaneState
+from .registry import Topics
+from .state import SubscriptionState
+
+
+class NumberedLanes:
+    """All lanes by number. The state lock guards it; every method requires it held."""
+
+    def __init__(self, queues: Queues, topics: Topics, lanes: DestinationLanes, subscribers: Subscriptions) -> None:
+        """subscribers: what the store has of each subscription."""
+        self._queues = queues
+        self._topics = topics
+        self._lanes = lanes
+        self._subscribers = subscribers
+
+    def ensure(self, number: int) -> PersistentLaneState:
+        """Return the lane of a number, of a queue, a topic or a durable subscription, opened if needed. StoreFull."""
+        priority, owner = number & LANE_MASK, number >> LANE_SHIFT
+        if self._queues.has(owner):
+            return self._lanes.ensure(self._queues.opened(owner), priority)
+        subscriber = self._subscribers.opened(owner)
+        topic = self._topics.opened(owner if subscriber is None else subscriber.facts.topic)
+        lane = self._lanes.ensure(topic, priority)
+        if subscriber is None:
+            return lane
+        subscription = topic.durable_subscription(subscriber.facts.name)
+        assert subscription is not None
+        return topic.keep(subscription).lane_of(lane)
+
+    def find(self, number: int) -> LaneState | None:
+        """Return the lane of a number, of a queue or a subscription, if it is open."""
+        owner = (number & ~NON_PERSISTENT) >> LANE_SHIFT
+        found = self._queues.by_number.get(owner) or self._subscription(owner)
+        if found is None:
+            return None
+        return (found.non_persistent_lanes if number & NON_PERSISTENT else found.lanes)[number & LANE_MASK]
+
+    def _subscription(self, number: int) -> SubscriptionState | None:
+        """Return the subscription of a number if it is read or has state in RAM. O(subscriptions of its topic)."""
+        subscriber = self._subscribers.by_number.get(number)
+        topic = None if subscriber is None else self._topics.by_number.get(subscriber.facts.topic)
+        found = () if topic is None else topic.subscriptions()
+        return next((subscription for subscription in found if subscription.number == number), None)

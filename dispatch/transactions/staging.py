@@ -1,0 +1,86 @@
+"""Staging: make the parts in which a transaction holds what takes effect with its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...store.format.branch import Branch
+from ...store.records.property_records import PropertyRecords
+from ...store.state.property_table import PropertyTable
+from ...store.state.transactions import Transactions
+from ..admission.deduplication import DuplicateWindows
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.model import LaneState
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..core.settling.delays import TimedLanes
+from ..core.settling.redelivery import Redelivery
+from .staged_acks import StagedAcks
+from .staged_non_persistent import StagedNonPersistent
+from .staged_properties import StagedProperties
+from .staged_slices import StagedSlices
+from .transaction_memory import TransactionMemory
+
+
+class Staging:
+    """Makes the staged messages and acks of each transaction. The state lock guards what it makes."""
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        dispatch_area: DispatchArea,
+        redelivery: Redelivery,
+        publisher: Publisher,
+        timed: TimedLanes,
+        windows: DuplicateWindows,
+        memory: TransactionMemory,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """now_ms: the store's time. windows: know which ids are undecided, and which were sent."""
+        self._transactions = transactions
+        self._dispatch_area = dispatch_area
+        self._redelivery = redelivery
+        self._publisher = publisher
+        self._timed = timed
+        self._windows = windows
+        self._memory = memory
+        self._now_ms = now_ms
+
+    def slices(self, branch: Branch, lanes: dict[int, LaneState]) -> StagedSlices:
+        """Return the persistent messages of a new transaction. lanes: all its lanes by number, which it adds to."""
+        return StagedSlices(self._transactions, self._publisher, self._timed, self._memory, branch, lanes)
+
+    def non_persistent(self, branch: Branch) -> StagedNonPersistent:
+        """Return the non-persistent messages of a new transaction."""
+        return StagedNonPersistent(self._windows, self._publisher, self._memory, self._now_ms, branch)
+
+    def acks(self, branch: Branch, lanes: dict[int, LaneState]) -> StagedAcks:
+        """Return the acks of a new transaction. lanes: as in `slices`."""
+        return StagedAcks(self._dispatch_area, self._redelivery, branch, lanes)
+
+    @property
+    def postponed_bytes(self) -> int:
+        """Charge of committed non-persistent messages that are not published yet. O(those). Requires: the lock."""
+        return sum(message.charge_bytes for _, message in self._publisher.postponed)
+
+
+class PropertyStaging:
+    """Stages changes of the host's properties in transactions. The state lock guards them."""
+
+    def __init__(self, monitor: Monitor, table: PropertyTable, records: PropertyRecords) -> None:
+        self._monitor = monitor
+        self._table = table
+        self._records = records
+
+    def of(self, branch: Branch, require_open: Callable[[], None]) -> StagedProperties:
+        """Return the properties as the commit of a transaction would leave them. require_open: see StagedProperties."""
+        return StagedProperties(self._monitor, self._table, self._records, branch, require_open)
+
+    def stage_retained(self, branch: Branch, name: str, value: bytes | None) -> bool:
+        """Stage a retained message, None to delete it; return whether it deletes one that exists. Requires: the lock.
+
+        PropertiesFull or StoreFull: nothing has changed.
+        """
+        self._records.stage(branch, {name: value})
+        return value is None and self._table.is_retained(name)
