@@ -117,7 +117,7 @@ class Queue(Sender):
 
     def _attach(self, options: ConsumerOptions) -> Consumer:
         parts, monitor, queue = self.parts, self.parts.monitor, self._destination
-        with monitor.lock, monitor.whole:
+        with monitor.lock, monitor.all_or_broken:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
             with parts.deadlines.room(options.deadline_seconds):

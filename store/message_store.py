@@ -205,13 +205,13 @@ class MessageStore:
         False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
         quarantine is full. Nothing has changed then.
         """
-        with self._lock, self._journal.whole:
+        with self._lock, self._journal.all_or_broken:
             if not lane.is_pending(sequence):
                 return False
             (region,) = self.plan(lane, [(sequence, sequence)])
         if not set_aside_message(self._disk, region):
             return False
-        with self._lock, self._journal.whole:
+        with self._lock, self._journal.all_or_broken:
             return lane.is_pending(sequence) and bool(self.acknowledge_one(lane, sequence))
 
     def next_candidate(

@@ -55,7 +55,7 @@ class DeadLetterWriter:
     def discard(self, lane: LaneState, first: int, last: int) -> None:
         """Remove dead letters first to last of a lane, which have no dead-letter queue. Requires: no lock."""
         gone = SequenceSet()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             free = SequenceSet()
             for sequence in self._removals.free_sequences(lane, first, last):
@@ -80,7 +80,7 @@ class DeadLetterWriter:
         for begin in range(0, len(messages), self.batch_messages):
             batch = messages[begin : begin + self.batch_messages]
             store.require_index_room(BATCH_BLOCKS)
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._monitor.raise_if_closed()
                 free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
                 stamped = [

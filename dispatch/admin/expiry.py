@@ -65,7 +65,7 @@ class ExpirySweeper:
 
     def _sweep(self, lane: LaneState) -> int:
         timetable, now_ms = lane.backing_store.timetable, self._now_ms()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if not lane.destination.is_open or self._monitor.is_closed or lane.pending_lane.earliest[EXPIRY] > now_ms:
                 return 0
             numbers = timetable.expired_blocks(lane.pending_lane, now_ms)
@@ -73,7 +73,7 @@ class ExpirySweeper:
         for at in range(0, len(numbers), SWEEP_BLOCKS):
             if self._store.is_index_crowded and not self._store.checkpoint():
                 break
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 if not lane.destination.is_open or self._monitor.is_closed:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
@@ -84,7 +84,7 @@ class ExpirySweeper:
                     removed += self._remove(lane, found)
             if to is not None:
                 removed += self._bury(lane, to, found)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if lane.destination.is_open and not self._monitor.is_closed:
                 timetable.refresh_expiry(lane.pending_lane)
         return removed
@@ -109,7 +109,7 @@ class ExpirySweeper:
             raise
         except ForebayError as error:
             logger.warning("what has expired in %r waits: %s", lane.destination.name, error, event="expired_wait")
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             lane.expired += buried
         return buried
 

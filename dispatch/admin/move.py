@@ -110,7 +110,7 @@ class Mover:
         store = self._store
         target = to.lanes[lane.pending_lane.priority] or self._lanes.create(to, lane.pending_lane.priority)
         store.require_index_room(BATCH_BLOCKS)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
@@ -138,7 +138,7 @@ class Mover:
         priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             if lane.destination.has_groups:
                 self._groups.note(to)

@@ -50,14 +50,14 @@ class QueueAdmin:
         Its memory does not grow with their number. The state lock is held for one lane after the other, about 80 ms for
         a million messages. Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             lanes = [(lane, lane.published) for lane in queue.all_lanes()]
         removed = 0
         for lane, end in lanes:
             at = 0
             while at < end:
-                with self._monitor.lock, self._monitor.whole:
+                with self._monitor.lock, self._monitor.all_or_broken:
                     self._monitor.raise_if_closed()
                     at, part = self._purge_part(lane, at, end)
                     removed += part
@@ -91,7 +91,7 @@ class QueueAdmin:
 
         The state lock is held for about 80 ms for each million messages.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             self.delete_locked(queue)
             position = self._store.position
@@ -123,7 +123,7 @@ class QueueAdmin:
         Its consumers have no credit meanwhile, as if their prefetch were used up; so a queue that is not paused pays
         nothing for this check.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             queue.raise_if_deleted()
             queue.is_paused = True
@@ -133,7 +133,7 @@ class QueueAdmin:
 
     def resume(self, queue: QueueState) -> None:
         """Let waiting takes go on, and call callbacks that are due. Requires: no lock."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             if queue.is_paused:
                 queue.is_paused = False

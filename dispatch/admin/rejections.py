@@ -71,7 +71,7 @@ class Rejections:
         while remaining:
             lane, batch = lane_of(remaining[0]), _read_batch(remaining)
             self._store.require_index_room(BATCH_BLOCKS)
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._monitor.raise_if_closed()
                 check(remaining)
                 self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
@@ -126,7 +126,7 @@ class Rejections:
         """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
         lane = lane_of(delivery)
         to = self._rejected_to(lane)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             check((delivery,))
             target = non_persistent_target = None

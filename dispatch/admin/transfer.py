@@ -54,7 +54,7 @@ class LaneTransfer:
 
     def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
         """Move all of them, or none. Requires: the lock."""
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             self._commit(lane, target, messages)
 
     def _commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:

@@ -170,7 +170,7 @@ class LoopConfirmer(Confirmer):
             await woken.wait(wait_seconds)
 
     def _poll(self, wait: Wait) -> float:
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             return wait.poll()
 
     # ------------------------------------------------------------------ turns and threads

@@ -168,7 +168,7 @@ class Consumer(Taker):
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             if self.is_draining:
                 return
             self.prefetch_limit = prefetch
@@ -572,7 +572,7 @@ class Consumer(Taker):
 
     def begin_drain(self) -> None:
         """Begin to drain as `drain` does, without waiting. A second call does nothing. Requires: no lock."""
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             if not self.stage.is_over:
                 self._stop_taking()
         self.monitor.run_deferred()
@@ -626,7 +626,7 @@ class Consumer(Taker):
                 raise SettingsError("the delivery belongs to another consumer: name it there")
 
     def _end(self, processed: frozenset[Delivery] | None) -> None:
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             if not self.stage.is_closed:
                 self._close(self._held(), processed)
             self.waits.close()

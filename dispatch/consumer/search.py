@@ -102,7 +102,7 @@ class Search:
             while True:
                 with monitor.lock:
                     self.is_timed_out = deadline is not None and monitor.monotonic() >= deadline
-                    with monitor.whole:
+                    with monitor.all_or_broken:
                         found = self.look()
                     if found is not None:
                         return found

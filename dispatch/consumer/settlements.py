@@ -59,7 +59,7 @@ class Settlements:
         """Acknowledge deliveries run by run, in as many sections as the index and the disk need."""
         while rest:
             try:
-                with self._monitor.lock, self._monitor.whole:
+                with self._monitor.lock, self._monitor.all_or_broken:
                     self.check_held(consumer, rest)
                     try:
                         settled, position = self._ack_runs(rest)
@@ -119,7 +119,7 @@ class Settlements:
         """Add acks of deliveries to a transaction, which acknowledges them with its commit."""
         checked = self._transactions.checked(transaction)
         batch = batch_of(deliveries)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             checked.hold(batch)
 
@@ -127,7 +127,7 @@ class Settlements:
 
     def nack(self, consumer: Taker, batch: Sequence[Delivery], delay: float) -> bool:
         """Return deliveries to their places with one more attempt; return whether any of them waits for its time."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             is_put_off = self._redelivery.take_back(batch, delay)
             consumer.on_credit()
@@ -135,7 +135,7 @@ class Settlements:
 
     def release(self, consumer: Taker, batch: Sequence[Delivery]) -> None:
         """Return deliveries to their places as not tried."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             self._redelivery.return_untried(batch)
             consumer.on_credit()
@@ -150,7 +150,7 @@ class Settlements:
 
     def extend(self, consumer: Taker, batch: Sequence[Delivery], seconds: float) -> None:
         """Move the ack deadline of deliveries to so many seconds from now."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             self._deadlines.extend(consumer, batch, seconds)
 

@@ -106,7 +106,7 @@ class ThreadConfirmer(Confirmer):
         woken = cast(OwnedCondition, wait.woken)
         with self._monitor.lock:
             while True:
-                with self._monitor.whole:
+                with self._monitor.all_or_broken:
                     wait_seconds = wait.poll()
                 if not wait_seconds:
                     return

@@ -127,7 +127,7 @@ class Engine:
             return
         try:
             if monitor.lock.failure is None:
-                with monitor.lock, monitor.whole:
+                with monitor.lock, monitor.all_or_broken:
                     self._end_all()
         except Exception as error:
             background.stop(timeout)  # the close releases the directory, so nothing may write there any more

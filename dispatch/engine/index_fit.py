@@ -39,7 +39,7 @@ class IndexFit:
         """Give index and metadata store their new sizes, if possible. Requires: no lock."""
         require_outside(self._monitor.lock, self._store.sync_lock)
         with self._store.checkpoint_lock:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 if self._monitor.is_closed:
                     return
                 shares, budget = self.shares, self._budget
@@ -58,7 +58,7 @@ class IndexFit:
                 if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
                     return
             taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 metadata.release(metadata.held_bytes - taken_bytes)
                 budget.follow()
 

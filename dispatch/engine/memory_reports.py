@@ -40,7 +40,7 @@ class MemoryReports:
         with self._monitor.lock:
             lists = list(target_area.lists)
         for part in in_sections(lists):
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 for target in part:
                     if target in target_area.lists:
                         target_area.watch.sample(target)

@@ -70,7 +70,7 @@ class ReleaseDuty(Duty):
 
     def _release(self) -> int:
         now = self._monitor.monotonic()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             done = self._due.release()
             self._browsers.release_given_back()
             done += self._measurements.take(now)
@@ -118,7 +118,7 @@ class CheckpointDuty(Duty):
         self._checkpoint_at = self._monitor.monotonic() + self._interval_seconds
         done = int(self._store.checkpoint())
         self._write_destinations()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             return done + self._timed.release_due()  # runs for which the index had no room before
 
 

@@ -136,7 +136,7 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
     has the name.
     """
     owners.monitor.raise_if_closed()
-    with owners.monitor.lock, owners.monitor.whole:
+    with owners.monitor.lock, owners.monitor.all_or_broken:
         topic = owners.topics.find(name)
         queue: DestinationState | None = owners.queues.find(name)
         for other in owners.topics.by_name.values() if queue is None and topic is None else ():
@@ -154,7 +154,7 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
 
 def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation:
     """Explain why a consumer gets nothing, or that it would get something. Requires: the lock is not held."""
-    with owners.monitor.lock, owners.monitor.whole:
+    with owners.monitor.lock, owners.monitor.all_or_broken:
         owners.times.due.release()
         causes = tuple(_consumer_causes(owners, consumer))
         if causes[0].reason not in (CLOSED, DRAINING):
@@ -170,7 +170,7 @@ def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation
 
 def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: the lock is not held."""
-    with owners.monitor.lock, owners.monitor.whole:
+    with owners.monitor.lock, owners.monitor.all_or_broken:
         owners.times.due.release()
         places = _places(owners, queue)
         causes = _with_pause(queue, (*_holders(owners, places, None), *_free_causes(owners, queue, places)))

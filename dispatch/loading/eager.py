@@ -75,7 +75,7 @@ class EagerLoader:
         """Do one load for the list that is nearest to starving; return whether there was one. Requires: no lock."""
         load: Load[TargetList] | None = None
         try:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 load = self._next()
                 is_more = bool(self._loads.running_low)
             if load is None:
@@ -91,7 +91,7 @@ class EagerLoader:
         """Read a load and install it. Requires: no lock."""
         try:
             self.read(load)
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self.install(load)
         except BaseException:
             self.give_up(load)
@@ -100,7 +100,7 @@ class EagerLoader:
     def give_up(self, load: Load[TargetList]) -> None:
         """Undo a load that was interrupted, as if it had never begun, if it has not ended yet. Requires: no lock."""
         # An error of the load matters more than one of the undo.
-        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:
+        with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
             if load.target.load is load:
                 self._abandon(load)
 

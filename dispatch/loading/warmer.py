@@ -125,7 +125,7 @@ class CacheWarmer:
         chosen: list[_HeadLoad] = []
         messages: list[StoredMessage] = []
         try:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 load = self._next()
                 if load is not None:
                     chosen.append(load)
@@ -134,7 +134,7 @@ class CacheWarmer:
             messages, unreadable = load.lane.backing_store.read(load.regions)
         finally:
             for begun in chosen:
-                with self._monitor.lock, self._monitor.whole:
+                with self._monitor.lock, self._monitor.all_or_broken:
                     self._install(begun, messages)
         if unreadable:
             logger.debug(

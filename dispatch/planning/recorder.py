@@ -16,7 +16,7 @@ from ...cache.sharing.shares import Shares
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.environment.late_log import LateLogger
-from ...store.environment.locks import OwnedLock, Whole
+from ...store.environment.locks import AllOrBroken, OwnedLock
 from ...store.errors import SettingsError
 from ...store.format.trace import (
     ACK,
@@ -110,7 +110,7 @@ class Recorder:
         """
         self._file: File | None = file
         self._lock = state_lock
-        self._whole = Whole(state_lock)
+        self._all_or_broken = AllOrBroken(state_lock)
         self._writing = OwnedLock()
         self._encoder = Encoder()
         self._holder = holder
@@ -336,12 +336,12 @@ class Recorder:
     def write(self) -> int:
         """Write the recorded blocks to the file and return the number of blocks. Requires: the lock is not held."""
         with self._writing:
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 block = self._encoder.block()
                 blocks, self._blocks = self._blocks, []
             self._append(blocks)
             self._append((block,) * bool(block))
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 self._let_go(blocks)
                 if self._file is None:
                     self._forget_all()
@@ -372,7 +372,7 @@ class Recorder:
         Requires: the lock is not held, and no event follows.
         """
         if self._lock.failure is None:
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 self.note_all_arrivals()
             self.write()
         file, self._file = self._file, None

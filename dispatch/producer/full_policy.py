@@ -117,13 +117,13 @@ class FullPolicy:
         store, monitor = self._store, self._monitor
         to = self._policies.redelivery(destination.name).dead_letter_queue
         if to is None:
-            with monitor.lock, monitor.whole:
+            with monitor.lock, monitor.all_or_broken:
                 destination.dropped += 1
             return None
         store.require_index_room(INDEX_BLOCKS)
         timestamp = monitor.clock_ms()
         own_id, group, properties = _stamped(destination, timestamp, properties)
-        with monitor.lock, monitor.whole:
+        with monitor.lock, monitor.all_or_broken:
             monitor.raise_if_closed()
             with self._journal.accepting_replacements():
                 has_groups = group is not None

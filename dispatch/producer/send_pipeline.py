@@ -233,7 +233,7 @@ class SendPipeline:
     ) -> None:
         producers, prefix = self._producers, lane.id_prefix
         begin = 0
-        with producers.monitor.lock, producers.monitor.whole:
+        with producers.monitor.lock, producers.monitor.all_or_broken:
             destination_lane = lane.destination_lane  # not before: until here the queue may go
             while begin < len(contents):
                 part = contents[begin : begin + destination_lane.slice_room]
@@ -257,7 +257,7 @@ class SendPipeline:
         if batch.transaction is not None:
             batch.transaction.add_non_persistent(lane, timestamp, batch.contents, batch.own_ids, ids)
             return
-        with producers.monitor.lock, producers.monitor.whole:
+        with producers.monitor.lock, producers.monitor.all_or_broken:
             if producers.monitor.is_closed:
                 raise Closed("the store")
             if self._destination.is_watched:

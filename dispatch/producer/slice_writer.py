@@ -44,7 +44,7 @@ class SliceWriter:
         Raise TransactionError as DuplicateWindows.is_stored does.
         """
         seen: set[Identity] = set()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             for count, (properties, _) in enumerate(batch):
                 found = identity_of(destination.number, properties)
                 if found is None:
@@ -67,7 +67,7 @@ class SliceWriter:
         StoreFull: ids says how many of the first are stored.
         """
         identities = [identity_of(lane.destination.number, properties) for properties, _ in batch]
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if has_times(batch[0][0]):
                 timestamp = self._now_ms()
             fresh = self._fresh_places(identities)
@@ -148,7 +148,7 @@ class SliceWriter:
         StoreFull: ids says how many of the first are stored.
         """
         begin = 0
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             timestamp = self._now_ms()
             while begin < len(batch):
                 part = list(batch[begin : begin + lane.destination_lane.slice_room])

@@ -127,7 +127,7 @@ class Transaction:
 
         PropertiesFull or StoreFull: nothing has changed.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
             self._replaces = self.registry.properties.stage_retained(self._branch, name, value)
@@ -144,7 +144,7 @@ class Transaction:
 
         StoreFull: ids says how many of the first are added.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             lane.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
@@ -181,7 +181,7 @@ class Transaction:
         ids: list[str],
     ) -> None:
         """Add non-persistent messages; otherwise as `add`."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             target.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
@@ -214,7 +214,7 @@ class Transaction:
 
     def keep_room(self, admission: DestinationLimits, reservation: Reservation) -> None:
         """Take over the reservation of messages that were just sent, unless the transaction has ended."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if self._state == OPEN:
                 kept = self._room.setdefault(admission, Reservation())
                 kept.messages += reservation.messages
@@ -314,7 +314,7 @@ class Transaction:
         unknown.
         """
         store = self._store
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             self._write_last()
             is_done = self._transactions.is_small(self._branch)
@@ -323,7 +323,7 @@ class Transaction:
             position = store.position
         if not is_done:
             require_outside(self._monitor.lock, store.sync_lock)
-            with store.checkpoint_lock, store.sync_lock, self._monitor.lock, self._monitor.whole:
+            with store.checkpoint_lock, store.sync_lock, self._monitor.lock, self._monitor.all_or_broken:
                 self._require(OPEN, PREPARED)
                 self._slices.write_all(keeps=True)
                 store.make_index_room(store.position, store.next_sequence)
@@ -361,7 +361,7 @@ class Transaction:
 
         For want of space, only the rollback of a prepared transaction can fail: StoreFull, and nothing has changed.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             was_prepared = self._state == PREPARED
             is_put_off = False
@@ -415,7 +415,7 @@ class Transaction:
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             if self._branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
@@ -551,7 +551,7 @@ class TransactionRegistry:
 
     def begin(self) -> Transaction:
         """Begin a transaction. StoreFull: memory_limit has no room for another one."""
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             self.monitor.raise_if_closed()
             self.memory.charge(BRANCH_CHARGE_BYTES)
             return self._add(self.transactions.begin())

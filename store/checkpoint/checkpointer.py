@@ -143,7 +143,7 @@ class Checkpointer:
         with self._state_lock:
             left = self._subscriptions.touched_blocks
         while left > 0:
-            with self._state_lock, self._journal.whole:
+            with self._state_lock, self._journal.all_or_broken:
                 swept = self._subscriptions.sweep(SWEEP_BLOCKS)
             if not swept:
                 return
@@ -154,7 +154,7 @@ class Checkpointer:
         with self._state_lock:
             lanes = self._subscriptions.durable_lanes()
         for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
-            with self._state_lock, self._journal.whole:
+            with self._state_lock, self._journal.all_or_broken:
                 self._subscriptions.catch_up(lanes[begin : begin + CAUGHT_UP_AT_ONCE])
 
     def _take(self, *, is_closing: bool) -> _Root | None:
@@ -166,7 +166,7 @@ class Checkpointer:
             has_more = is_closing or subscriptions.touched_blocks or index.has_more_to_store
             if journal.end == self.end and not has_more:
                 return None
-            with journal.whole:
+            with journal.all_or_broken:
                 subscriptions.sweep(SWEEP_BLOCKS)
                 if is_closing:
                     index.put_away_all()

@@ -192,7 +192,7 @@ class _Ingestion:
     def _write(self, mark: ImportMark) -> None:
         """Record how far the load is, and reset the count."""
         store = self._store
-        with self._lock, store.journal.whole:
+        with self._lock, store.journal.all_or_broken:
             store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
             store.imports.note(mark)
 
@@ -223,7 +223,7 @@ class _Ingestion:
         store = self._store
         if store.journal.is_write_stalled:
             raise _Waits(_BUSY)
-        with store.journal.whole:
+        with store.journal.all_or_broken:
             store.messages.append_slice(lane, timestamp, contents, flags=IMPORTED)
             store.imports.count(len(contents))
 

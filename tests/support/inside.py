@@ -182,7 +182,7 @@ class Inside:
     def close_idle(self) -> int:
         """Close every queue and topic that can be closed; how many."""
         monitor, known = self.__engine.monitor, self.__floors.core.queues
-        with monitor.lock, monitor.whole:
+        with monitor.lock, monitor.all_or_broken:
             undecided, queues = self.transactions.destination_numbers(), list(known.by_name.values())
             topics = list(self.__topics.by_name.values())
             closed = sum(known.close_idle(queue, undecided) for queue in queues)

@@ -70,12 +70,12 @@ class _PaidRead:
 
     def pay(self, charge_bytes: int) -> None:
         """Charge for bytes that are about to be read."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._memory.charge(charge_bytes)
             self._paid_bytes += charge_bytes
 
     def end(self) -> None:
         """Release the whole charge."""
         # An error of the read matters more than one of the release.
-        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:
+        with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
             self._memory.release(self._paid_bytes)

@@ -92,7 +92,7 @@ class DestinationLanes:
 
         Closed: the destination is deleted. StoreFull: memory has no room for the lists of its consumers.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             destination.raise_if_not_sendable()
             lane = destination.lanes[priority]
             if lane is None:
@@ -117,7 +117,7 @@ class DestinationLanes:
 
     def create_non_persistent(self, destination: NamedDestinationState, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: as in `create`."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             destination.raise_if_not_sendable()
             if destination.non_persistent_lanes[priority] is None:
                 self._overhead.require_lanes(destination, NON_PERSISTENT_LANE_BYTES)

@@ -276,7 +276,7 @@ class TimedLanes:
         now = self._monitor.monotonic()
         if now < self.next_sweep:
             return []
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             due = [lane for lane, at in self._sweep_at.items() if at <= now or lane in self._met]
             self._met.clear()
             for lane in due:

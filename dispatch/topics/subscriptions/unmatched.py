@@ -67,16 +67,16 @@ class UnmatchedSweeper:
         """Examine one run of messages; return whether there was one. Requires: no lock."""
         if not self.subscriptions:
             return False
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             run = self._next()
         if run is None:
             return False
         try:
             unwanted = self._examine(run)
         finally:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(run.charge)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             for lane, begin in run.examiners.items():
                 if lane.subscription not in self.subscriptions:
                     continue
