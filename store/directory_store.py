@@ -276,7 +276,7 @@ class DirectoryStore:
         write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))
         self._destinations_file.remove()
         with self._lock:
-            self.journal.start(found.next_data_log, found.next_sequence, epoch, self._mark.note)
+            self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._mark.note)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()
@@ -473,10 +473,10 @@ class DirectoryStore:
         existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
 
-    def _root_state(self, next_sequence: int) -> State:
+    def _root_state(self, next_log_sequence: int) -> State:
         data_logs = sorted(set(self.journal.sizes) - self.cleanup.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
-        state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
+        state = State([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
         return self._journaled.restated(state, self.destination_table, self.imports)
 
     def _read_block(self, lane_number: int, block: int) -> bytes:

@@ -250,9 +250,9 @@ class MessageStore:
         return self._journal.end
 
     @property
-    def next_sequence(self) -> int:
+    def next_log_sequence(self) -> int:
         """The number of the journal's next record. Requires: the lock."""
-        return self._journal.next_sequence
+        return self._journal.next_log_sequence
 
     @property
     def failure(self) -> StoreFailed | None:
@@ -303,9 +303,9 @@ class MessageStore:
         if not self._index.has_room_for(blocks) and not self.checkpoint():
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
-    def make_index_room(self, position: int, next_sequence: int) -> None:
+    def make_index_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks."""
-        self._checkpointer.make_room(position, next_sequence)
+        self._checkpointer.make_room(position, next_log_sequence)
         self._is_checkpointed_at(self.adds)
 
     # ------------------------------------------------------------------ closing

@@ -385,8 +385,8 @@ class TargetList(ListSupply):
         )
 
     @property
-    def next_sequence(self) -> int | None:
-        """Lowest sequence that this list may still hand out. None: it has no more."""
+    def next_to_hand_out(self) -> int | None:
+        """Lowest sequence that this list may still hand out, before the frontier too if it came back. None: no more."""
         first = self.direct[0][0] if self.direct else None
         if first is None and self.references:
             first = self.references.first

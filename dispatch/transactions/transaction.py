@@ -326,7 +326,7 @@ class Transaction:
             with store.checkpoint_lock, store.sync_lock, self._monitor.lock, self._monitor.all_or_broken:
                 self._require(OPEN, PREPARED)
                 self._slices.write_all(keeps=True)
-                store.make_index_room(store.position, store.next_sequence)
+                store.make_index_room(store.position, store.next_log_sequence)
                 self._commit(is_large=True)
                 position = store.position
         self._confirmer.confirm(position)

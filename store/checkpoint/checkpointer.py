@@ -172,7 +172,7 @@ class Checkpointer:
                     index.put_away_all()
                     journal.seal()
                 self._changes = _changes_of(index)
-                state = self._root_state(journal.next_sequence)
+                state = self._root_state(journal.next_log_sequence)
                 return _Root(journal.end, state, _encoded_counts(index, state), subscriptions.note_backlogs())
 
     def _store(self, root: _Root) -> None:
@@ -198,14 +198,14 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ checkpoints at a standstill
 
-    def make_room(self, position: int, next_sequence: int) -> None:
+    def make_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
 
         A replay begins with that record and skips the parts of it that the index has already.
         """
         self._journal.sync_at_standstill()
         try:
-            store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_sequence))
+            store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_log_sequence))
         except MetadataFull as full:
             raise StoreFull(0, known_free_bytes(self._journaled.disk), "the disk's free space") from full
         except MetadataDamaged as damage:

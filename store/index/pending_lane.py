@@ -33,6 +33,7 @@ class PendingLane:
         self.number = number
         self.destination_number = destination_number
         self.priority = priority
+        # The sequence that the next message gets.
         self.next_sequence = 0
         self.pending_messages = 0
         # Content bytes of messages that came, including those that were pending when the lane was restored.

@@ -165,7 +165,7 @@ class Journal:
     # ------------------------------------------------------------------ opening
 
     def start(
-        self, data_log: int, next_sequence: int, epoch: int, on_synced: Callable[[int], object] = _nobody
+        self, data_log: int, next_log_sequence: int, epoch: int, on_synced: Callable[[int], object] = _nobody
     ) -> None:
         """Begin a new data log with that id; its first record has that log sequence.
 
@@ -175,7 +175,7 @@ class Journal:
         """
         self.epoch, self._on_synced = epoch, on_synced
         self._stamp = stamp(epoch, self.durable)
-        self._word = next_sequence << WORD_SHIFT | MAGIC
+        self._word = next_log_sequence << WORD_SHIFT | MAGIC
         self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
         self._start_data_log(data_log, file)
@@ -186,7 +186,7 @@ class Journal:
         return self.data_log << OFFSET_BITS | self.offset
 
     @property
-    def next_sequence(self) -> int:
+    def next_log_sequence(self) -> int:
         """Log sequence of the next record. Requires: the lock."""
         return self._word >> WORD_SHIFT
 

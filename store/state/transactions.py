@@ -294,7 +294,7 @@ class Transactions:
         with journal.all_or_broken:
             time_ms = self._now_ms()
             offset = journal.append(COMMIT, 0, 0, encode_commit(branch, time_ms))
-            position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_sequence - 1
+            position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_log_sequence - 1
 
             def lengths_of(placed: CommittedSlice) -> Sequence[int]:
                 return lengths.get(placed.position) or self._read_lengths(branch.number, placed)

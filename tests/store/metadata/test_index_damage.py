@@ -86,7 +86,7 @@ def test_checkpoint_that_the_index_refuses_is_postponed_or_stops_the_store(
         if not is_at_standstill:
             return store.messages.checkpoint()
         with store.messages.checkpoint_lock, store.journal.sync_lock, opened.lock:
-            store.messages.make_index_room(store.journal.end, store.journal.next_sequence)
+            store.messages.make_index_room(store.journal.end, store.journal.next_log_sequence)
         return True
 
     metadata.commit = refused  # type: ignore[method-assign]
