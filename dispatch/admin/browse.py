@@ -125,7 +125,7 @@ class Browsers:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             queue = self._current(queue)
-            ends = {lane: lane.published for lane in queue.all_lanes()}
+            ends = {lane: lane.published_end for lane in queue.all_lanes()}
             pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
         matcher = SelectorMatcher(selector)
         for persistent, non_persistent in pairs:
@@ -206,7 +206,7 @@ class Browsers:
             place = _place(queue, message_id)
         if place is not None:
             lane, sequence = place
-            for messages in self.loads(lane, sequence, min(sequence + 1, lane.published)):
+            for messages in self.loads(lane, sequence, min(sequence + 1, lane.published_end)):
                 for found in messages:
                     message = as_message(lane, found)
                     if message is not None and message.message_id == message_id:

@@ -103,7 +103,7 @@ class ExpirySweeper:
         buried = 0
         try:
             for first, last in runs:
-                for messages in self._browsers.loads(lane, first, min(last + 1, lane.published)):
+                for messages in self._browsers.loads(lane, first, min(last + 1, lane.published_end)):
                     buried += self._writer.move(lane, to, messages, EXPIRED)
         except (Closed, StoreFailed):
             raise
@@ -132,7 +132,7 @@ class ExpirySweeper:
         """Return the messages of the runs that are published, not in flight, and not in an undecided transaction."""
         free = SequenceSet()
         for first, last in runs:
-            last = min(last, readers[0].published - 1)
+            last = min(last, readers[0].published_end - 1)
             if first <= last:
                 free.add(first, last)
         for reader in readers:

@@ -52,7 +52,7 @@ class QueueAdmin:
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
-            lanes = [(lane, lane.published) for lane in queue.all_lanes()]
+            lanes = [(lane, lane.published_end) for lane in queue.all_lanes()]
         removed = 0
         for lane, end in lanes:
             at = 0

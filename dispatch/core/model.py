@@ -374,7 +374,7 @@ class TargetList(ListSupply):
     @property
     def has_supply(self) -> bool:
         """Whether there may be messages behind the watermark, or messages that came back."""
-        return self.frontier < self.lane.published or self.references.count > 0 or self.returned.count > 0
+        return self.frontier < self.lane.published_end or self.references.count > 0 or self.returned.count > 0
 
     @property
     def is_near(self) -> bool:
@@ -390,7 +390,7 @@ class TargetList(ListSupply):
         first = self.direct[0][0] if self.direct else None
         if first is None and self.references:
             first = self.references.first
-        if first is None and self.frontier < self.lane.published:
+        if first is None and self.frontier < self.lane.published_end:
             first = self.frontier
         if self.returned and (first is None or self.returned.first < first):
             first = self.returned.first

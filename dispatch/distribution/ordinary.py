@@ -54,7 +54,7 @@ class OrdinaryDistribution(Distribution):
             if consumer_group.verdict(lane, message) is False:
                 continue
             for target in consumer_group.lists:
-                if target.lane is lane and target.front > sequence:
+                if target.lane is lane and target.passed_end > sequence:
                     target.returned.add(sequence, sequence)
                     self._loads.request(target)
                     self._target_area.wake(consumer_group)

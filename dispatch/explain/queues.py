@@ -199,7 +199,7 @@ def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
     for lane in lanes:
         for delivery in lane.in_flight.values():
             places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
-        _count(places.unsynced, lane, [(lane.published, BEHIND_ALL)])
+        _count(places.unsynced, lane, [(lane.published_end, BEHIND_ALL)])
         _count(places.dead_letters, lane, lane.dead_letters)
         places.unreadable += lane.unreadable
         if lane.is_timed:
@@ -223,7 +223,9 @@ def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> N
     at = 0
     if timed.pending_lane.earliest[DUE] < NEVER:
         places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
-        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < lane.published:
+        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[
+            0
+        ] < lane.published_end:
             _count(places.due_later, lane, runs_of_ones(lane.pending_lane.waiting(*found), found[0]))
             at = found[1] + 1
     for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
@@ -290,7 +292,7 @@ def _is_starved(owners: ExplainedOwners) -> bool:
 
 
 def _loading(owners: ExplainedOwners, name: str, target: TargetList) -> Cause:
-    behind = max(target.lane.published - target.frontier, 0)
+    behind = max(target.lane.published_end - target.frontier, 0)
     messages = target.returned.count + target.references.count + behind
     if target.is_loading:
         frees = "the load that is under way"
@@ -484,7 +486,7 @@ def _passed_over(queue: DestinationState, free: int) -> int:
         if consumer_group.selector is None:
             return 0
         for target in consumer_group.lists:
-            unseen = max(target.lane.published - target.frontier, 0)
+            unseen = max(target.lane.published_end - target.frontier, 0)
             kept += len(target.direct) + target.references.count + target.returned.count + unseen
     return max(free - kept, 0)
 

@@ -84,7 +84,7 @@ class Reach:
     def _has_free_behind(self, target: TargetList) -> bool:
         has_more = self._has_more.get(target)
         if has_more is None:
-            behind = [(target.frontier, target.lane.published - 1)]
+            behind = [(target.frontier, target.lane.published_end - 1)]
             has_more = any(self._first_free(target.lane, runs) < BEHIND_ALL for runs in (target.references, behind))
             self._has_more[target] = has_more
         return has_more

@@ -448,7 +448,7 @@ class TracePlayer:
         mean_bytes = extra // max(count, 1)
         sequences = lane.grow(first, (mean_bytes for _ in range(count)))
         if lane.is_new:
-            lane.state.published = sequences.stop  # it was there before the store was opened
+            lane.state.published_end = sequences.stop  # it was there before the store was opened
         else:
             self.target_area.publish(lane.state, sequences)
 

@@ -455,7 +455,7 @@ class TopicLaneState(PersistentLaneState):
         if self.topic.evictor is not None:
             self._arrive_evicting((message,), self.topic.evictor)
             return
-        self.published = message[0] + 1
+        self.published_end = message[0] + 1
         self._offer(message, self._readers(message[0]))
 
     def _offer(self, message: StoredMessage, lanes: Iterable[LaneState]) -> None:
@@ -472,7 +472,7 @@ class TopicLaneState(PersistentLaneState):
         if self.topic.evictor is not None:
             self._arrive_evicting(messages, self.topic.evictor)
             return
-        self.published = messages[-1][0] + 1
+        self.published_end = messages[-1][0] + 1
         one_by_one: list[LaneState] = []
         for lane in self._readers(messages[0][0]):
             if lane.sole is None:
@@ -487,15 +487,15 @@ class TopicLaneState(PersistentLaneState):
         """Let each subscription that is read have everything before `end`. O(those)."""
         evictor = self.topic.evictor
         if evictor is not None:
-            first, readers = self.published, list(self._readers(end - 1))
-            self.published = end
+            first, readers = self.published_end, list(self._readers(end - 1))
+            self.published_end = end
             for lane in readers:
                 count = evictor.admitted(lane, end - first)
                 if count:
                     lane.arrive_unloaded(first + count)
                 evictor.limit(lane, first, first + count, end - 1)
             return
-        self.published = end
+        self.published_end = end
         for lane in self._readers(end - 1):
             lane.arrive_unloaded(end)
 
@@ -504,7 +504,7 @@ class TopicLaneState(PersistentLaneState):
         first, last = messages[0][0], messages[-1][0]
         # A lane that is new to its subscription begins at the present place of this one.
         readers = list(self._readers(first))
-        self.published = last + 1
+        self.published_end = last + 1
         evictor.note_keys(self, readers, messages)
         admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
         for lane, count in admitted:
@@ -554,7 +554,7 @@ class SubscriptionLaneState(QueueLaneState):
         # Whether others are close behind, or close to it, so that a read for this one serves them too.
         self._is_followed = self._has_neighbours = len(topic_lane.topic.online) > 1
         self.is_timed = topic_lane.is_timed
-        self.published = topic_lane.published
+        self.published_end = topic_lane.published_end
         self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
         self.first_bytes = max(topic_lane.first_bytes, pending_lane.first_bytes)
         if not subscription.is_durable:
@@ -781,7 +781,7 @@ class SubscriptionState(DestinationState):
         """Open all its lanes, with the messages that were published while it had no consumer."""
         for topic_lane in self.topic.all_lanes():
             lane = self.lane_of(topic_lane)
-            lane.published = topic_lane.published
+            lane.published_end = topic_lane.published_end
             yield lane
 
     def charge(self) -> None:

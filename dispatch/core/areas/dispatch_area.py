@@ -91,7 +91,7 @@ class DispatchArea(Collector):
         lane.in_flight[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and (
-            target.frontier < lane.published or target.references.count  # else all that remains came back
+            target.frontier < lane.published_end or target.references.count  # else all that remains came back
         ):
             self._loads.runs_low(target)
         if target.taken_bytes >= target.sample_at_bytes:

@@ -362,9 +362,9 @@ class TargetArea(ListKeeper):
         charge: that of the messages; None: compute it.
         """
         first = messages.start if isinstance(messages, range) else messages[0][0]
-        if first > lane.published:
+        if first > lane.published_end:
             for reader in lane.readers():
-                if first > reader.published:
+                if first > reader.published_end:
                     self.pass_holes(reader, first)
         if isinstance(messages, range):
             lane.arrive_unloaded(messages.stop)
@@ -375,13 +375,13 @@ class TargetArea(ListKeeper):
         """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
         for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
-                if target.lane is lane and target.frontier == lane.published:
+                if target.lane is lane and target.frontier == lane.published_end:
                     target.frontier = first
-        lane.published = first
+        lane.published_end = first
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
-        lane.published = end
+        lane.published_end = end
         if not lane.destination.consumer_groups:
             lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         for consumer_group in lane.destination.consumer_groups.values():
@@ -410,7 +410,7 @@ class TargetArea(ListKeeper):
         targets = _shared_lists(lane)
         decoded = _decoded(targets, messages)
         for at, message in enumerate(messages):
-            lane.published = message[0] + 1
+            lane.published_end = message[0] + 1
             if targets:
                 self._offer_to_lists(lane, message, targets, decoded, at)
             else:

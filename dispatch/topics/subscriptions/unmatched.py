@@ -140,15 +140,15 @@ class UnmatchedSweeper:
         """Choose the next pending messages that are not examined yet. None: there are none, or memory has no room."""
         pending_lane = lane.subscription_lane
         found = _unexamined(lane)
-        if found is None or found[0] >= lane.published:
-            lane.examined = lane.published
+        if found is None or found[0] >= lane.published_end:
+            lane.examined = lane.published_end
             return None
-        first, last = found[0], min(found[1], lane.published - 1)
+        first, last = found[0], min(found[1], lane.published_end - 1)
         selector = lane.subscription.selector
         assert selector is not None
         candidate = lane.next_candidate(selector, lane.skip_names(selector), first)
         if candidate is None or candidate.sequence > first:
-            end = lane.published if candidate is None else min(candidate.sequence, lane.published)
+            end = lane.published_end if candidate is None else min(candidate.sequence, lane.published_end)
             last = min(end, first + UNWANTED_MESSAGES_MAX) - 1
             return _Run(lane, {lane: first}, first, last, [], 0, is_known=True)
         survey = candidate.survey(first)
