@@ -76,14 +76,14 @@ class GroupAssigner(Distribution):
         Requires: this is the rule of the queue now.
         """
         for key, consumer_group in self.queue.consumer_groups.items():
-            unassigned = self.queue.consumer_groups[key] = SharedConsumerGroup(self._assigning, consumer_group.selector)
-            unassigned.lists, unassigned.misses = consumer_group.lists, consumer_group.misses
-            unassigned.take_consumers(consumer_group)
-            unassigned.is_charged = True
-            for target in unassigned.lists:
-                target.consumer_group = unassigned
-            for consumer in unassigned.consumers:
-                self.join(consumer, unassigned)
+            shared = self.queue.consumer_groups[key] = SharedConsumerGroup(self._assigning, consumer_group.selector)
+            shared.lists, shared.misses = consumer_group.lists, consumer_group.misses
+            shared.take_consumers(consumer_group)
+            shared.is_charged = True
+            for target in shared.lists:
+                target.consumer_group = shared
+            for consumer in shared.consumers:
+                self.join(consumer, shared)
             consumer_group.arrived.notify_all()
         self._target_area.update_sole_lists(self.queue)
 
@@ -95,16 +95,16 @@ class GroupAssigner(Distribution):
         """Return the group of each consumer's assigned messages."""
         return self._assigned_by_consumer.values()
 
-    def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
+    def join(self, consumer: Taker, shared: ConsumerGroup) -> None:
         """Give a consumer lists of its own in addition to the unassigned ones."""
-        assert isinstance(unassigned, SharedConsumerGroup)
+        assert isinstance(shared, SharedConsumerGroup)
         self._consumer_memory.charge(ASSIGNED_BYTES)
-        assigned = self._assigned_by_consumer[consumer] = SingleConsumerGroup(unassigned, consumer)
-        self._precedence.join(consumer, unassigned)
+        assigned = self._assigned_by_consumer[consumer] = SingleConsumerGroup(shared, consumer)
+        self._precedence.join(consumer, shared)
         for lane in self.queue.all_lanes():
             self._assigning.add_list(assigned, lane)
         pair(assigned)
-        unassigned.note_waiting(consumer)
+        shared.note_waiting(consumer)
         consumer.move_to(assigned)
 
     def add_lane(self, lane: LaneState) -> None:
@@ -120,7 +120,7 @@ class GroupAssigner(Distribution):
         Its deliveries are given back after this.
         """
         assigned = self._assigned_by_consumer[consumer]
-        unassigned = assigned.unassigned
+        shared = assigned.shared_group
         for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
             group = self.names.of_delivery(delivery)
             if group is not None:
@@ -137,12 +137,12 @@ class GroupAssigner(Distribution):
         del self._assigned_by_consumer[consumer]
         self._consumer_memory.release(ASSIGNED_BYTES)
         self._precedence.leave(consumer)
-        unassigned.note_served(consumer)
-        unassigned.remove_consumer(consumer)
+        shared.note_served(consumer)
+        shared.remove_consumer(consumer)
         self.queue.misses += assigned.misses
         self._group_memory.forget(assigned)
-        if not unassigned.consumers:
-            self._target_area.unsubscribe(self.queue, unassigned)
+        if not shared.consumers:
+            self._target_area.unsubscribe(self.queue, shared)
 
     def revoke(self, consumer: Taker) -> None:
         """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.
@@ -159,8 +159,8 @@ class GroupAssigner(Distribution):
         """Wake consumers that were passed over and may have a message now."""
         for consumer in {
             consumer
-            for unassigned in self._assigning.all_unassigned()
-            for consumer in (*unassigned.withheld, *unassigned.reserved_for)
+            for shared in self._assigning.shared_groups()
+            for consumer in (*shared.withheld, *shared.reserved_for)
         }:
             if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
                 self._assigning.offer_withheld(consumer)
@@ -184,10 +184,10 @@ class GroupAssigner(Distribution):
         assigned = self._assigned_by_consumer[consumer]
         if self.is_held_up:
             self._group_memory.refuse(assigned, partial(self._target_area.wake, assigned))
-            assigned.unassigned.note_waiting(consumer)
+            assigned.shared_group.note_waiting(consumer)
             return deliveries
-        if assigned.unassigned.reserved_for:
-            assigned.unassigned.offer_reserved(consumer.priority)
+        if assigned.shared_group.reserved_for:
+            assigned.shared_group.offer_reserved(consumer.priority)
         self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries and self._rebalancing.level(assigned):
             self._collect(assigned, most, max_bytes, deliveries)
@@ -195,9 +195,9 @@ class GroupAssigner(Distribution):
             assigned.idle.note(consumer)
             if not any(own.direct or own.has_supply or own.is_loading for own in assigned.lists):
                 self.groups.assign_again(consumer)
-            assigned.unassigned.note_waiting(consumer)
+            assigned.shared_group.note_waiting(consumer)
             return deliveries
-        assigned.unassigned.note_served(consumer)
+        assigned.shared_group.note_served(consumer)
         assigned.idle.drop(consumer)
         self.names.go_with(deliveries)
         self._served += 1
@@ -214,19 +214,19 @@ class GroupAssigner(Distribution):
     def _collect(
         self, assigned: SingleConsumerGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> None:
-        for own, unassigned in zip(assigned.lists, assigned.unassigned.lists, strict=True):
+        for own, shared_list in zip(assigned.lists, assigned.shared_group.lists, strict=True):
             if own.counterpart is not None and not own.lane.is_persistent:
                 continue
             while True:
                 max_bytes, is_empty = self._hand_out(assigned.owner, own, most, max_bytes, deliveries)
                 if not is_empty or len(deliveries) >= most:
                     return
-                if not self._assigning.assign(assigned, unassigned, most - len(deliveries)):
+                if not self._assigning.assign(assigned, shared_list, most - len(deliveries)):
                     break
             if (
-                unassigned.direct
-                or unassigned.has_supply
-                or (unassigned.counterpart and (unassigned.counterpart.direct or unassigned.counterpart.has_supply))
+                shared_list.direct
+                or shared_list.has_supply
+                or (shared_list.counterpart and (shared_list.counterpart.direct or shared_list.counterpart.has_supply))
             ):
                 return
 
@@ -280,8 +280,8 @@ class GroupAssigner(Distribution):
         """
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
-            for unassigned in self._assigning.all_unassigned():
-                unassigned.offer(lane, ((first, last),))
+            for shared in self._assigning.shared_groups():
+                shared.offer(lane, ((first, last),))
             return
         assigned = self._assigned_by_consumer[owner]
         if self.groups.is_ahead(lane, first, group):
@@ -289,10 +289,10 @@ class GroupAssigner(Distribution):
             put_aside(lane, own.returned, first, last)
             self._loads.request(own)
         else:
-            assigned.unassigned.offer(lane, ((first, last),))
-        for unassigned in self._assigning.all_unassigned():
-            if unassigned is not assigned.unassigned:
-                unassigned.withhold(owner, lane, first, last)
+            assigned.shared_group.offer(lane, ((first, last),))
+        for shared in self._assigning.shared_groups():
+            if shared is not assigned.shared_group:
+                shared.withhold(owner, lane, first, last)
         self._target_area.wake(assigned)
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
@@ -333,9 +333,7 @@ class GroupAssigner(Distribution):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
         for consumer in [
-            promise.consumer
-            for unassigned in self._assigning.all_unassigned()
-            for promise in unassigned.promises.values()
+            promise.consumer for shared in self._assigning.shared_groups() for promise in shared.promises.values()
         ]:
             self._assigning.offer_withheld(consumer)
         self.names.forget(lane, gone)
@@ -358,13 +356,13 @@ class GroupAssigner(Distribution):
 
     def kind_of(self, consumer: Taker) -> tuple[SharedConsumerGroup, int]:
         """Return the selector's shared group and the priority: consumers with both alike compete."""
-        return self._assigned_by_consumer[consumer].unassigned, consumer.priority
+        return self._assigned_by_consumer[consumer].shared_group, consumer.priority
 
     def unowned_of(
         self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> Iterator[StoredMessage]:
         """Return those of the free messages without an owner that this consumer would get if it took now."""
-        shared, precedence = self._assigned_by_consumer[consumer].unassigned, self._precedence
+        shared, precedence = self._assigned_by_consumer[consumer].shared_group, self._precedence
         if precedence.quota(shared, consumer.priority) <= 0:
             return
         for message in messages:
@@ -376,9 +374,9 @@ class GroupAssigner(Distribution):
     def kept_for_others(self, consumer: Taker) -> list[int]:
         """Return for each other consumer how many messages are assigned to it or, if none, kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self._assigned_by_consumer if other is not consumer}
-        unassigned = self._assigned_by_consumer[consumer].unassigned
-        behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())
-        for other, held in (*unassigned.withheld.items(), *unassigned.reserved_for.items(), *behind):
+        shared = self._assigned_by_consumer[consumer].shared_group
+        behind = ((promise.consumer, promise.waiting) for promise in shared.promises.values())
+        for other, held in (*shared.withheld.items(), *shared.reserved_for.items(), *behind):
             if other is not consumer and other in kept and not kept[other]:
                 kept[other] = sum(_count_free(lane, runs) for lane, runs in held.items())
         return [messages for messages in kept.values() if messages]
@@ -398,7 +396,7 @@ class GroupAssigner(Distribution):
 
     def is_outranked(self, consumer: Taker) -> bool:
         """Return whether consumers of higher priority leave this one no message without an owner."""
-        return not self._precedence.quota(self._assigned_by_consumer[consumer].unassigned, consumer.priority)
+        return not self._precedence.quota(self._assigned_by_consumer[consumer].shared_group, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
         """Return the bytes held for message groups, and how many of them for groups that are held back."""

@@ -213,19 +213,19 @@ class Recorder:
         if self._file is None:
             return
         stored = self._lane(lane)
-        if stored.noted < lane.published:
-            self._note(lane, stored, ARRIVE, lane.published)
+        if stored.noted < lane.published_end:
+            self._note(lane, stored, ARRIVE, lane.published_end)
 
     def note_all_arrivals(self) -> None:
         """Record the arrivals of all lanes in turns, as if they had been sent concurrently."""
         if self._file is None:
             return
-        waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published]
+        waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published_end]
         while waiting:
             for lane in waiting:
                 stored = self._lanes[lane]
-                self._note(lane, stored, ARRIVE, min(lane.published, stored.noted + TURN_MESSAGES))
-            waiting = [lane for lane in waiting if self._lanes[lane].noted < lane.published]
+                self._note(lane, stored, ARRIVE, min(lane.published_end, stored.noted + TURN_MESSAGES))
+            waiting = [lane for lane in waiting if self._lanes[lane].noted < lane.published_end]
 
     def _lane(self, lane: LaneState) -> _Lane:
         stored = self._lanes.get(lane)
@@ -497,7 +497,7 @@ class RecordedTargetArea(TargetArea):
     def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         for lane in queue.all_lanes():
             if isinstance(queue, SubscriptionState):
-                self._recorder.unloaded(lane, lane.published)  # messages that came while nobody read the lane
+                self._recorder.unloaded(lane, lane.published_end)  # messages that came while nobody read the lane
             else:
                 self._recorder.note_arrivals(lane)
         return super().subscribe(queue, selector)
@@ -551,7 +551,9 @@ def _shared(target: TargetList) -> TargetList:
     """
     consumer_group = target.consumer_group
     return (
-        consumer_group.unassigned.list_over(target.lane) if isinstance(consumer_group, SingleConsumerGroup) else target
+        consumer_group.shared_group.list_over(target.lane)
+        if isinstance(consumer_group, SingleConsumerGroup)
+        else target
     )
 
 
