@@ -151,7 +151,7 @@ class DirectoryStore:
         self.destination_table = DestinationTable()
         self.imports: Imports
         self.journal: Journal
-        self.messages: MessageStore
+        self.message_store: MessageStore
         self.checkpointer: Checkpointer
         self.attestation: Attestation
         self.transactions: Transactions
@@ -209,7 +209,7 @@ class DirectoryStore:
         self._is_serving = True
         self.subscriptions.put_away_all()
         self.index.put_away_all()
-        self.messages.checkpoint()
+        self.message_store.checkpoint()
         report = found.report(
             is_new or (marker is not None and marker.is_clean),
             not is_new and metadata.is_persistent,
@@ -308,7 +308,7 @@ class DirectoryStore:
             root_state=self._root_state,
             give_up_readers=self.give_up_readers,
         )
-        self.messages = MessageStore(
+        self.message_store = MessageStore(
             self._disk,
             self._store_id,
             self.journal,
@@ -362,7 +362,7 @@ class DirectoryStore:
             self.index,
             self.subscriptions,
             self.destination_table,
-            self.messages.plan,
+            self.message_store.plan,
             state_lock=self._lock,
             clock=self._clock,
         )
@@ -377,7 +377,7 @@ class DirectoryStore:
             checkpoint_lock=self._checkpoint_lock,
             state_lock=self._lock,
             replay_position=lambda: self.checkpointer.replay_position,
-            is_full=lambda: self.messages.is_full,
+            is_full=lambda: self.message_store.is_full,
             retention_reasons=self.retention.reasons,
             leases=self.retention.leases,
         )
@@ -394,10 +394,14 @@ class DirectoryStore:
             now=now,
         )
         trimmer = Trimmer(
-            self.subscriptions, self.positions, self._lock, self.messages.acknowledge, lambda: self.journal.data_log
+            self.subscriptions,
+            self.positions,
+            self._lock,
+            self.message_store.acknowledge,
+            lambda: self.journal.data_log,
         )
         return Cleanup(
-            cleaner, relocation, trimmer, self.journal, self.subscriptions, self._clock, self.messages.checkpoint
+            cleaner, relocation, trimmer, self.journal, self.subscriptions, self._clock, self.message_store.checkpoint
         )
 
     def _random_salt(self) -> int:
@@ -413,14 +417,14 @@ class DirectoryStore:
         if self._is_ended:
             return
         is_first, self._is_closing = not self._is_closing, True
-        self.messages.end()
+        self.message_store.end()
         try:
             if is_first and self.journal.failure is None:
                 with self._lock:
-                    if not self.messages.is_full:  # on a full disk the next open needs the remaining space
+                    if not self.message_store.is_full:  # on a full disk the next open needs the remaining space
                         self.journal.reserve.close()
                 self.journal.sync_directory()
-                self.messages.checkpoint(is_closing=True)
+                self.message_store.checkpoint(is_closing=True)
                 self._write_last_destinations()
                 assert self._mark is not None
                 self._mark.sync()
@@ -451,12 +455,12 @@ class DirectoryStore:
     def write_destinations(self) -> None:
         """Write the destinations file if a checkpoint has brought something new and it is time. Requires: no lock."""
         with self._checkpoint_lock:
-            if not self.messages.is_full:
+            if not self.message_store.is_full:
                 self._destinations_file.refresh(self.checkpointer.end)
 
     def _write_last_destinations(self) -> None:
         with self._checkpoint_lock:
-            if self.messages.is_full:  # the next open needs the remaining space
+            if self.message_store.is_full:  # the next open needs the remaining space
                 self._destinations_file.remove()
             else:
                 self._destinations_file.write(is_closed=True)

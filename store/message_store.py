@@ -245,8 +245,11 @@ class MessageStore:
     # ------------------------------------------------------------------ journal and checkpoint
 
     @property
-    def position(self) -> int:
-        """Where the journal ends. Everything before it is durable once a sync has reached it. Requires: the lock."""
+    def journal_end(self) -> int:
+        """Position behind the newest record: `Journal.end`. Requires: the lock.
+
+        Everything before it is durable once a sync has reached it.
+        """
         return self._journal.end
 
     @property

@@ -39,7 +39,7 @@ class ExpirySweeper:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         branches: Branches,
         now_ms: Callable[[], int],
         timed: TimedLanes,
@@ -50,7 +50,7 @@ class ExpirySweeper:
     ) -> None:
         """Make the one ExpirySweeper of a store. now_ms: the store's time."""
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._branches = branches
         self._now_ms = now_ms
         self._timed = timed
@@ -71,7 +71,7 @@ class ExpirySweeper:
             numbers = timetable.expired_blocks(lane.pending_lane, now_ms)
         removed, to = 0, self._dead_letter_queue(lane)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
-            if self._store.is_index_crowded and not self._store.checkpoint():
+            if self._message_store.is_index_crowded and not self._message_store.checkpoint():
                 break
             with self._monitor.lock, self._monitor.all_or_broken:
                 if not lane.destination.is_open or self._monitor.is_closed:

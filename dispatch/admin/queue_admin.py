@@ -27,7 +27,7 @@ class QueueAdmin:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         records: DestinationRecords,
         confirmer: Confirmer,
         queues: Queues,
@@ -35,7 +35,7 @@ class QueueAdmin:
         transactions: TransactionRegistry,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._records = records
         self._confirmer = confirmer
         self._queues = queues
@@ -61,7 +61,7 @@ class QueueAdmin:
                     self._monitor.raise_if_closed()
                     at, part = self._purge_part(lane, at, end)
                     removed += part
-                    position = self._store.position
+                    position = self._message_store.journal_end
                 self._confirmer.confirm(position)
         return removed
 
@@ -73,7 +73,7 @@ class QueueAdmin:
             nonlocal stopped
             is_first = True
             for first, last in self._removals.free_runs(lane, begin, end):
-                if not is_first and self._store.is_index_crowded:
+                if not is_first and self._message_store.is_index_crowded:
                     stopped = first
                     return
                 is_first = False
@@ -94,7 +94,7 @@ class QueueAdmin:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             self.delete_locked(queue)
-            position = self._store.position
+            position = self._message_store.journal_end
         try:
             self._confirmer.confirm(position)
         finally:

@@ -32,7 +32,7 @@ class Settlements:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         cleanup: Cleanup,
         dispatch_area: DispatchArea,
         deadlines: AckDeadlines,
@@ -45,7 +45,7 @@ class Settlements:
         reject: makes dead letters of deliveries. Requires: no lock.
         """
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._cleanup = cleanup
         self._dispatch_area = dispatch_area
         self._deadlines = deadlines
@@ -78,9 +78,9 @@ class Settlements:
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
         StoreFull: it has no space for the first one, and nothing is settled.
         """
-        dispatch_area, store = self._dispatch_area, self._store
+        dispatch_area, message_store = self._dispatch_area, self._message_store
         begin = position = 0
-        while begin < len(ordered) and (not begin or not store.is_index_crowded):
+        while begin < len(ordered) and (not begin or not message_store.is_index_crowded):
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence
@@ -96,7 +96,7 @@ class Settlements:
                 break
             dispatch_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
-                position = store.position
+                position = message_store.journal_end
             begin = end
         return begin, position
 

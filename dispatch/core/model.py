@@ -489,7 +489,7 @@ class ListKeeper(ABC):
     """The interface of the TargetArea that its lanes and lists call. The state lock guards it."""
 
     monitor: Monitor
-    store: PersistentStore
+    message_store: PersistentStore
     """Where the messages are that survive a restart."""
     delivery_count_table: DeliveryCountTable
     return_counts: ReturnCounts
@@ -569,9 +569,9 @@ class LaneState(LaneMessages):
         destination: the destination that its consumers take from, or its topic.
         """
         target_area, memory = destination.target_area, destination.memory
-        store = target_area.store
+        message_store = target_area.message_store
         syncs = target_area.syncs_always
-        super().__init__(pending_lane, id_prefix, memory, store, target_area.delivery_count_table, syncs=syncs)
+        super().__init__(pending_lane, id_prefix, memory, message_store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
         # Arrivals take the fast path to it.
@@ -785,7 +785,7 @@ class PersistentLaneState(LaneState):
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
         pending_lane = self.pending_lane
         assert isinstance(pending_lane, JournaledLane)
-        return self.destination.store.quarantine(pending_lane, sequence)
+        return self.destination.message_store.quarantine(pending_lane, sequence)
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
@@ -796,11 +796,11 @@ class PersistentLaneState(LaneState):
         """Return where the next message may be that a selector matches, by the fingerprints of the index."""
         if not names:
             return super().next_candidate(selector, names, sequence)
-        return self.destination.store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+        return self.destination.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """Let the index keep fingerprints of the headers that were examined. Requires: the lock."""
-        self.destination.store.note_survey(self.destination_lane, survey)
+        self.destination.message_store.note_survey(self.destination_lane, survey)
 
     def give_up(self, sequence: int) -> None:
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
@@ -915,9 +915,9 @@ class DestinationState(DestinationLifecycle):
         return self.target_area.monitor
 
     @property
-    def store(self) -> PersistentStore:
+    def message_store(self) -> PersistentStore:
         """Return where the messages are that survive a restart."""
-        return self.target_area.store
+        return self.target_area.message_store
 
     @property
     def memory(self) -> MessageMemory:
@@ -1051,7 +1051,7 @@ class NamedDestinationState(DestinationState):
     __slots__ = ()
 
     @abstractmethod
-    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
+    def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Return a new lane of a priority for messages that are sent here."""
 
 

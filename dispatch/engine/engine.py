@@ -56,24 +56,24 @@ class Engine:
 
     def _make_floors(self, foundation: Foundation, surroundings: Surroundings) -> Floors:
         """Open the store, and make the parts above it from below to above."""
-        store = make_store_parts(foundation, surroundings)
+        store_parts = make_store_parts(foundation, surroundings)
         recorder = make_recorder(foundation, surroundings.trace) if surroundings.trace is not None else None
-        self.recovery = open_store(foundation, store)
-        areas = make_areas(foundation, store, recorder)
-        settling = make_settling(foundation, store, areas)
-        core = make_core(foundation, store, areas, settling)
-        clients = make_clients(foundation, store, areas, settling, core)
+        self.recovery = open_store(foundation, store_parts)
+        areas = make_areas(foundation, store_parts, recorder)
+        settling = make_settling(foundation, store_parts, areas)
+        core = make_core(foundation, store_parts, areas, settling)
+        clients = make_clients(foundation, store_parts, areas, settling, core)
         return Floors(
             foundation=foundation,
-            store=store,
+            store_parts=store_parts,
             recorder=recorder,
             areas=areas,
             settling=settling,
             core=core,
             clients=clients,
-            admin=make_admin(foundation, store, core, clients),
+            admin=make_admin(foundation, store_parts, core, clients),
             open_destinations=OpenDestinations(
-                store.directory.destination_table, core.parts.opener, core.queues, clients.topic_owners.topics
+                store_parts.directory.destination_table, core.parts.opener, core.queues, clients.topic_owners.topics
             ),
         )
 
@@ -85,12 +85,12 @@ class Engine:
         core, topics, admin = floors.core, floors.clients.topic_owners, floors.admin
         lanes = core.parts.lanes
         with self.monitor.lock:
-            used = lanes.used_at_open(floors.store.directory.branches.prepared)
+            used = lanes.used_at_open(floors.store_parts.directory.branches.prepared)
             for queue in core.queues.restore(used):
                 floors.areas.target_area.distributions.begin_assigning(queue)
             topics.restore(lanes, used)
-            subscriptions = floors.store.directory.subscriptions
-            rows_bytes = subscriptions.rows_charge + floors.store.directory.index.idle.charge_bytes
+            subscriptions = floors.store_parts.directory.subscriptions
+            rows_bytes = subscriptions.rows_charge + floors.store_parts.directory.index.idle.charge_bytes
             core.overhead.restore(floors.open_destinations.census(), subscriptions.count, rows_bytes)
             topics.retention.apply_all(floors.open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
@@ -122,7 +122,7 @@ class Engine:
 
         If the lock is broken, only the journal is right, and nothing in RAM is used any more.
         """
-        monitor, directory, background = self.monitor, self.floors.store.directory, self.housekeeping.background
+        monitor, directory, background = self.monitor, self.floors.store_parts.directory, self.housekeeping.background
         if self._is_ended:
             return
         try:
@@ -157,7 +157,7 @@ class Engine:
             monitor.deferred.clear()
         floors.core.transactions.close()
         floors.admin.temporaries.delete_all()
-        floors.store.overflow.close()
+        floors.store_parts.overflow.close()
         topics = floors.clients.topic_owners
         for taken_from in [*floors.open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
             taken_from.end_consumers()
@@ -169,7 +169,7 @@ class Engine:
     def _close_tmp_storage(self) -> None:
         """Delete what can be deleted of it, whatever was interrupted; the next open deletes the rest."""
         try:
-            self.floors.store.overflow.close()
+            self.floors.store_parts.overflow.close()
         except Exception as error:
             logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
 
@@ -190,7 +190,7 @@ class Engine:
             made_anew()
         self.monitor.is_closed = self._is_ended = True
         self.housekeeping.background.forget()
-        self.floors.store.directory.journal.stop()
+        self.floors.store_parts.directory.journal.stop()
         for consumer in self.floors.open_destinations.consumers():
             consumer.die()
 
@@ -198,9 +198,9 @@ class Engine:
 
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
-        messages, monitor = self.floors.store.directory.messages, self.monitor
+        message_store, monitor = self.floors.store_parts.directory.message_store, self.monitor
         # Check all locks here, because a duty that is refused inside would count as failing.
-        require_outside(monitor.lock, messages.sync_lock, messages.checkpoint_lock)
+        require_outside(monitor.lock, message_store.sync_lock, message_store.checkpoint_lock)
         monitor.raise_if_closed()
         done = self.housekeeping.maintenance.step()
         while self._do_more():

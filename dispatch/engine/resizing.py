@@ -55,7 +55,7 @@ class Resizing:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         index_fit: IndexFit,
         budget: Budget,
         target_area: TargetArea,
@@ -64,7 +64,7 @@ class Resizing:
         settings: Settings,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._index_fit = index_fit
         self._budget = budget
         self._target_area = target_area
@@ -147,7 +147,7 @@ class Resizing:
                 is_read = self._target_area.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
-                self._store.checkpoint()
+                self._message_store.checkpoint()
             elif is_read and pauses < PAUSES_MAX:
                 pauses += 1
                 threading.Event().wait(PAUSE_SECONDS)

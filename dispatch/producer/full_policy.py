@@ -66,7 +66,7 @@ class FullPolicy:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         journal: Journal,
         publisher: Publisher,
         queues: DeadLetterQueues,
@@ -74,7 +74,7 @@ class FullPolicy:
         policies: Policies,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._journal = journal
         self._publisher = publisher
         self._queues = queues
@@ -116,13 +116,13 @@ class FullPolicy:
         It is lost if the policy names no dead-letter queue. The record is not synced yet. StoreFull: nothing is stored,
         because the disk has no room for dead letters either. Requires: no lock.
         """
-        store, monitor = self._store, self._monitor
+        message_store, monitor = self._message_store, self._monitor
         to = self._policies.redelivery(destination.name).dead_letter_queue
         if to is None:
             with monitor.lock, monitor.all_or_broken:
                 destination.dropped += 1
             return None
-        store.require_index_room(INDEX_BLOCKS)
+        message_store.require_index_room(INDEX_BLOCKS)
         timestamp = monitor.clock_ms()
         own_id, group, properties = _stamped(destination, timestamp, properties)
         with monitor.lock, monitor.all_or_broken:
@@ -132,7 +132,7 @@ class FullPolicy:
                 if persistent:
                     target = self._queues.lane(to, priority, has_groups=has_groups)
                     id_prefix = target.id_prefix
-                    sequence = store.append_slice(target.destination_lane, timestamp, [(properties, body)])
+                    sequence = message_store.append_slice(target.destination_lane, timestamp, [(properties, body)])
                     self._publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
                 else:
                     non_persistent = self._queues.non_persistent_lane(to, priority, has_groups=has_groups)

@@ -26,7 +26,7 @@ class Producers:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         publisher: Publisher,
         confirmer: ThreadConfirmer,
         lanes: DestinationLanes,
@@ -42,7 +42,7 @@ class Producers:
     ) -> None:
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
-        self.store = store
+        self.message_store = message_store
         self.publisher = publisher
         self.confirmer = confirmer
         self.syncs_always = self.publisher.syncs_always

@@ -220,7 +220,10 @@ class SendPipeline:
             producers.slices.store_timed(lane, contents, own_ids, ids)
         else:
             self._store_slices(lane, timestamp, contents, own_ids, ids)
-        if producers.store.is_checkpoint_urgent or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
+        if (
+            producers.message_store.is_checkpoint_urgent
+            or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX
+        ):
             self._confirmer.confirm(producers.confirmer.position())
 
     def _store_slices(
@@ -238,7 +241,7 @@ class SendPipeline:
             while begin < len(contents):
                 part = contents[begin : begin + destination_lane.slice_room]
                 before_bytes = destination_lane.added_bytes
-                first = producers.store.append_slice(destination_lane, timestamp, part)
+                first = producers.message_store.append_slice(destination_lane, timestamp, part)
                 arrived = [(first + at, properties, body, timestamp) for at, (properties, body) in enumerate(part)]
                 charge = contents_charge(len(part), destination_lane.added_bytes - before_bytes)
                 producers.publisher.publish_when_durable(lane, arrived, charge)

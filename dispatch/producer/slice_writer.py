@@ -21,7 +21,7 @@ class SliceWriter:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         now_ms: Callable[[], int],
         publisher: Publisher,
         timed: TimedLanes,
@@ -32,7 +32,7 @@ class SliceWriter:
         windows: know the ids that were sent.
         """
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._now_ms = now_ms
         self._publisher = publisher
         self._timed = timed
@@ -106,7 +106,7 @@ class SliceWriter:
     ) -> int:
         """Store new messages and let them arrive; return the first sequence. Requires: the lock."""
         times = times_of_each(part) if has_times(part[0][0]) else []
-        first = self._store.append_slice(lane.destination_lane, timestamp, part, times, identities)
+        first = self._message_store.append_slice(lane.destination_lane, timestamp, part, times, identities)
         if times:
             self.arrive_timed(lane, timestamp, first, part, times)
             return first
@@ -153,7 +153,7 @@ class SliceWriter:
             while begin < len(batch):
                 part = list(batch[begin : begin + lane.destination_lane.slice_room])
                 times = times_of_each(part)
-                first = self._store.append_slice(lane.destination_lane, timestamp, part, times)
+                first = self._message_store.append_slice(lane.destination_lane, timestamp, part, times)
                 self.arrive_timed(lane, timestamp, first, part, times)
                 behind = begin + len(part)
                 ids += [

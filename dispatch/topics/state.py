@@ -400,9 +400,9 @@ class TopicState(NamedDestinationState):
         )
         return sum(max(map(size, lanes), default=0) for lanes in found)
 
-    def make_lane(self, priority: int, store: MessageStore) -> TopicLaneState:
-        pending_lane = store.lane(self.number, priority)
-        return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
+    def make_lane(self, priority: int, message_store: MessageStore) -> TopicLaneState:
+        pending_lane = message_store.lane(self.number, priority)
+        return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
 
 
 class TopicLaneState(PersistentLaneState):
@@ -659,13 +659,13 @@ class SubscriptionLaneState(QueueLaneState):
 class UnrecordedStore:
     """Settles messages of subscriptions without a name, which have no record on disk."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
+    def __init__(self, message_store: MessageStore) -> None:
+        self._message_store = message_store
 
     @property
     def timetable(self) -> LaneDueTimes:
         """Return the timetable, which finds the messages whose time has come."""
-        return self._store.timetable
+        return self._message_store.timetable
 
     def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
         """Acknowledge a run without a record; return how many were pending. Requires: the lock."""
@@ -677,17 +677,17 @@ class UnrecordedStore:
 
     def plan(self, pending_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
-        return self._store.plan(pending_lane, runs)
+        return self._message_store.plan(pending_lane, runs)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read from the journal what was planned. Requires: no lock."""
-        return self._store.read(regions)
+        return self._message_store.read(regions)
 
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read the one message that was planned, in pieces, with an empty body. Requires: no lock."""
-        return self._store.read_headers(regions, pay)
+        return self._message_store.read_headers(regions, pay)
 
 
 class SubscriptionState(DestinationState):

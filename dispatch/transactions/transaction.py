@@ -75,7 +75,7 @@ class Transaction:
         """Make an open transaction. Requires: the lock, and the charge of an empty branch."""
         self.registry = registry
         self._monitor = registry.monitor
-        self._store = registry.store
+        self._message_store = registry.message_store
         self._journal = registry.journal
         self._transactions = registry.transactions
         self._branches = registry.branches
@@ -313,22 +313,27 @@ class Transaction:
         until it is applied, for 0.3 µs per message. StoreFull: nothing has changed. StoreFailed: the outcome is
         unknown.
         """
-        store = self._store
+        message_store = self._message_store
         with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             self._write_last()
             is_done = self._transactions.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
-            position = store.position
+            position = message_store.journal_end
         if not is_done:
-            require_outside(self._monitor.lock, store.sync_lock)
-            with store.checkpoint_lock, store.sync_lock, self._monitor.lock, self._monitor.all_or_broken:
+            require_outside(self._monitor.lock, message_store.sync_lock)
+            with (
+                message_store.checkpoint_lock,
+                message_store.sync_lock,
+                self._monitor.lock,
+                self._monitor.all_or_broken,
+            ):
                 self._require(OPEN, PREPARED)
                 self._slices.write_all(keeps=True)
-                store.make_index_room(store.position, store.next_log_sequence)
+                message_store.make_index_room(message_store.journal_end, message_store.next_log_sequence)
                 self._commit(is_large=True)
-                position = store.position
+                position = message_store.journal_end
         self._confirmer.confirm(position)
 
     def _write_last(self) -> None:
@@ -342,12 +347,14 @@ class Transaction:
     def _commit(self, *, is_large: bool) -> None:
         """Make all of it take effect. Requires: the lock, and that an interruption breaks the lock."""
         branch = self._branch
-        store = self._store
+        message_store = self._message_store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
-            self._transactions.commit(branch, self._slices.written_lengths, store.make_index_room if is_large else None)
+            self._transactions.commit(
+                branch, self._slices.written_lengths, message_store.make_index_room if is_large else None
+            )
         else:
             self._branches.forget(branch.number)
-        store.count_adds(branch.messages)
+        message_store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
             for reader in self._lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued these sequences
@@ -368,7 +375,7 @@ class Transaction:
             if was_prepared:
                 self._transactions.rollback(self._branch)
                 self._state = ROLLED_BACK
-                position = self._store.position
+                position = self._message_store.journal_end
             else:
                 is_put_off = self.rollback_open()
         if was_prepared:
@@ -430,7 +437,7 @@ class Transaction:
             self._transactions.prepare(self._branch, xid)
             self._state = PREPARED
             self._acks.prepare()
-            position = self._store.position
+            position = self._message_store.journal_end
         self._confirmer.confirm(position)
 
     def _require(self, *states: str) -> None:
@@ -525,7 +532,7 @@ class TransactionRegistry:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         journal: Journal,
         transactions: Transactions,
         branches: Branches,
@@ -537,7 +544,7 @@ class TransactionRegistry:
     ) -> None:
         """windows: know which ids are undecided, and which were sent."""
         self.monitor = monitor
-        self.store = store
+        self.message_store = message_store
         self.journal = journal
         self.transactions = transactions
         self.branches = branches

@@ -118,7 +118,7 @@ class Inside:
 
     @property
     def store(self) -> DirectoryStore:
-        return self.__floors.store.directory
+        return self.__floors.store_parts.directory
 
     @property
     def journal(self) -> Journal:
@@ -142,7 +142,7 @@ class Inside:
 
     @property
     def overflow(self) -> Overflow:
-        return self.__floors.store.overflow
+        return self.__floors.store_parts.overflow
 
     # ------------------------------------------------------------------ dispatch
 
@@ -225,7 +225,7 @@ class Inside:
 
     @property
     def windows(self) -> DuplicateWindows:
-        return self.__floors.store.windows
+        return self.__floors.store_parts.windows
 
     @property
     def redelivery(self) -> Redelivery:
@@ -299,8 +299,8 @@ class Inside:
 
     def give_up_readers(self) -> None:
         """Let go of all files that are open only to be read."""
-        self.__floors.store.directory.give_up_readers()
-        self.__floors.store.overflow.storage.give_up_readers()
+        self.__floors.store_parts.directory.give_up_readers()
+        self.__floors.store_parts.overflow.storage.give_up_readers()
 
     def lock_is_free(self) -> None:
         assert not self.__engine.monitor.lock.is_owned()

@@ -69,7 +69,7 @@ class TargetArea(ListKeeper):
     def __init__(
         self,
         monitor: Monitor,
-        store: PersistentStore,
+        message_store: PersistentStore,
         delivery_count_table: DeliveryCountTable,
         return_counts: ReturnCounts,
         memory: MemoryParts,
@@ -92,9 +92,9 @@ class TargetArea(ListKeeper):
         self._group_memory = memory.groups
         self.consumer_memory = memory.consumers
         self.destination_memory = memory.destinations
-        self.reader = LaneReader(monitor, store, Tab(budget.holders["read_buffers"]))
+        self.reader = LaneReader(monitor, message_store, Tab(budget.holders["read_buffers"]))
         self.monitor = monitor
-        self.store = store
+        self.message_store = message_store
         self.delivery_count_table = delivery_count_table
         self.return_counts = return_counts
         self._loads = loads

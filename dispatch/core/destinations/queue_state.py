@@ -18,7 +18,7 @@ class QueueState(NamedDestinationState):
     noun: ClassVar[str] = "queue"
     kind: ClassVar[int] = QUEUE
 
-    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
+    def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Return a new lane of the queue for one priority."""
-        pending_lane = store.lane(self.number, priority)
-        return QueueLaneState(self, pending_lane, store.id_prefix(self.number, priority))
+        pending_lane = message_store.lane(self.number, priority)
+        return QueueLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))

@@ -17,7 +17,7 @@ def make_audit(floors: Floors) -> LedgerAudit:
             areas.target_area,
             # Before the store, because looking at subscriptions opens lanes, which the store is charged for.
             DestinationAudit(floors.open_destinations, areas.memory, areas.target_area),
-            floors.store,
+            floors.store_parts,
             floors.settling,
             floors.core,
             floors.clients,

@@ -43,7 +43,7 @@ def gather_topic_parts(floors: Floors) -> TopicParts:
 
 def gather_explained(floors: Floors) -> ExplainedOwners:
     """Return the owners that explanations ask."""
-    directory, areas, settling = floors.store.directory, floors.areas, floors.settling
+    directory, areas, settling = floors.store_parts.directory, floors.areas, floors.settling
     return ExplainedOwners(
         monitor=floors.foundation.monitor,
         disk=ExplainedDisk(directory.journal, directory.retention, directory.disk_use, floors.clients.space),

@@ -23,7 +23,7 @@ class Floors:
     """What the Engine has made so far. No part gets it: the functions of this package hand each part what it uses."""
 
     foundation: Foundation
-    store: StoreParts
+    store_parts: StoreParts
     recorder: Recorder | None
     areas: Areas
     settling: Settling

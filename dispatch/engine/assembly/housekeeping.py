@@ -98,7 +98,11 @@ def make_housekeeping(
         maintenance.pause,
     )
     check = HealthCheck(
-        foundation.monitor, floors.store.directory.messages, floors.areas.dispatch_area, maintenance, background
+        foundation.monitor,
+        floors.store_parts.directory.message_store,
+        floors.areas.dispatch_area,
+        maintenance,
+        background,
     )
     reports = foundation.late_calls.reports = _make_reports(floors, check, oldest, process)
     return Housekeeping(
@@ -114,10 +118,12 @@ def make_housekeeping(
 
 def _make_sync_duties(floors: Floors) -> list[Duty]:
     """Return the duty that syncs, if the settings want it to."""
-    settings, directory = floors.foundation.settings, floors.store.directory
+    settings, directory = floors.foundation.settings, floors.store_parts.directory
     if settings.sync != "interval":
         return []
-    return [SyncDuty(floors.foundation.monitor, directory.messages, directory.journal, settings.sync_interval_seconds)]
+    return [
+        SyncDuty(floors.foundation.monitor, directory.message_store, directory.journal, settings.sync_interval_seconds)
+    ]
 
 
 def _make_other_duties(
@@ -139,7 +145,7 @@ def _make_other_duties(
         Duty("stuck consumers", stuck.tell),
         Duty("publishing", floors.core.confirmer.confirm_left),
         Duty("dead letters", admin.dead_letters.steps),
-        Duty("duplicate windows", floors.store.windows.warn),
+        Duty("duplicate windows", floors.store_parts.windows.warn),
         Duty("temporary destinations", admin.temporaries.sweep),
         Duty("inactive destinations", admin.inactive.step),
         Duty("idle destinations", admin.idle.step),
@@ -162,10 +168,10 @@ def _sift(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
 
 
 def _make_resizing(floors: Floors) -> Resizing:
-    foundation, directory = floors.foundation, floors.store.directory
+    foundation, directory = floors.foundation, floors.store_parts.directory
     index_fit = IndexFit(
         monitor=foundation.monitor,
-        store=directory.messages,
+        message_store=directory.message_store,
         index=directory.index,
         metadata_store=directory.metadata_store,
         budget=foundation.budget,
@@ -174,12 +180,12 @@ def _make_resizing(floors: Floors) -> Resizing:
     )
     return Resizing(
         monitor=foundation.monitor,
-        store=directory.messages,
+        message_store=directory.message_store,
         index_fit=index_fit,
         budget=foundation.budget,
         target_area=floors.areas.target_area,
         producers=floors.clients.producers,
-        windows=floors.store.windows,
+        windows=floors.store_parts.windows,
         settings=foundation.settings,
     )
 
@@ -213,40 +219,40 @@ def _make_message_duties(floors: Floors, stuck: StuckConsumers) -> list[Duty]:
         monitor, areas.target_area, areas.dispatch_area, floors.core.warmer, stuck, floors.open_destinations.consumers
     )
     return [
-        ReleaseDuty(monitor, settling.due, admin.browsers, measurements, floors.store.overflow),
+        ReleaseDuty(monitor, settling.due, admin.browsers, measurements, floors.store_parts.overflow),
         ExpiryDuty(admin.sweeper, settling.timed),
     ]
 
 
 def _make_store_duties(floors: Floors) -> list[Duty]:
     """Return the duties that keep the files of the store."""
-    foundation, directory, settings = floors.foundation, floors.store.directory, floors.foundation.settings
-    monitor, messages, cleanup = foundation.monitor, directory.messages, directory.cleanup
+    foundation, directory, settings = floors.foundation, floors.store_parts.directory, floors.foundation.settings
+    monitor, message_store, cleanup = foundation.monitor, directory.message_store, directory.cleanup
     quarantine = Quarantine(monitor, floors.areas.target_area.unreadable)
     return [
         CheckpointDuty(
             monitor,
-            messages,
+            message_store,
             directory.write_destinations,
             floors.settling.timed,
             settings.checkpoint_interval_seconds,
         ),
-        RelocationDuty(monitor, cleanup.relocation, messages.checkpoint),
-        CleanupDuty(monitor, messages, cleanup, foundation.wakeups, settings.cleanup_interval_seconds),
+        RelocationDuty(monitor, cleanup.relocation, message_store.checkpoint),
+        CleanupDuty(monitor, message_store, cleanup, foundation.wakeups, settings.cleanup_interval_seconds),
         *([Duty("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
         AttestDuty(directory.attestation),
     ]
 
 
 def _make_reports(floors: Floors, check: HealthCheck, oldest: OldestMessages, process: ProcessWatch) -> Reports:
-    monitor, directory, areas = floors.foundation.monitor, floors.store.directory, floors.areas
+    monitor, directory, areas = floors.foundation.monitor, floors.store_parts.directory, floors.areas
     return Reports(
         monitor,
         check,
         DestinationReports(monitor, floors.core.queues, floors.clients.topic_owners.topics, oldest),
         MemoryReports(monitor, areas.memory, areas.target_area, process),
         directory.disk_use,
-        floors.store.windows,
+        floors.store_parts.windows,
         {
             "sync": directory.journal.sync_durations,
             "checkpoint": directory.checkpointer.durations,

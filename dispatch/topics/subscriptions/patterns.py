@@ -99,7 +99,7 @@ class PatternState(NamedDestinationState):
         (found,) = self.consumer_groups.values()
         return found
 
-    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
+    def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Raise SettingsError: nothing can be sent to a pattern."""
         raise self._refusal()
 

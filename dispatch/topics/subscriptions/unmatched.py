@@ -51,13 +51,15 @@ class _Run(NamedTuple):
 class UnmatchedSweeper:
     """Examines one run of messages in each `step`."""
 
-    def __init__(self, monitor: Monitor, store: MessageStore, records: SubscriptionRecords, reading: Holder) -> None:
+    def __init__(
+        self, monitor: Monitor, message_store: MessageStore, records: SubscriptionRecords, reading: Holder
+    ) -> None:
         """Make the one UnmatchedSweeper of a store.
 
         reading: pays for messages in RAM while they are examined.
         """
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._records = records
         self._reading = reading
         # Subscriptions with a selector; the one whose last turn is longest ago is first.
@@ -159,7 +161,7 @@ class UnmatchedSweeper:
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
             return _Run(lane, {lane: first}, first, last, [], 0, survey)
-        regions = self._store.plan(pending_lane, [(first, last)])
+        regions = self._message_store.plan(pending_lane, [(first, last)])
         charge = total + max(region.length for region in regions)
         if not self._reading.reserve(charge):
             return None
@@ -168,7 +170,7 @@ class UnmatchedSweeper:
     def _read(self, run: _Run) -> list[StoredMessage]:
         """Read the messages. A message that can't be read stays where it is; the loader reports it."""
         if run.regions:
-            return self._store.read(run.regions)[0]
+            return self._message_store.read(run.regions)[0]
         try:
             return [run.lane.read_headers(run.first)]
         except ForebayError:

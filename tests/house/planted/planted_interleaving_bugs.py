@@ -74,11 +74,11 @@ INTERLEAVING_BUGS = (
     Bug(
         "a resize takes two locks in the other order",
         "IndexFit.step",
-        "with self._store.checkpoint_lock: ...",
+        "with self._message_store.checkpoint_lock: ...",
         "with self._monitor.lock:\n"
-        "    self._store.checkpoint_lock.acquire()\n"
+        "    self._message_store.checkpoint_lock.acquire()\n"
         "try: ...\n"
-        "finally: self._store.checkpoint_lock.release()",
+        "finally: self._message_store.checkpoint_lock.release()",
         AT_LOCKS,
     ),
     Bug(
