@@ -117,7 +117,7 @@ DOORS = {
     ),
     "core.deliveries.delivery.Delivery": ("ack", "nack", "reject", "extend"),
     # What overrides a door's method is one itself, and the other way round.
-    "core.deliveries.delivery.Settler": ("ack", "nack", "release", "reject", "extend"),
+    "core.deliveries.delivery.SettlingConsumer": ("ack", "nack", "release", "reject", "extend"),
     "planning.player.PlayedConsumer": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "memory_forebay.MemoryForebay": ("advance",),

@@ -29,7 +29,7 @@ from .config.policy import is_pattern
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
-from .core.model import Taker
+from .core.model import CoreConsumer
 from .engine.assembly.housekeeping import Explaining
 from .engine.assembly.surroundings import Surroundings
 from .engine.engine import Engine
@@ -324,7 +324,7 @@ class Forebay:
         self.close()
 
 
-def _why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | None:
+def _why_stuck(owners: ExplainedOwners, consumer: CoreConsumer) -> tuple[int, str] | None:
     from .explain.stuck import why_stuck  # imported with the first stuck consumer, not with the package
 
     return why_stuck(owners, consumer)

@@ -12,7 +12,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.deliveries.delivery import Delivery
 from ..core.lists.load import Load
-from ..core.model import Taker, TargetList
+from ..core.model import CoreConsumer, TargetList
 from ..core.monitor import Monitor
 from ..core.settling.due import DueMessages
 from ..loading.eager import EagerLoader
@@ -67,7 +67,7 @@ class Search:
     def __init__(
         self,
         parts: SearchParts,
-        consumer: Taker,
+        consumer: CoreConsumer,
         waits: Waits,
         max_messages: int,
         max_bytes: int | None,

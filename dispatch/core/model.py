@@ -44,7 +44,7 @@ from .consumer_groups.matching import NO_NAMES
 from .consumer_groups.members import GroupMembers
 from .counting.counters import NOTHING_COUNTED
 from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore, ReturnCounts
-from .deliveries.delivery import Delivery, LaneMessages, Settler, counted_runs
+from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
 from .deliveries.reading import LaneReader
 from .lifecycle import DestinationLifecycle
 from .lists.list_contents import NO_MESSAGES
@@ -67,10 +67,11 @@ NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""
 
 
-class Taker(Settler):
-    """A consumer as lists, consumer groups, distributions and transactions see it.
+class CoreConsumer(SettlingConsumer):
+    """The consumer as the core sees it: lists, consumer groups, distributions and transactions.
 
-    It declares what these need of a consumer; dispatch/consumer defines all of it. The state lock guards it.
+    It declares what these need of a consumer; Consumer, in dispatch/consumer, defines all of it. The state lock guards
+    it.
     """
 
     __slots__ = (
@@ -179,11 +180,11 @@ class Collector(ABC):
     """Hands out from RAM. A consumer keeps the one of its queue, so that no take has to ask for it."""
 
     @abstractmethod
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out one message, faster than `collect`. None: call `collect`. Requires: the lock."""
 
     @abstractmethod
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to so many messages, with up to so many bytes in total unless that is None.
 
         Requires: the lock.
@@ -193,10 +194,10 @@ class Collector(ABC):
 class NoHandOut(Collector):
     """The collector of a consumer that is held up, drains or is closed: it hands out nothing."""
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         return None
 
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         return []
 
 
@@ -235,14 +236,14 @@ class Dispatcher:
         """Return the consumer groups that belong to a single consumer, beside those of the queue."""
         return ()
 
-    def join(self, consumer: Taker, consumer_group: ConsumerGroup) -> None:
+    def join(self, consumer: CoreConsumer, consumer_group: ConsumerGroup) -> None:
         """Add a new consumer of a consumer group."""
 
     @abstractmethod
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer, before its deliveries are given back."""
 
-    def revoke(self, consumer: Taker) -> None:
+    def revoke(self, consumer: CoreConsumer) -> None:
         """Give a consumer nothing more, and free what is kept for it for others."""
 
     def offer_passed_over(self) -> None:
@@ -259,7 +260,7 @@ NO_LISTS: Final[list[TargetList]] = []
 """The lists of all consumer groups that have none. It always stays empty."""
 
 
-class ConsumerGroup(GroupMembers[Taker]):
+class ConsumerGroup(GroupMembers[CoreConsumer]):
     """All consumers of a queue with the same selector (or none), and their lists, highest priority first."""
 
     __slots__ = ("lists", "misses", "is_charged")
@@ -306,7 +307,7 @@ class ConsumerGroup(GroupMembers[Taker]):
         """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
         self.wake(ready)
 
-    def part_of(self, consumer: Taker) -> float:
+    def part_of(self, consumer: CoreConsumer) -> float:
         """Return a consumer's share of the lists' messages, by its rate compared with the others. O(consumers).
 
         The shares are equal while no consumer takes.
@@ -846,7 +847,7 @@ class NonPersistentLaneState(LaneState):
         """Give the next message this sequence. StoreFull: see NonPersistentLane."""
 
 
-class Distribution(Collector, Dispatcher, LaneListener[LaneState], Explainer[LaneState, Taker]):
+class Distribution(Collector, Dispatcher, LaneListener[LaneState], Explainer[LaneState, CoreConsumer]):
     """Decides which consumer of a queue gets which message. The package dispatch/distribution has all of them."""
 
 
@@ -905,7 +906,7 @@ class DestinationState(DestinationLifecycle):
         # Decides which consumer gets which message.
         self.distribution: Distribution = target_area.distributions.first(self)
         # The one consumer that gets everything. None: all consumers may take.
-        self.exclusive: Taker | None = None
+        self.exclusive: CoreConsumer | None = None
         # Its charge after it is closed or deleted, as long as an object such as a Queue refers to it.
         self.lasting_charge: LastingCharge | None = None
 
@@ -982,12 +983,12 @@ class DestinationState(DestinationLifecycle):
         consumer_groups = self.all_consumer_groups()
         return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
-    def holds_up(self, consumer: Taker) -> bool:
+    def holds_up(self, consumer: CoreConsumer) -> bool:
         """Return whether a consumer gets nothing for now, even if there are messages."""
         is_exclusive = self.exclusive is None or self.exclusive is consumer
         return self.is_paused or not is_exclusive or consumer.stage.is_draining
 
-    def stand_by(self, consumer: Taker) -> None:
+    def stand_by(self, consumer: CoreConsumer) -> None:
         """Free what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
@@ -1026,12 +1027,12 @@ class DestinationState(DestinationLifecycle):
         """Number of deliveries that had to be loaded first."""
         return self.misses + sum(consumer_group.misses for consumer_group in self.all_consumer_groups())
 
-    def consumers(self) -> Iterator[Taker]:
+    def consumers(self) -> Iterator[CoreConsumer]:
         return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
 
     def end_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
-        held: dict[Taker, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
+        held: dict[CoreConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
             for delivery in lane.in_flight.values():
                 held[consumer_of(delivery)].append(delivery)
@@ -1062,8 +1063,8 @@ def lane_of(delivery: Delivery) -> LaneState:
     return lane
 
 
-def consumer_of(delivery: Delivery) -> Taker:
+def consumer_of(delivery: Delivery) -> CoreConsumer:
     """Return the consumer that has a delivery."""
     consumer = delivery.consumer
-    assert isinstance(consumer, Taker)
+    assert isinstance(consumer, CoreConsumer)
     return consumer

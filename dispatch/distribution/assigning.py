@@ -22,7 +22,7 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import LaneMessages
 from ..core.memory.group_memory import GroupMemory
-from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList
+from ..core.model import ConsumerGroup, CoreConsumer, DestinationState, LaneState, TargetList
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
@@ -37,7 +37,7 @@ class _Promise:
 
     __slots__ = ("consumer", "waiting")
 
-    def __init__(self, consumer: Taker) -> None:
+    def __init__(self, consumer: CoreConsumer) -> None:
         self.consumer = consumer
         self.waiting: _Passed = {}
 
@@ -52,13 +52,13 @@ class SharedConsumerGroup(ConsumerGroup):
         super().__init__(selector)
         self.assigning = assigning
         # Messages that it has passed because a consumer of another consumer group owns their group.
-        self.withheld: dict[Taker, _Passed] = {}
+        self.withheld: dict[CoreConsumer, _Passed] = {}
         # Messages that it has passed because a consumer of another consumer group has a higher priority.
-        self.reserved_for: dict[Taker, _Passed] = {}
+        self.reserved_for: dict[CoreConsumer, _Passed] = {}
         # Promises by bucket, for groups without an owner.
         self.promises: dict[int, _Promise] = {}
         # By priority, consumers that have found nothing since a message came.
-        self._waiting_consumers: dict[int, dict[Taker, None]] = {}
+        self._waiting_consumers: dict[int, dict[CoreConsumer, None]] = {}
         # By priority, consumers whose last take found nothing.
         self.idle: dict[int, IdleConsumers] = {}
 
@@ -80,12 +80,12 @@ class SharedConsumerGroup(ConsumerGroup):
         for priority in sorted(waiting, reverse=True):
             self._call(waiting[priority], ready)
 
-    def _call(self, consumers: Iterable[Taker], ready: list[Callable[[], None]]) -> None:
+    def _call(self, consumers: Iterable[CoreConsumer], ready: list[Callable[[], None]]) -> None:
         # The consumer that was served last comes last, so that no other one is passed over twice for it.
         for consumer in sorted(consumers, key=lambda consumer: self.assigning.assigned_by_consumer[consumer].served):
             consumer.consumer_group.wake(ready)
 
-    def note_waiting(self, consumer: Taker) -> None:
+    def note_waiting(self, consumer: CoreConsumer) -> None:
         """Note that a consumer found nothing.
 
         A closed consumer is not asked again, though a transaction may still give it credit.
@@ -93,7 +93,7 @@ class SharedConsumerGroup(ConsumerGroup):
         if consumer in self.assigning.assigned_by_consumer:
             self._waiting_consumers.setdefault(consumer.priority, {})[consumer] = None
 
-    def note_served(self, consumer: Taker) -> None:
+    def note_served(self, consumer: CoreConsumer) -> None:
         """Note that a consumer has got a message, or wants no more."""
         if self._waiting_consumers:
             self._waiting_consumers.get(consumer.priority, {}).pop(consumer, None)
@@ -113,11 +113,11 @@ class SharedConsumerGroup(ConsumerGroup):
         self.assigning.loads.request(target)
         self.assigning.target_area.wake(self)
 
-    def withhold(self, owner: Taker, lane: LaneState, first: int, last: int) -> None:
+    def withhold(self, owner: CoreConsumer, lane: LaneState, first: int, last: int) -> None:
         """Put aside messages in groups of this owner."""
         put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
 
-    def reserve_for(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
+    def reserve_for(self, consumer: CoreConsumer, group: str | None, lane: LaneState, sequence: int) -> None:
         """Reserve a message without an owner for a consumer of higher priority than the one that takes."""
         put_aside(lane, self.reserved_for.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
         if group is not None:
@@ -136,7 +136,7 @@ class SharedConsumerGroup(ConsumerGroup):
         if promise is not None:
             self._offer_lanes(promise.waiting)
 
-    def offer_withheld(self, consumer: Taker) -> None:
+    def offer_withheld(self, consumer: CoreConsumer) -> None:
         """Offer all messages again that were passed over for this consumer."""
         self._offer_lanes(self.withheld.pop(consumer, {}))
         self._offer_reserved_for(consumer)
@@ -146,7 +146,7 @@ class SharedConsumerGroup(ConsumerGroup):
         for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
             self._offer_reserved_for(consumer)
 
-    def _offer_reserved_for(self, consumer: Taker) -> None:
+    def _offer_reserved_for(self, consumer: CoreConsumer) -> None:
         self._offer_lanes(self.reserved_for.pop(consumer, {}))
         for bucket in [bucket for bucket, promise in self.promises.items() if promise.consumer is consumer]:
             self.end_promise(bucket)
@@ -162,7 +162,7 @@ class SingleConsumerGroup(ConsumerGroup):
     __slots__ = ("shared_group", "owner", "idle", "served")
     notes_groups = True
 
-    def __init__(self, shared: SharedConsumerGroup, owner: Taker) -> None:
+    def __init__(self, shared: SharedConsumerGroup, owner: CoreConsumer) -> None:
         self.shared_group = shared
         self.owner = owner
         super().__init__(shared.selector)
@@ -255,7 +255,7 @@ class Assigning:
         self.groups = MessageGroups(group_memory)
         self._dispatch_area = dispatch_area
         self.names = GroupNames(queue)
-        self.assigned_by_consumer: dict[Taker, SingleConsumerGroup] = {}
+        self.assigned_by_consumer: dict[CoreConsumer, SingleConsumerGroup] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
 
     def shared_groups(self) -> list[SharedConsumerGroup]:
@@ -274,7 +274,7 @@ class Assigning:
         assigned.add_list(target)
         self.target_area.adopt(target)
 
-    def gets_no_more(self, consumer: Taker) -> bool:
+    def gets_no_more(self, consumer: CoreConsumer) -> bool:
         """Return whether others wait for the groups it holds, because it drains or another consumer is exclusive."""
         return consumer.stage.is_draining or self.queue.exclusive not in (None, consumer)
 
@@ -339,14 +339,14 @@ class Assigning:
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
             self.loads.request(target)
 
-    def _give(self, group: str, consumer: Taker) -> None:
+    def _give(self, group: str, consumer: CoreConsumer) -> None:
         """Give a group to its first owner. Messages that waited for the decision are examined again."""
         self.groups.give(group, consumer)
         self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
         for shared in self.shared_groups():
             shared.end_promise(bucket_of(group))
 
-    def _neediest(self, assigned: SingleConsumerGroup) -> Taker:
+    def _neediest(self, assigned: SingleConsumerGroup) -> CoreConsumer:
         """Choose the owner of a group among the consumer that takes and those that found nothing: the one with the
         fewest groups.
         """
@@ -359,7 +359,7 @@ class Assigning:
         """Return whether the group has no owner and need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
-    def _move(self, assigned: SingleConsumerGroup | None, source: TargetList, group: str | None) -> Taker | None:
+    def _move(self, assigned: SingleConsumerGroup | None, source: TargetList, group: str | None) -> CoreConsumer | None:
         """Move the first unassigned message to its consumer, and return that. assigned: the group of the consumer that
         takes.
         """
@@ -402,7 +402,7 @@ class Assigning:
             put_aside(source.lane, own.returned, message[0], message[0])
             self.loads.request(own)
 
-    def _is_withheld(self, shared: SharedConsumerGroup, owner: Taker) -> bool:
+    def _is_withheld(self, shared: SharedConsumerGroup, owner: CoreConsumer) -> bool:
         """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""
         return self.assigned_by_consumer[owner].shared_group is not shared or self.gets_no_more(owner)
 
@@ -432,7 +432,7 @@ class Assigning:
             assigned.shared_group.offer(own.lane, returned)
         pair(assigned)
 
-    def offer_withheld(self, consumer: Taker) -> None:
+    def offer_withheld(self, consumer: CoreConsumer) -> None:
         """Offer all messages again that were passed over for this owner."""
         for shared in self.shared_groups():
             shared.offer_withheld(consumer)

@@ -23,10 +23,10 @@ from ..core.memory.group_memory import GroupMemory
 from ..core.model import (
     Collector,
     ConsumerGroup,
+    CoreConsumer,
     DestinationState,
     Distribution,
     LaneState,
-    Taker,
     TargetList,
     lane_of,
 )
@@ -95,7 +95,7 @@ class GroupAssigner(Distribution):
         """Return the group of each consumer's assigned messages."""
         return self._assigned_by_consumer.values()
 
-    def join(self, consumer: Taker, shared: ConsumerGroup) -> None:
+    def join(self, consumer: CoreConsumer, shared: ConsumerGroup) -> None:
         """Give a consumer lists of its own in addition to the unassigned ones."""
         assert isinstance(shared, SharedConsumerGroup)
         self._consumer_memory.charge(ASSIGNED_BYTES)
@@ -114,7 +114,7 @@ class GroupAssigner(Distribution):
             assigned.lists.sort(key=lambda target: (-target.lane.pending_lane.priority, not target.lane.is_persistent))
             pair(assigned)
 
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         """Remove a consumer, so that others may have the messages that it was not handed.
 
         Its deliveries are given back after this.
@@ -144,7 +144,7 @@ class GroupAssigner(Distribution):
         if not shared.consumers:
             self._target_area.unsubscribe(self.queue, shared)
 
-    def revoke(self, consumer: Taker) -> None:
+    def revoke(self, consumer: CoreConsumer) -> None:
         """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.
 
         It keeps the groups of which it holds messages. If it is slow and nobody is exclusive, the policy may let it
@@ -174,11 +174,11 @@ class GroupAssigner(Distribution):
         """Return itself."""
         return self
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out nothing, because each message is examined for its group in a take of any size."""
         return None
 
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Collect assigned messages for a consumer; when they run out, assign more from the unassigned ones."""
         deliveries: list[Delivery] = []
         assigned = self._assigned_by_consumer[consumer]
@@ -231,7 +231,7 @@ class GroupAssigner(Distribution):
                 return
 
     def _hand_out(
-        self, consumer: Taker, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+        self, consumer: CoreConsumer, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
         """Hand out from one list and its counterpart; return what is left of max_bytes, and whether both are empty."""
         dispatch_area = self._dispatch_area
@@ -343,9 +343,11 @@ class GroupAssigner(Distribution):
 
     # ------------------------------------------------------------------ what explanations and audits ask
 
-    def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
+    def by_owner(
+        self, lane: LaneState, messages: Iterable[StoredMessage]
+    ) -> dict[CoreConsumer | None, list[StoredMessage]]:
         """Return free messages by the owner of their group (None: it has none), without those that wait for another."""
-        found: dict[Taker | None, list[StoredMessage]] = {}
+        found: dict[CoreConsumer | None, list[StoredMessage]] = {}
         for message in messages:
             group = self.names.of(lane, message)
             if group is None:
@@ -354,12 +356,12 @@ class GroupAssigner(Distribution):
                 found.setdefault(self.groups.owner(group), []).append(message)
         return found
 
-    def kind_of(self, consumer: Taker) -> tuple[SharedConsumerGroup, int]:
+    def kind_of(self, consumer: CoreConsumer) -> tuple[SharedConsumerGroup, int]:
         """Return the selector's shared group and the priority: consumers with both alike compete."""
         return self._assigned_by_consumer[consumer].shared_group, consumer.priority
 
     def unowned_of(
-        self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
+        self, consumer: CoreConsumer, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> Iterator[StoredMessage]:
         """Return those of the free messages without an owner that this consumer would get if it took now."""
         shared, precedence = self._assigned_by_consumer[consumer].shared_group, self._precedence
@@ -371,7 +373,7 @@ class GroupAssigner(Distribution):
             if not is_promised and precedence.first_above(shared, consumer.priority, lane, message) is None:
                 yield message
 
-    def kept_for_others(self, consumer: Taker) -> list[int]:
+    def kept_for_others(self, consumer: CoreConsumer) -> list[int]:
         """Return for each other consumer how many messages are assigned to it or, if none, kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self._assigned_by_consumer if other is not consumer}
         shared = self._assigned_by_consumer[consumer].shared_group
@@ -381,7 +383,7 @@ class GroupAssigner(Distribution):
                 kept[other] = sum(_count_free(lane, runs) for lane, runs in held.items())
         return [messages for messages in kept.values() if messages]
 
-    def _in_hand(self, consumer: Taker) -> int:
+    def _in_hand(self, consumer: CoreConsumer) -> int:
         """Return how many free messages are assigned to a consumer."""
         lists = self._assigned_by_consumer[consumer].lists
         direct = sum(len(target.direct) for target in lists)
@@ -394,7 +396,7 @@ class GroupAssigner(Distribution):
         """
         return sum(self.groups.waiting(lane) for lane in self.queue.all_lanes())
 
-    def is_outranked(self, consumer: Taker) -> bool:
+    def is_outranked(self, consumer: CoreConsumer) -> bool:
         """Return whether consumers of higher priority leave this one no message without an owner."""
         return not self._precedence.quota(self._assigned_by_consumer[consumer].shared_group, consumer.priority)
 

@@ -20,7 +20,7 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
-from ..core.model import DestinationState, LaneState, Taker, TargetList, consumer_of, lane_of
+from ..core.model import CoreConsumer, DestinationState, LaneState, TargetList, consumer_of, lane_of
 from ..engine.explained_owners import ExplainedOwners
 from ..queue import Queue
 from ..topic import Topic
@@ -85,7 +85,7 @@ class _Places:
 
     depth: int
     bytes: int
-    in_flight: dict[Taker, _Part] = field(default_factory=dict)
+    in_flight: dict[CoreConsumer, _Part] = field(default_factory=dict)
     """The messages in flight, by who holds them."""
     delayed: _Part = field(default_factory=_Part)
     delayed_ms: int = NEVER
@@ -339,7 +339,7 @@ def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> 
     """
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
-        wanted: dict[Taker, _Part] = {}
+        wanted: dict[CoreConsumer, _Part] = {}
         for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.in_flight.values()):
             if _may_match(consumer, delivery):
                 wanted.setdefault(consumer_of(delivery), _Part()).add(delivery)
@@ -419,7 +419,9 @@ def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Plac
     return [*_causes_of_unreached(queue, places, consumers)]
 
 
-def _causes_of_unreached(queue: DestinationState, places: _Places, consumers: Sequence[Taker]) -> Iterator[Cause]:
+def _causes_of_unreached(
+    queue: DestinationState, places: _Places, consumers: Sequence[CoreConsumer]
+) -> Iterator[Cause]:
     """Yield why no consumer can get the free messages."""
     waiting = min(waiting_messages(queue), places.free)
     rest = places.free - waiting
@@ -443,7 +445,7 @@ def _causes_of_reached(
     owners: ExplainedOwners,
     queue: DestinationState,
     places: _Places,
-    reached: Sequence[tuple[Taker, tuple[TargetList, bool]]],
+    reached: Sequence[tuple[CoreConsumer, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
     """Yield what keeps consumers from free messages that come next for them.
 

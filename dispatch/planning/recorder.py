@@ -51,10 +51,10 @@ from ..core.deliveries.contracts import PersistentStore, ReturnCounts
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.model import (
     ConsumerGroup,
+    CoreConsumer,
     DestinationState,
     DistributionKeeper,
     LaneState,
-    Taker,
     TargetList,
     lane_of,
 )
@@ -425,7 +425,7 @@ class RecordedDispatchArea(DispatchArea):
         self._recorder = recorder
         super().__init__(memory, loads, now_ms, events)
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         delivery = super().collect_one(consumer)
         if delivery is not None:
             self._recorder.taken(consumer.consumer_group.lists[0], delivery.sequence, 1)
@@ -433,7 +433,7 @@ class RecordedDispatchArea(DispatchArea):
 
     def hand_out(
         self,
-        consumer: Taker,
+        consumer: CoreConsumer,
         target: TargetList,
         most: int,
         max_bytes: int | None,

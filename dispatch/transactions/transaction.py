@@ -40,7 +40,7 @@ from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
-from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of
+from ..core.model import CoreConsumer, DestinationState, LaneState, PersistentLaneState, consumer_of
 from ..core.monitor import Monitor
 from ..host_properties import Properties
 from .staged_acks import HELD_CHARGE_BYTES
@@ -603,7 +603,7 @@ class TransactionRegistry:
         if any(transaction.holds(delivery) for transaction in self.undecided.values()):
             raise TransactionError("the message was acknowledged in a transaction, which decides about it")
 
-    def held_by(self, consumer: Taker) -> list[Delivery]:
+    def held_by(self, consumer: CoreConsumer) -> list[Delivery]:
         """Return the deliveries of a consumer that open transactions hold. O(deliveries held)."""
         return [
             delivery

@@ -51,8 +51,8 @@ _LATE: Final = -1
 """The number of a delivery that was not settled before its deadline and has gone back."""
 
 
-class Settler(ABC):
-    """The interface of a consumer that its deliveries call when they are settled."""
+class SettlingConsumer(ABC):
+    """The consumer as its deliveries see it: what settles them. Consumer defines all of it."""
 
     __slots__ = ("in_flight",)
 
@@ -301,7 +301,7 @@ class Delivery:
 
     def __init__(
         self,
-        consumer: Settler,
+        consumer: SettlingConsumer,
         lane: LaneMessages,
         sequence: int,
         properties: bytes,

@@ -12,7 +12,7 @@ from ...admin.oldest import OldestMessages
 from ...admin.unreadable import Quarantine
 from ...consumer.stuck import StuckConsumers
 from ...core.destinations.queue_state import QueueState
-from ...core.model import Taker
+from ...core.model import CoreConsumer
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...topics.subscriptions.open_subscriptions import OpenSubscriptions
@@ -39,7 +39,7 @@ from .surroundings import Surroundings
 class Explaining:
     """Says in words what a store waits for. `dispatch.explain` lies above the engine, so it is handed in."""
 
-    why_stuck: Callable[[ExplainedOwners, Taker], tuple[int, str] | None]
+    why_stuck: Callable[[ExplainedOwners, CoreConsumer], tuple[int, str] | None]
     """Returns log level and text for a consumer that waits and gets nothing; called under no lock."""
     in_short: Callable[[ExplainedOwners, Sequence[QueueState]], str]
     """Returns a sentence about these queues for the status; called under no lock."""
