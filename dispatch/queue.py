@@ -16,7 +16,7 @@ from .consumer.options import ConsumerOptions, compiled, consumer_options
 from .core.confirmer import Confirmer
 from .core.destinations.queue_state import QueueState
 from .core.monitor import Monitor
-from .engine.doors import QueueParts
+from .engine.facade_parts import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender

@@ -1,4 +1,4 @@
-"""The door of the store floor: what was added is there until it is removed, whatever ends the process between."""
+"""The facade of the store layer: what was added is there until it is removed, whatever ends the process between."""
 
 from __future__ import annotations
 

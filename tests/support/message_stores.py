@@ -1,4 +1,4 @@
-"""What tests of the store floor share: a DirectoryStore without threads, opened, and all that is pending in it."""
+"""What tests of the store layer share: a DirectoryStore without threads, opened, and all that is pending in it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Core:
     loader: EagerLoader
     warmer: CacheWarmer
     parts: CoreParts
-    """Those of these and of the floors below from which `dispatch.topics` and `dispatch.admin` make theirs."""
+    """Those of these and of the layers below from which `dispatch.topics` and `dispatch.admin` make theirs."""
 
     def audit(self) -> dict[str, int]:
         """See Audited."""

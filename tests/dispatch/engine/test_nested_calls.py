@@ -368,13 +368,13 @@ def test_what_is_logged_under_a_lock_keeps_its_time_place_and_error(caplog: pyte
 
 
 def test_no_handler_is_called_but_by_the_late_log() -> None:
-    """The rule of the house: floors make no logger of their own, and warn only where no lock is held.
+    """The rule of the house: layers make no logger of their own, and warn only where no lock is held.
 
     The finalizer in forebay.py looks first, and puts the warning off until the lock is free (see test_habits.py).
     """
     found = []
-    for floor in ("store", "cache", "dispatch"):
-        for path in (ROOT / floor).rglob("*.py"):
+    for layer in ("store", "cache", "dispatch"):
+        for path in (ROOT / layer).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in ("logging.getLogger", "warnings.warn"):
                     found.append(path.name)

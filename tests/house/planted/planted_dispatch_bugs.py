@@ -1,4 +1,4 @@
-"""Bugs of the floors above the store, in order, charge and what is confirmed: see planting.py."""
+"""Bugs of the layers above the store, in order, charge and what is confirmed: see planting.py."""
 
 from __future__ import annotations
 
