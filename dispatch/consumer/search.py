@@ -122,7 +122,7 @@ class Search:
         parts, consumer = self._parts, self._consumer
         if consumer.stage.is_over:
             raise consumer.stage.refusal()
-        parts.due.release()
+        parts.due.release_due()
         self.load = None
         self.is_coming = self.has_credit = False
         if consumer.stage.gets_nothing:

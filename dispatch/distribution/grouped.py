@@ -127,7 +127,7 @@ class GroupAssigner(Distribution):
                 self.groups.halt(lane_of(delivery), delivery.sequence, group)
         assigned.idle.drop(consumer)
         if self.groups.owned(consumer):
-            self.groups.release(consumer, self.groups.buckets(consumer))
+            self.groups.disown(consumer, self.groups.buckets(consumer))
         self._assigning.empty(assigned)
         for target in assigned.lists:
             self._target_area.drop(target)

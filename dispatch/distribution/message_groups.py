@@ -132,7 +132,7 @@ class MessageGroups:
         """Return the buckets of an owner. O(BUCKETS)."""
         return [bucket for bucket, owner in enumerate(self._owners) if owner is consumer]
 
-    def release(self, consumer: CoreConsumer, buckets: Sequence[int]) -> None:
+    def disown(self, consumer: CoreConsumer, buckets: Sequence[int]) -> None:
         """Take buckets from their owner. Requires: `assign_again` follows."""
         for bucket in buckets:
             self._owners[bucket] = None

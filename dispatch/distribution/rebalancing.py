@@ -51,7 +51,7 @@ class Rebalancing:
         if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in assigned.lists)):
             return False
         if idle:
-            self._groups.release(consumer, idle)
+            self._groups.disown(consumer, idle)
             assigned.idle.owns_otherwise(consumer)
         self._assigning.empty(assigned)
         self._assigning.offer_withheld(consumer)

@@ -73,7 +73,7 @@ class ReleaseDuty(Duty):
     def _release(self) -> int:
         now = self._monitor.monotonic()
         with self._monitor.lock, self._monitor.all_or_broken:
-            done = self._due.release()
+            done = self._due.release_due()
             self._browsers.release_given_back()
             done += self._measurements.take(now)
             return done + self._overflow.compact()

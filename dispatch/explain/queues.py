@@ -155,7 +155,7 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
 def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation:
     """Explain why a consumer gets nothing, or that it would get something. Requires: the lock is not held."""
     with owners.monitor.lock, owners.monitor.all_or_broken:
-        owners.times.due.release()
+        owners.times.due.release_due()
         causes = tuple(_consumer_causes(owners, consumer))
         if causes[0].reason not in (CLOSED, DRAINING):
             causes = _with_pause(consumer.destination, causes)
@@ -171,7 +171,7 @@ def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation
 def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: the lock is not held."""
     with owners.monitor.lock, owners.monitor.all_or_broken:
-        owners.times.due.release()
+        owners.times.due.release_due()
         places = _places(owners, queue)
         causes = _with_pause(queue, (*_holders(owners, places, None), *_free_causes(owners, queue, places)))
     owners.monitor.run_deferred()

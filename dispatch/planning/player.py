@@ -105,7 +105,7 @@ class _NoDisk:
 class PlayedTimes:
     """The LaneDueTimes of a replay. The trace tells when messages were offered, so no message is due by itself."""
 
-    def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+    def take_due(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
         return []
 
     def expired_blocks(self, lane: Any, now_ms: int) -> list[int]:

@@ -332,7 +332,7 @@ class Inside:
         clock: Any = cast("MethodType", engine.monitor.monotonic).__self__
         clock.advance(seconds)
         with engine.monitor.lock:
-            while self.__layers.settling.due.release():
+            while self.__layers.settling.due.release_due():
                 pass
 
     def next_due(self) -> float | None:
@@ -340,7 +340,7 @@ class Inside:
 
     def release_due(self) -> int:
         """Release the messages that are due; return how many."""
-        return self.__layers.settling.due.release()
+        return self.__layers.settling.due.release_due()
 
     @property
     def wakeups(self) -> Wakeups:

@@ -134,8 +134,8 @@ class TargetArea(ListKeeper):
         for memory in self.memories.of_patterns.values():
             self._keep_share(memory)
         self.watch.shares_changed()
-        self.consumer_memory.settle()
-        self.destination_memory.settle()
+        self.consumer_memory.catch_up()
+        self.destination_memory.catch_up()
         self._move_all_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
@@ -309,8 +309,8 @@ class TargetArea(ListKeeper):
         self.reclaim.measurements += 1
         for target in self.lists:
             target.measure(seconds)
-        self.consumer_memory.settle()
-        self.destination_memory.settle()
+        self.consumer_memory.catch_up()
+        self.destination_memory.catch_up()
         self._move_all_watermarks()
         self.watch.measured()
         self._dispatch_area.relieve()
