@@ -255,7 +255,7 @@ class Forebay:
         return self._engine.step()
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop, write a checkpoint, leave the mark of a clean shutdown, release the directory.
+        """Stop, write a checkpoint, leave the marker of a clean shutdown, release the directory.
 
         A second call does nothing.
 

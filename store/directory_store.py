@@ -38,8 +38,8 @@ from .index.due_times import DueTimes
 from .index.index import Index
 from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
-from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reserve import Reserve, limit_bytes
+from .journal.shutdown_marker import ShutdownMarker, leave_shutdown_marker, read_shutdown_marker, write_shutdown_marker
 from .journal.sync_mark import SyncMark, read_sync_mark
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner
@@ -219,20 +219,20 @@ class DirectoryStore:
         logger.info("opened: %s", report, event="opened")
         return report
 
-    def _identify_directory(self) -> tuple[bool, Marker | None]:
+    def _identify_directory(self) -> tuple[bool, ShutdownMarker | None]:
         """Make the directories and find out to which store they belong; return whether they are new, and the marker."""
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         is_new = not self._disk.list(JOURNAL) and not self._disk.list(STATE_DIRECTORY)
         Reserve(self._disk, 0).clear()
-        marker = read_marker(self._disk)
+        marker = read_shutdown_marker(self._disk)
         found_id = marker.store_id if marker is not None else find_store_id(self._disk)
         self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
         return is_new, marker
 
-    def _recover(self, metadata: MetadataStore, marker: Marker | None) -> Recovered:
+    def _recover(self, metadata: MetadataStore, marker: ShutdownMarker | None) -> Recovered:
         """Bring index and tables up to the journal; return what recovery found."""
         self._journaled = self._gathered(metadata)
         found = recover(
@@ -273,7 +273,7 @@ class DirectoryStore:
         epoch = found.epoch + 1
         self._mark = SyncMark(self._disk, self._store_id, epoch)
         self.disk_use = DiskUse(self.journal, self.index, self._mark, self._lock)
-        write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))
+        write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, found.end, False))
         self._destinations_file.remove()
         with self._lock:
             self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._mark.note)
@@ -429,7 +429,9 @@ class DirectoryStore:
                 assert self._mark is not None
                 self._mark.sync()
                 self._close_files()  # the marker may find no descriptor but theirs
-                leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self.checkpointer.end, True))
+                leave_shutdown_marker(
+                    self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, True)
+                )
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:

@@ -217,7 +217,7 @@ class AsyncForebay:
         return await asyncio.to_thread(self._synchronous.step)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Stop, write a checkpoint, leave the mark of a clean shutdown, release the directory.
+        """Stop, write a checkpoint, leave the marker of a clean shutdown, release the directory.
 
         A second call does nothing.
 

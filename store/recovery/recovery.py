@@ -44,7 +44,7 @@ from ..journal.data_log import (
     used_bytes,
 )
 from ..journal.journal import location_text
-from ..journal.marker import Marker
+from ..journal.shutdown_marker import ShutdownMarker
 from ..journal.sync_mark import SYNC_MARK
 from ..metadata.store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
@@ -153,7 +153,7 @@ class Recovery:
     def __init__(
         self,
         journaled: JournaledState,
-        marker: Marker | None,
+        marker: ShutdownMarker | None,
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
         *,
@@ -164,7 +164,7 @@ class Recovery:
         on_progress: OnProgress = tell_nobody,
     ) -> None:
         """journaled: brought up to the journal.
-        marker: the clean-shutdown marker, if there is one.
+        marker: the shutdown marker, if there is one.
         write_checkpoint(position, epoch, state): stores the index as it is now.
         synced: the position that the sync mark tells; 0: none.
         verifies_all: whether bytes that the replay does not read are verified too.

@@ -19,7 +19,7 @@ from forebay.store.disk.layout import JOURNAL, data_log_name
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import ATTEST, DROP, HEADER_BYTES
 from forebay.store.format.state import decode_state
-from forebay.store.journal.marker import read_marker
+from forebay.store.journal.shutdown_marker import read_shutdown_marker
 from forebay.store.metadata.store import MetadataFull
 from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
 from forebay.testing import ManualClock
@@ -247,7 +247,7 @@ def test_failed_disk_is_refused_until_opened_again_and_keeps_what_was_durable(
         with pytest.raises(StoreFailed):
             attempt()
     opened.store.close()
-    mark = read_marker(disk)
+    mark = read_shutdown_marker(disk)
     assert mark is not None and not mark.is_clean
     again = OpenStore(power_cut(disk), metadata, clock=ManualClock(1))
     assert again.bodies()[:1] == [b"durable"]
@@ -478,7 +478,7 @@ def test_close_seals_and_marks_behind_everything(disk: SimulatedDisk, opened: Op
     opened.add(b"body")
     opened.store.close()
     walk, _ = walked(disk, 1)
-    mark = read_marker(disk)
+    mark = read_shutdown_marker(disk)
     assert walk.is_sealed and mark is not None and mark.is_clean
     assert mark.position == 1 << OFFSET_BITS | walk.end
     for image in disk.every_power_cut():
