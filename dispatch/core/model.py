@@ -546,7 +546,11 @@ class ListKeeper(ABC):
 
 
 class LaneState(LaneMessages):
-    """One lane as dispatch sees it. The state lock guards it."""
+    """Dispatch's state of one lane: how its messages arrive, wait for consumers and leave RAM.
+
+    `pending_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
+    state lock guards it.
+    """
 
     __slots__ = (
         "destination",
@@ -754,7 +758,9 @@ class LaneState(LaneMessages):
 
 
 class PersistentLaneState(LaneState):
-    """A lane of messages in the journal, of a queue, a topic or a subscription. The state lock guards it.
+    """Dispatch's state of a lane of messages in the journal, of a queue, a topic or a subscription.
+
+    The state lock guards it.
 
     The lane of each of these says how messages arrive; all other differences of lanes in the journal and the index are
     here.
@@ -813,7 +819,7 @@ class PersistentLaneState(LaneState):
 
 
 class NonPersistentLaneState(LaneState):
-    """A lane of messages that end with the process, in RAM and then in tmp-storage. The state lock guards it."""
+    """Dispatch's state of a lane of messages that end with the process. The state lock guards it."""
 
     __slots__ = ("tmp_lane", "persistent_lane", "retained")
     state_bytes = NON_PERSISTENT_LANE_BYTES
@@ -872,7 +878,7 @@ class DistributionKeeper(ABC):
 
 
 class DestinationState(DestinationLifecycle):
-    """An open queue, topic, subscription, or pattern of topics. The state lock guards it.
+    """Dispatch's state of an open queue, topic, subscription, or pattern of topics. The state lock guards it.
 
     Lanes are made on first use. Consumers take from the lanes of a queue or a subscription. Messages that are sent to a
     topic go to the lanes of its subscriptions. A subscription is reached by its topic only: see NamedDestinationState.

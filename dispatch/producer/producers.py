@@ -42,6 +42,8 @@ class Producers:
     ) -> None:
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
+        # Takes persistent messages by `destination_lane`. Their acks reach it as `backing_store`, by `pending_lane`:
+        # the same two objects in a queue.
         self.message_store = message_store
         self.publisher = publisher
         self.confirmer = confirmer

@@ -175,7 +175,7 @@ class SubscriptionRegistry(ABC):
 
 
 class TopicState(NamedDestinationState):
-    """One topic. Its own lanes have no lists. The state lock guards it."""
+    """Dispatch's state of a topic. Its own lanes have no lists. The state lock guards it."""
 
     __slots__ = (
         "subscribers",
@@ -406,7 +406,7 @@ class TopicState(NamedDestinationState):
 
 
 class TopicLaneState(PersistentLaneState):
-    """The messages that are sent in one priority, on their way to the subscriptions."""
+    """Dispatch's state of a lane of a topic: messages of one priority on their way to the subscriptions."""
 
     __slots__ = ("topic",)
     joins_slices: ClassVar[bool] = False
@@ -529,7 +529,7 @@ class TopicLaneState(PersistentLaneState):
 
 
 class SubscriptionLaneState(QueueLaneState):
-    """One lane of one subscription."""
+    """Dispatch's state of a lane of a subscription."""
 
     __slots__ = (
         "examined",
@@ -691,7 +691,7 @@ class UnrecordedStore:
 
 
 class SubscriptionState(DestinationState):
-    """One subscription. `name` is that of its topic, `number` its own. The state lock guards it."""
+    """Dispatch's state of a subscription. `name` is that of its topic, `number` its own. The state lock guards it."""
 
     __slots__ = (
         "topic",

@@ -25,7 +25,10 @@ PENDING_SLOTS: Final = (
 
 
 class PendingLane:
-    """A lane as dispatch sees it, whatever class knows where its messages are. The state lock guards it."""
+    """The store's object for a lane: which messages are pending, whatever class knows where they are.
+
+    Dispatch has a LaneState for the same lane, whose `pending_lane` this is. The state lock guards it.
+    """
 
     __slots__ = PENDING_SLOTS
 
@@ -116,7 +119,7 @@ class PendingLane:
 
 
 class JournaledLane(PendingLane):
-    """A lane of messages in the journal, which MessageStore reads and acknowledges."""
+    """The store's lane of messages in the journal, which MessageStore reads and acknowledges."""
 
     __slots__ = ()
 

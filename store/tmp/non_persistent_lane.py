@@ -46,7 +46,7 @@ class NonPersistentBlock:
 
 
 class NonPersistentLane(PendingLane):
-    """A lane of messages that are not in the journal. The state lock guards it."""
+    """The store's lane of messages that are not in the journal. The state lock guards it."""
 
     __slots__ = (
         "pool",

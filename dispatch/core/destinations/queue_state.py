@@ -11,7 +11,7 @@ from ..model import NamedDestinationState, PersistentLaneState
 
 
 class QueueState(NamedDestinationState):
-    """One queue. Its messages are in its own lanes, and its consumers take from them."""
+    """Dispatch's state of a queue. Its messages are in its own lanes, and its consumers take from them."""
 
     __slots__ = ()
 

@@ -22,7 +22,10 @@ from ..model import DestinationState, LaneState, NonPersistentLaneState, TargetL
 
 
 class SpillingLaneState(NonPersistentLaneState):
-    """A lane of non-persistent messages, in RAM first and then in tmp-storage. The state lock guards it."""
+    """Dispatch's state of a lane of non-persistent messages, in RAM first and then in tmp-storage.
+
+    The state lock guards it.
+    """
 
     __slots__ = ("overflow", "note_times")
 

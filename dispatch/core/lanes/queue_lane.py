@@ -15,7 +15,10 @@ from ..model import PersistentLaneState
 
 
 class QueueLaneState(PersistentLaneState):
-    """The persistent lane of a queue. The lane of a subscription takes messages in alike. The state lock guards it."""
+    """Dispatch's state of a persistent lane of a queue. That of a subscription takes messages in alike.
+
+    The state lock guards it.
+    """
 
     __slots__ = ()
 

@@ -70,7 +70,7 @@ class PatternRegistry:
 
 
 class PatternState(NamedDestinationState):
-    """All topics that match a pattern, as its one consumer sees them. `name` is the pattern.
+    """Dispatch's state of a pattern: all topics that match, as its one consumer sees them. `name` is the pattern.
 
     The state lock guards it.
     """
