@@ -144,7 +144,8 @@ class LaneMessages(ABC):
         self.memory = memory
         # The store behind this lane: it has the messages that are not in RAM, and takes the acks. For a persistent lane
         # this is the `message_store` to which Producers send, and for a queue `pending_lane` is the `destination_lane`
-        # in which they add. Only acks go by these two, because they differ for subscriptions and non-persistent lanes.
+        # in which they add. Reads and acks go by these two, because they differ for subscriptions and non-persistent
+        # lanes.
         self.backing_store = backing_store
         # Whether acks are durable before they are confirmed.
         self.syncs = syncs
