@@ -464,7 +464,7 @@ class RecordedTargetArea(TargetArea):
         self,
         recorder: Recorder,
         monitor: Monitor,
-        store: PersistentStore,
+        message_store: PersistentStore,
         delivery_count_table: DeliveryCountTable,
         return_counts: ReturnCounts,
         memory: MemoryParts,
@@ -481,7 +481,7 @@ class RecordedTargetArea(TargetArea):
         self._recorder = recorder
         super().__init__(
             monitor,
-            store,
+            message_store,
             delivery_count_table,
             return_counts,
             memory,
