@@ -2,6 +2,6 @@
 
 Read `settings.py`, which has every setting, and `policy.py`, which has those of single destinations; `policies.py`
 finds the policy of a name. `memory_plan.py` divides a memory limit, `checks.py` refuses what cannot be. Settings come
-from code, from `settings_file.py`, or from ActiveMQ: `activemq_importer.py` is its door, `activemq_mapping.py` its
-table.
+from code, from `settings_file.py`, or from ActiveMQ: `activemq_importer.py` is its entry point, `activemq_mapping.py`
+its table.
 """

@@ -51,9 +51,9 @@ class Wakeups:
         self.maintenance.set()
         return True
 
-    def leave_checkpoint(self, store: MessageStore) -> bool:
+    def leave_checkpoint(self, message_store: MessageStore) -> bool:
         """Leave a due checkpoint to the maintenance thread. Return False if there is none, or it would be too late."""
-        if not self.has_threads or store.is_checkpoint_urgent:
+        if not self.has_threads or message_store.is_checkpoint_urgent:
             return False
         if not self.maintenance.is_set():  # checked first, because until the checkpoint comes each message asks again
             self.maintenance.set()

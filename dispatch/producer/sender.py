@@ -211,13 +211,13 @@ class Sender(ABC):
                     if self._limits is not None:
                         self._limits.require_room(len(properties) + len(body))
                     if expires_at:
-                        sequence = producers.store.add_expiring(
+                        sequence = producers.message_store.add_expiring(
                             lane.destination_lane, now_ms, properties, body, expires_at
                         )
                         if not lane.is_timed:
                             producers.timed.note(lane)
                     else:
-                        sequence = producers.store.add(lane.destination_lane, now_ms, properties, body)
+                        sequence = producers.message_store.add(lane.destination_lane, now_ms, properties, body)
                     message = (sequence, properties, body, now_ms)
                     if producers.syncs_always:
                         charge = len(properties) + len(body) + OVERHEAD_BYTES

@@ -146,7 +146,7 @@ class DestinationOverhead:
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
-        self._destination_memory.settle()  # first release what hosts have dropped since
+        self._destination_memory.catch_up()  # first release what hosts have dropped since
         target_area, shares = self._target_area, self._target_area.shares
         both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)

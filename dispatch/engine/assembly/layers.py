@@ -1,4 +1,4 @@
-"""Floors: all parts of an open store below its housekeeping, floor by floor, each made from those before it."""
+"""Layers: all parts of an open store below its housekeeping, layer by layer, each made from those before it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Floors:
+class Layers:
     """What the Engine has made so far. No part gets it: the functions of this package hand each part what it uses."""
 
     foundation: Foundation
-    store: StoreParts
+    store_parts: StoreParts
     recorder: Recorder | None
     areas: Areas
     settling: Settling
