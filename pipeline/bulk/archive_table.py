@@ -123,7 +123,7 @@ def facts_of_archive(path: Path) -> Archived:
         metadata = pq.read_metadata(path).metadata or {}
         found = json.loads(metadata[_META])
         facts = Archived(**found)
-    except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
+    except (pa.ArrowException, KeyError, TypeError, ValueError):
         raise NotArchived(f"{path} is not a data log that was archived") from None
     kinds = {"broker": str, "store_id": str}
     if any(type(value) is not kinds.get(name, int) for name, value in facts._asdict().items()):

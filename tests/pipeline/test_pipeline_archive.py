@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from forebay.pipeline.bulk.archive import (  # noqa: E402
     restore,
     restore_local,
 )
-from forebay.pipeline.bulk.archive_table import NotArchived, read_back  # noqa: E402
+from forebay.pipeline.bulk.archive_table import NotArchived, facts_of_archive, read_back  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,6 +160,20 @@ def test_a_damaged_archive_restores_nothing_of_that_data_log(tmp_path: Path) -> 
         assert found is None or found == wanted
         assert (rows[0].state == "restored") == (found is not None)
         assert not list(home.rglob("*part*"))
+
+
+def test_any_flipped_bit_in_the_schema_of_an_archived_data_log_is_an_error_that_restoring_expects(
+    tmp_path: Path,
+) -> None:
+    small_store(tmp_path / "data", messages=60)
+    archive_local(tmp_path / "data", tmp_path / "out")
+    victim = next((tmp_path / "out").rglob("data_log=1/*.parquet"))
+    good = victim.read_bytes()
+    footer = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+    for at in range(footer, len(good)):
+        victim.write_bytes(good[:at] + bytes([good[at] ^ 0xC0]) + good[at + 1 :])
+        with suppress(NotArchived, OSError):  # restore_local tells both of them in the row of the data log
+            facts_of_archive(victim)
 
 
 def test_what_cannot_be_restored_to_is_said(tmp_path: Path) -> None:
