@@ -27,7 +27,7 @@ from .transfer import LaneTransfer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOwners:
-    """The owners of operations on whole destinations. A class that needs only one of them takes that one."""
+    """The owners of operations on whole destinations. A class that needs only one owner takes that owner alone."""
 
     browsers: Browsers
     mover: Mover
@@ -53,7 +53,7 @@ def make_admin_owners(
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
-    """Make all of them. store: gives each its parts. slice_messages_max: most messages that are moved in one slice."""
+    """Make all owners. store: has the parts that they use. slice_messages_max: most messages moved in one slice."""
     monitor, confirmer, queues = core.monitor, core.confirmer, core.queues
     removals = core.removals
     browsers = Browsers(

@@ -7,7 +7,7 @@ from .floors import Floors
 
 
 def make_audit(floors: Floors) -> LedgerAudit:
-    """Make it. Each floor says what its own parts are charged."""
+    """Return an audit that asks each floor what its own parts should be charged."""
     areas = floors.areas
     return LedgerAudit(
         floors.foundation.monitor,
