@@ -390,7 +390,7 @@ class Transaction:
         self._monitor.run_deferred()
 
     def rollback_open(self) -> bool:
-        """Roll back; return whether messages may have been put off. Requires: the lock, and that no prepare was done."""
+        """Roll back if not prepared; return whether messages may have been put off. Requires: the lock."""
         branch = self._branch
         try:
             if len(branch):
@@ -438,7 +438,7 @@ class Transaction:
         self._confirmer.confirm(position)
 
     def _require(self, *states: str) -> None:
-        """Raise TransactionError unless it is in one of these states, Closed if the store is closed. Requires: the lock."""
+        """Raise TransactionError unless it is in one of these states, or Closed. Requires: the lock."""
         if self._monitor.is_closed:
             raise Closed("the store")
         if self._state not in states:
