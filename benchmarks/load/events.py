@@ -47,7 +47,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One frame. Its kind says which of the payload fields is set."""
+    """One frame. Its kind says which of the four properties reads its payload."""
 
     kind: Kind
     who: int

@@ -18,8 +18,8 @@ from .evidence import Check
 HIT_RATIO_CHANGE: Final = 0.05
 RUNS_FACTOR: Final = 2.0
 RUNS_ALLOWANCE_SECONDS: Final = 0.001
-"""The p99 of a take's running time may grow by the factor above and by these seconds, because the work of another thread
-between two takes leaves the processor's caches cold."""
+"""The p99 of a take's running time may grow by the factor above and these seconds, because other threads' work between
+takes leaves the processor's caches cold."""
 TAKES_MIN: Final = 10
 """Least number of takes in each window for a verdict."""
 

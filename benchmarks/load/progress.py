@@ -28,7 +28,7 @@ class Progress:
             self._ring()
 
     def bell(self, rings_at: int | None) -> Future[None]:
-        """Return a future that is done once this many messages were moved; None: never. It replaces the previous one."""
+        """Return a future that is done once this many messages are moved; None: never. It replaces the last one."""
         with self._lock:
             self._bell, self._rings_at = Future(), rings_at
             self._ring()

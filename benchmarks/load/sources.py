@@ -22,7 +22,7 @@ class LoadSource(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message is left that a consumer would take. Valid once all is sent, because depths then only fall."""
+        """Whether no message is left that a consumer would take. Valid once all is sent: depths then only fall."""
 
 
 class QueueSource:
