@@ -7,7 +7,7 @@
 #   make test PYTEST_TARGET=tests/store/journal/test_journal.py
 #   make test WORKERS=0                  in one process, as a debugger wants it
 #   make test INSTALL=wheel              the same tests against the built wheel, in a venv of its own
-#   make test INSTALL=compiled           the same against a wheel whose floors mypyc made machine code (see setup.py)
+#   make test INSTALL=compiled           the same against a wheel whose layers mypyc made machine code (see setup.py)
 #   make wheels                          what a release has for this platform; .github/workflows makes the others
 #   make bench SUITES="bench_journal"    some of the structures
 #   make bench-peers                     beside the brokers that the system has: apt-get install

@@ -1,4 +1,4 @@
-"""The build. FOREBAY_COMPILE=1 makes the floors machine code by mypyc, from the same source.
+"""The build. FOREBAY_COMPILE=1 makes the layers machine code by mypyc, from the same source.
 
 `make test INSTALL=compiled` does so. Without it a wheel is pure Python, which is the default everywhere.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mypy.nodes import ClassDef
     from mypy.plugin import Plugin
 
-FLOORS = ("store", "cache", "dispatch")
+LAYERS = ("store", "cache", "dispatch")
 INTERPRETED = (
     "__init__.py",  # no code in it
     "aio/forebay.py",  # an await costs what it costs
@@ -94,7 +94,7 @@ INTERPRETED = (
     "inspect/facts.py",  # what these two hold crosses to other processes, which a frozen class of machine code can't
     "recovery/verify.py",
 )
-DOORS = {
+FACADES = {
     "producer.sender.Sender": ("send", "send_many"),
     "queue.Queue": ("subscribe", "get", "join", "browse", "find", "move"),
     "topic.Topic": ("subscribe", "unsubscribe", "subscription", "reader", "read_from"),
@@ -116,8 +116,8 @@ DOORS = {
         "close",
     ),
     "core.deliveries.delivery.Delivery": ("ack", "nack", "reject", "extend"),
-    # What overrides a door's method is one itself, and the other way round.
-    "core.deliveries.delivery.Settler": ("ack", "nack", "release", "reject", "extend"),
+    # What overrides a facade's method is one itself, and the other way round.
+    "core.deliveries.delivery.SettlingConsumer": ("ack", "nack", "release", "reject", "extend"),
     "planning.player.PlayedConsumer": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "memory_forebay.MemoryForebay": ("advance",),
@@ -144,8 +144,8 @@ def extensions() -> list[Extension]:
     NAMED.symlink_to(Path.cwd(), target_is_directory=True)
     modules = [
         str(module)
-        for floor in FLOORS
-        for module in sorted((NAMED / floor).rglob("*.py"))
+        for layer in LAYERS
+        for module in sorted((NAMED / layer).rglob("*.py"))
         if not any(map(module.match, INTERPRETED))
     ]
     # Without the first, the checkout itself, which has an __init__.py, would be the top of each module's name.
@@ -175,9 +175,9 @@ class BuildOnAllCores(build_ext):
 
 
 def plugin(version: str) -> type[Plugin]:
-    """Return what mypy asks while it reads the floors to compile them: at the doors every type is `Any`.
+    """Return what mypy asks while it reads the layers to compile them: at the facades every type is `Any`.
 
-    Type checkers of users, and `make lint`, know nothing of it: to them the doors have the types that they declare.
+    Type checkers of users, and `make lint`, know nothing of it: to them the facades have the types that they declare.
     """
     from mypy.nodes import AssignmentStmt, Decorator, FuncDef, OverloadedFuncDef
     from mypy.plugin import ClassDefContext, Plugin
@@ -185,11 +185,11 @@ def plugin(version: str) -> type[Plugin]:
 
     anything = AnyType(TypeOfAny.explicit)
 
-    class Doors(Plugin):
+    class Facades(Plugin):
         def get_customize_class_mro_hook(self, fullname: str) -> Callable[[ClassDefContext], None] | None:
             if fullname == MESSAGE:
                 return open_fields
-            return open_methods if fullname.removeprefix("forebay.dispatch.") in DOORS else None
+            return open_methods if fullname.removeprefix("forebay.dispatch.") in FACADES else None
 
     def open_fields(context: ClassDefContext) -> None:
         for method in functions(context.cls):
@@ -200,9 +200,9 @@ def plugin(version: str) -> type[Plugin]:
 
     def open_methods(context: ClassDefContext) -> None:
         methods = list(functions(context.cls))
-        for name in DOORS[context.cls.fullname.removeprefix("forebay.dispatch.")]:
+        for name in FACADES[context.cls.fullname.removeprefix("forebay.dispatch.")]:
             if name not in [method.name for method in methods]:
-                context.api.fail(f"setup.py names a door {name!r} that is not there", context.cls)
+                context.api.fail(f"setup.py names a facade {name!r} that is not there", context.cls)
             for method in methods:
                 if method.name == name:
                     open_method(method)
@@ -222,7 +222,7 @@ def plugin(version: str) -> type[Plugin]:
         for argument in method.arguments[1:]:
             argument.type_annotation = anything
 
-    return Doors
+    return Facades
 
 
 if __name__ == "__main__":  # mypy imports it

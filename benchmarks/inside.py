@@ -15,12 +15,12 @@ def lock_of(bay: Forebay) -> OwnedLock:
 
 
 def index_of(bay: Forebay) -> Index:
-    return bay._engine.floors.store.directory.index
+    return bay._engine.layers.store_parts.directory.index
 
 
 def store_of(bay: Forebay) -> MessageStore:
-    return bay._engine.floors.store.directory.messages
+    return bay._engine.layers.store_parts.directory.message_store
 
 
 def targets_of(bay: Forebay) -> TargetArea:
-    return bay._engine.floors.areas.target_area
+    return bay._engine.layers.areas.target_area

@@ -29,7 +29,7 @@ from .config.policy import is_pattern
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
-from .core.model import Taker
+from .core.model import CoreConsumer
 from .engine.assembly.housekeeping import Explaining
 from .engine.assembly.surroundings import Surroundings
 from .engine.engine import Engine
@@ -56,7 +56,7 @@ class Forebay:
 
     def __init__(self, engine: Engine, lock: DirectoryLock | None, admin: AdminServer | None = None) -> None:
         self._engine = engine
-        self._transactions = engine.floors.core.transactions
+        self._transactions = engine.layers.core.transactions
         self._lock = lock
         self._admin = admin
         self._closing = OwnedLock()
@@ -124,7 +124,7 @@ class Forebay:
     def properties(self) -> Properties:
         """The small named values that the host keeps: bindings, sessions, cursors. See Properties."""
         engine = self._engine
-        directory, confirmer = engine.floors.store.directory, engine.for_queues.confirmer
+        directory, confirmer = engine.layers.store_parts.directory, engine.for_queues.confirmer
         return Properties(
             StoreProperties(
                 engine.monitor, directory.host_properties, directory.property_records, directory.journal, confirmer
@@ -195,7 +195,7 @@ class Forebay:
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. It syncs the journal."""
         self._engine.monitor.raise_if_closed()
-        self._engine.floors.store.directory.messages.checkpoint()
+        self._engine.layers.store_parts.directory.message_store.checkpoint()
 
     def cleanup(self) -> CleanupReport:
         """Relocate messages out of sparse data logs, and delete or archive data logs that nothing needs, now and all at
@@ -204,7 +204,7 @@ class Forebay:
         Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
         """
         self._engine.monitor.raise_if_closed()
-        return self._engine.floors.store.directory.cleanup.run()
+        return self._engine.layers.store_parts.directory.cleanup.run()
 
     def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
         """Explain a data log, a queue, a topic, a consumer, a transaction or the whole store, as data and as a
@@ -255,7 +255,7 @@ class Forebay:
         return self._engine.step()
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop, write a checkpoint, leave the mark of a clean shutdown, release the directory.
+        """Stop, write a checkpoint, leave the marker of a clean shutdown, release the directory.
 
         A second call does nothing.
 
@@ -324,7 +324,7 @@ class Forebay:
         self.close()
 
 
-def _why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | None:
+def _why_stuck(owners: ExplainedOwners, consumer: CoreConsumer) -> tuple[int, str] | None:
     from .explain.stuck import why_stuck  # imported with the first stuck consumer, not with the package
 
     return why_stuck(owners, consumer)

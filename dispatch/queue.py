@@ -16,7 +16,7 @@ from .consumer.options import ConsumerOptions, compiled, consumer_options
 from .core.confirmer import Confirmer
 from .core.destinations.queue_state import QueueState
 from .core.monitor import Monitor
-from .engine.doors import QueueParts
+from .engine.facade_parts import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
@@ -117,7 +117,7 @@ class Queue(Sender):
 
     def _attach(self, options: ConsumerOptions) -> Consumer:
         parts, monitor, queue = self.parts, self.parts.monitor, self._destination
-        with monitor.lock, monitor.whole:
+        with monitor.lock, monitor.all_or_broken:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
             with parts.deadlines.room(options.deadline_seconds):

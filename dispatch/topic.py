@@ -18,7 +18,7 @@ from .consumer.options import consumer_options
 from .core.confirmer import Confirmer
 from .core.model import NamedDestinationState, NonPersistentLaneState
 from .core.monitor import Monitor
-from .engine.doors import TopicParts
+from .engine.facade_parts import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.send_pipeline import Batch
 from .producer.sender import PUBLIC as SENDER_PUBLIC

@@ -38,8 +38,8 @@ from .index.due_times import DueTimes
 from .index.index import Index
 from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
-from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reserve import Reserve, limit_bytes
+from .journal.shutdown_marker import ShutdownMarker, leave_shutdown_marker, read_shutdown_marker, write_shutdown_marker
 from .journal.sync_mark import SyncMark, read_sync_mark
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner
@@ -151,7 +151,7 @@ class DirectoryStore:
         self.destination_table = DestinationTable()
         self.imports: Imports
         self.journal: Journal
-        self.messages: MessageStore
+        self.message_store: MessageStore
         self.checkpointer: Checkpointer
         self.attestation: Attestation
         self.transactions: Transactions
@@ -209,7 +209,7 @@ class DirectoryStore:
         self._is_serving = True
         self.subscriptions.put_away_all()
         self.index.put_away_all()
-        self.messages.checkpoint()
+        self.message_store.checkpoint()
         report = found.report(
             is_new or (marker is not None and marker.is_clean),
             not is_new and metadata.is_persistent,
@@ -219,20 +219,20 @@ class DirectoryStore:
         logger.info("opened: %s", report, event="opened")
         return report
 
-    def _identify_directory(self) -> tuple[bool, Marker | None]:
+    def _identify_directory(self) -> tuple[bool, ShutdownMarker | None]:
         """Make the directories and find out to which store they belong; return whether they are new, and the marker."""
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         is_new = not self._disk.list(JOURNAL) and not self._disk.list(STATE_DIRECTORY)
         Reserve(self._disk, 0).clear()
-        marker = read_marker(self._disk)
+        marker = read_shutdown_marker(self._disk)
         found_id = marker.store_id if marker is not None else find_store_id(self._disk)
         self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
         return is_new, marker
 
-    def _recover(self, metadata: MetadataStore, marker: Marker | None) -> Recovered:
+    def _recover(self, metadata: MetadataStore, marker: ShutdownMarker | None) -> Recovered:
         """Bring index and tables up to the journal; return what recovery found."""
         self._journaled = self._gathered(metadata)
         found = recover(
@@ -273,10 +273,10 @@ class DirectoryStore:
         epoch = found.epoch + 1
         self._mark = SyncMark(self._disk, self._store_id, epoch)
         self.disk_use = DiskUse(self.journal, self.index, self._mark, self._lock)
-        write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))
+        write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, found.end, False))
         self._destinations_file.remove()
         with self._lock:
-            self.journal.start(found.next_data_log, found.next_sequence, epoch, self._mark.note)
+            self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._mark.note)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()
@@ -308,7 +308,7 @@ class DirectoryStore:
             root_state=self._root_state,
             give_up_readers=self.give_up_readers,
         )
-        self.messages = MessageStore(
+        self.message_store = MessageStore(
             self._disk,
             self._store_id,
             self.journal,
@@ -362,7 +362,7 @@ class DirectoryStore:
             self.index,
             self.subscriptions,
             self.destination_table,
-            self.messages.plan,
+            self.message_store.plan,
             state_lock=self._lock,
             clock=self._clock,
         )
@@ -377,7 +377,7 @@ class DirectoryStore:
             checkpoint_lock=self._checkpoint_lock,
             state_lock=self._lock,
             replay_position=lambda: self.checkpointer.replay_position,
-            is_full=lambda: self.messages.is_full,
+            is_full=lambda: self.message_store.is_full,
             retention_reasons=self.retention.reasons,
             leases=self.retention.leases,
         )
@@ -394,10 +394,14 @@ class DirectoryStore:
             now=now,
         )
         trimmer = Trimmer(
-            self.subscriptions, self.positions, self._lock, self.messages.acknowledge, lambda: self.journal.data_log
+            self.subscriptions,
+            self.positions,
+            self._lock,
+            self.message_store.acknowledge,
+            lambda: self.journal.data_log,
         )
         return Cleanup(
-            cleaner, relocation, trimmer, self.journal, self.subscriptions, self._clock, self.messages.checkpoint
+            cleaner, relocation, trimmer, self.journal, self.subscriptions, self._clock, self.message_store.checkpoint
         )
 
     def _random_salt(self) -> int:
@@ -413,19 +417,21 @@ class DirectoryStore:
         if self._is_ended:
             return
         is_first, self._is_closing = not self._is_closing, True
-        self.messages.end()
+        self.message_store.end()
         try:
             if is_first and self.journal.failure is None:
                 with self._lock:
-                    if not self.messages.is_full:  # on a full disk the next open needs the remaining space
+                    if not self.message_store.is_full:  # on a full disk the next open needs the remaining space
                         self.journal.reserve.close()
                 self.journal.sync_directory()
-                self.messages.checkpoint(is_closing=True)
+                self.message_store.checkpoint(is_closing=True)
                 self._write_last_destinations()
                 assert self._mark is not None
                 self._mark.sync()
                 self._close_files()  # the marker may find no descriptor but theirs
-                leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self.checkpointer.end, True))
+                leave_shutdown_marker(
+                    self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, True)
+                )
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
@@ -451,12 +457,12 @@ class DirectoryStore:
     def write_destinations(self) -> None:
         """Write the destinations file if a checkpoint has brought something new and it is time. Requires: no lock."""
         with self._checkpoint_lock:
-            if not self.messages.is_full:
+            if not self.message_store.is_full:
                 self._destinations_file.refresh(self.checkpointer.end)
 
     def _write_last_destinations(self) -> None:
         with self._checkpoint_lock:
-            if self.messages.is_full:  # the next open needs the remaining space
+            if self.message_store.is_full:  # the next open needs the remaining space
                 self._destinations_file.remove()
             else:
                 self._destinations_file.write(is_closed=True)
@@ -473,10 +479,10 @@ class DirectoryStore:
         existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
 
-    def _root_state(self, next_sequence: int) -> State:
+    def _root_state(self, next_log_sequence: int) -> State:
         data_logs = sorted(set(self.journal.sizes) - self.cleanup.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
-        state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
+        state = State([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
         return self._journaled.restated(state, self.destination_table, self.imports)
 
     def _read_block(self, lane_number: int, block: int) -> bytes:

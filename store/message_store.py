@@ -205,13 +205,13 @@ class MessageStore:
         False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
         quarantine is full. Nothing has changed then.
         """
-        with self._lock, self._journal.whole:
+        with self._lock, self._journal.all_or_broken:
             if not lane.is_pending(sequence):
                 return False
             (region,) = self.plan(lane, [(sequence, sequence)])
         if not set_aside_message(self._disk, region):
             return False
-        with self._lock, self._journal.whole:
+        with self._lock, self._journal.all_or_broken:
             return lane.is_pending(sequence) and bool(self.acknowledge_one(lane, sequence))
 
     def next_candidate(
@@ -245,14 +245,17 @@ class MessageStore:
     # ------------------------------------------------------------------ journal and checkpoint
 
     @property
-    def position(self) -> int:
-        """Where the journal ends. Everything before it is durable once a sync has reached it. Requires: the lock."""
+    def journal_end(self) -> int:
+        """Position behind the newest record: `Journal.end`. Requires: the lock.
+
+        Everything before it is durable once a sync has reached it.
+        """
         return self._journal.end
 
     @property
-    def next_sequence(self) -> int:
+    def next_log_sequence(self) -> int:
         """The number of the journal's next record. Requires: the lock."""
-        return self._journal.next_sequence
+        return self._journal.next_log_sequence
 
     @property
     def failure(self) -> StoreFailed | None:
@@ -303,9 +306,9 @@ class MessageStore:
         if not self._index.has_room_for(blocks) and not self.checkpoint():
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
-    def make_index_room(self, position: int, next_sequence: int) -> None:
+    def make_index_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks."""
-        self._checkpointer.make_room(position, next_sequence)
+        self._checkpointer.make_room(position, next_log_sequence)
         self._is_checkpointed_at(self.adds)
 
     # ------------------------------------------------------------------ closing

@@ -41,7 +41,7 @@ class Tab:
     @property
     def lasting_bytes(self) -> int:
         """Release lasting charges that have ended; return the sum of the others."""
-        self.settle()
+        self.catch_up()
         return self._lasting_bytes
 
     def charge(self, charge_bytes: int) -> None:
@@ -52,7 +52,7 @@ class Tab:
     def release(self, charge_bytes: int) -> None:
         """Release a charge."""
         self._take_back(charge_bytes)
-        self.settle()
+        self.catch_up()
 
     def _take_back(self, charge_bytes: int) -> None:
         unpaid = min(self.owed_bytes, charge_bytes)
@@ -65,7 +65,7 @@ class Tab:
         self._lasting_bytes += charge_bytes
         return lasting
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """Release the lasting charges that have ended, and make owed charges if there is room now."""
         while self._ended:
             charge_bytes = self._ended.popleft()

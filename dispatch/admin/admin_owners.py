@@ -43,7 +43,7 @@ class AdminOwners:
 
 def make_admin_owners(
     core: CoreParts,
-    store: DirectoryStore,
+    directory: DirectoryStore,
     *,
     budget: Budget,
     topics: Topics,
@@ -53,7 +53,10 @@ def make_admin_owners(
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
-    """Make all owners. store: has the parts that they use. slice_messages_max: most messages moved in one slice."""
+    """Make all owners.
+
+    directory: has the parts that they use. slice_messages_max: most messages that are moved in one slice.
+    """
     monitor, confirmer, queues = core.monitor, core.confirmer, core.queues
     removals = core.removals
     browsers = Browsers(
@@ -66,23 +69,23 @@ def make_admin_owners(
         budget.holders["read_buffers"],
         queues.for_report,
     )
-    transfer = _make_transfer(core, store, slice_messages_max)
-    writer = _make_writer(core, store, transfer)
-    recovery = _make_recovery(core, store, topics)
+    transfer = _make_transfer(core, directory, slice_messages_max)
+    writer = _make_writer(core, directory, transfer)
+    recovery = _make_recovery(core, directory, topics)
     queue_admin = QueueAdmin(
-        monitor, store.messages, store.destination_records, confirmer, queues, removals, transactions
+        monitor, directory.message_store, directory.destination_records, confirmer, queues, removals, transactions
     )
     return AdminOwners(
         browsers=browsers,
-        mover=_make_mover(core, store, browsers, transfer),
+        mover=_make_mover(core, directory, browsers, transfer),
         dead_letter_recovery=recovery,
         dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_maintenance),
-        rejections=_make_rejections(core, store, writer),
+        rejections=_make_rejections(core, directory, writer),
         sweeper=ExpirySweeper(
             monitor,
-            store.messages,
-            store.branches,
-            store.steady.now_ms,
+            directory.message_store,
+            directory.branches,
+            directory.steady.now_ms,
             core.timed,
             removals,
             browsers,
@@ -90,15 +93,15 @@ def make_admin_owners(
             core.policies,
         ),
         queue_admin=queue_admin,
-        temporaries=_make_temporaries(core, store, topics, queue_admin, topic_admin, random_bytes),
-        inactive=_make_inactive(core, store, topics, queue_admin, topic_admin, transactions),
+        temporaries=_make_temporaries(core, directory, topics, queue_admin, topic_admin, random_bytes),
+        inactive=_make_inactive(core, directory, topics, queue_admin, topic_admin, transactions),
         idle=IdleDestinations(monitor, queues, topics, transactions),
     )
 
 
 def _make_inactive(
     core: CoreParts,
-    store: DirectoryStore,
+    directory: DirectoryStore,
     topics: Topics,
     queue_admin: QueueAdmin,
     topic_admin: TopicAdmin,
@@ -106,7 +109,7 @@ def _make_inactive(
 ) -> InactiveDestinations:
     return InactiveDestinations(
         monitor=core.monitor,
-        journal=store.journal,
+        journal=directory.journal,
         confirmer=core.confirmer,
         queues=core.queues,
         topics=topics,
@@ -117,13 +120,13 @@ def _make_inactive(
     )
 
 
-def _make_transfer(core: CoreParts, store: DirectoryStore, slice_messages_max: int) -> LaneTransfer:
+def _make_transfer(core: CoreParts, directory: DirectoryStore, slice_messages_max: int) -> LaneTransfer:
     return LaneTransfer(
-        store=store.messages,
-        journal=store.journal,
-        transactions=store.transactions,
-        branches=store.branches,
-        delivery_count_table=store.index.delivery_count_table,
+        message_store=directory.message_store,
+        journal=directory.journal,
+        transactions=directory.transactions,
+        branches=directory.branches,
+        delivery_count_table=directory.index.delivery_count_table,
         publisher=core.publisher,
         removals=core.removals,
         timed=core.timed,
@@ -131,11 +134,11 @@ def _make_transfer(core: CoreParts, store: DirectoryStore, slice_messages_max: i
     )
 
 
-def _make_writer(core: CoreParts, store: DirectoryStore, transfer: LaneTransfer) -> DeadLetterWriter:
+def _make_writer(core: CoreParts, directory: DirectoryStore, transfer: LaneTransfer) -> DeadLetterWriter:
     return DeadLetterWriter(
         monitor=core.monitor,
-        store=store.messages,
-        journal=store.journal,
+        message_store=directory.message_store,
+        journal=directory.journal,
         confirmer=core.confirmer,
         removals=core.removals,
         queues=core.dead_letter_queues,
@@ -143,11 +146,11 @@ def _make_writer(core: CoreParts, store: DirectoryStore, transfer: LaneTransfer)
     )
 
 
-def _make_mover(core: CoreParts, store: DirectoryStore, browsers: Browsers, transfer: LaneTransfer) -> Mover:
+def _make_mover(core: CoreParts, directory: DirectoryStore, browsers: Browsers, transfer: LaneTransfer) -> Mover:
     return Mover(
         monitor=core.monitor,
-        store=store.messages,
-        now_ms=store.steady.now_ms,
+        message_store=directory.message_store,
+        now_ms=directory.steady.now_ms,
         confirmer=core.confirmer,
         queues=core.queues,
         lanes=core.lanes,
@@ -160,7 +163,7 @@ def _make_mover(core: CoreParts, store: DirectoryStore, browsers: Browsers, tran
 
 def _make_temporaries(
     core: CoreParts,
-    store: DirectoryStore,
+    directory: DirectoryStore,
     topics: Topics,
     queue_admin: QueueAdmin,
     topic_admin: TopicAdmin,
@@ -168,8 +171,8 @@ def _make_temporaries(
 ) -> Temporaries:
     return Temporaries(
         monitor=core.monitor,
-        journal=store.journal,
-        rows=store.destination_table,
+        journal=directory.journal,
+        rows=directory.destination_table,
         confirmer=core.confirmer,
         queues=core.queues,
         topics=topics,
@@ -198,11 +201,11 @@ def _make_dead_letters(
     )
 
 
-def _make_recovery(core: CoreParts, store: DirectoryStore, topics: Topics) -> DeadLetterRecovery:
+def _make_recovery(core: CoreParts, directory: DirectoryStore, topics: Topics) -> DeadLetterRecovery:
     return DeadLetterRecovery(
-        branches=store.branches,
-        delivery_count_table=store.index.delivery_count_table,
-        subscribers=store.subscriptions,
+        branches=directory.branches,
+        delivery_count_table=directory.index.delivery_count_table,
+        subscribers=directory.subscriptions,
         queues=core.queues,
         topics=topics,
         policies=core.policies,
@@ -210,10 +213,10 @@ def _make_recovery(core: CoreParts, store: DirectoryStore, topics: Topics) -> De
     )
 
 
-def _make_rejections(core: CoreParts, store: DirectoryStore, writer: DeadLetterWriter) -> Rejections:
+def _make_rejections(core: CoreParts, directory: DirectoryStore, writer: DeadLetterWriter) -> Rejections:
     return Rejections(
         monitor=core.monitor,
-        store=store.messages,
+        message_store=directory.message_store,
         dispatch_area=core.dispatch_area,
         confirmer=core.confirmer,
         removals=core.removals,

@@ -122,10 +122,10 @@ class Browsers:
         self, queue: QueueState, selector: Selector | None, missed: _Missed | None = None
     ) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
         """Yield the matching messages load by load, in order. Closed: the store is closed. Requires: no lock."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             queue = self._current(queue)
-            ends = {lane: lane.published for lane in queue.all_lanes()}
+            ends = {lane: lane.published_end for lane in queue.all_lanes()}
             pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
         matcher = SelectorMatcher(selector)
         for persistent, non_persistent in pairs:
@@ -139,7 +139,7 @@ class Browsers:
         """Yield (lane, begin, end) of sequences of one priority, in order of arrival. ends: the end of each lane."""
         begins: dict[LaneState, int] = {lane: 0 for lane in (persistent, non_persistent) if lane is not None}
         while True:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 for lane in list(begins):
                     run = lane.pending_lane.pending_run(begins[lane], 1)
                     if run is None or run[0] >= ends[lane]:
@@ -172,7 +172,7 @@ class Browsers:
         """
         selector = None if matcher is None else matcher.selector
         while True:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 load = self._begin(lane, begin, end, selector)
             if load is None:
                 return
@@ -200,13 +200,13 @@ class Browsers:
         """
         if not isinstance(message_id, str):
             raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             queue = self._current(queue)
             place = _place(queue, message_id)
         if place is not None:
             lane, sequence = place
-            for messages in self.loads(lane, sequence, min(sequence + 1, lane.published)):
+            for messages in self.loads(lane, sequence, min(sequence + 1, lane.published_end)):
                 for found in messages:
                     message = as_message(lane, found)
                     if message is not None and message.message_id == message_id:
@@ -315,7 +315,7 @@ class Browsers:
         try:
             messages, unreadable = lane.backing_store.read(load.regions)
         finally:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(load.buffer_bytes)
                 unreadable = [found for found in unreadable if lane.pending_lane.is_pending(found[0])]
         for sequence, problem in unreadable:
@@ -329,7 +329,7 @@ class Browsers:
         matcher.decode(load.held, load.survey)
         load.held[:] = [message for message in load.held if _is_wanted(matcher, lane, message, load.survey)]
         if load.survey is not None:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 lane.note_survey(load.survey)
 
     # ------------------------------------------------------------------ memory

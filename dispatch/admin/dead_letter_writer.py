@@ -35,7 +35,7 @@ class DeadLetterWriter:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         journal: Journal,
         confirmer: Confirmer,
         removals: Removals,
@@ -43,7 +43,7 @@ class DeadLetterWriter:
         transfer: LaneTransfer,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._journal = journal
         self._confirmer = confirmer
         self._removals = removals
@@ -55,7 +55,7 @@ class DeadLetterWriter:
     def discard(self, lane: LaneState, first: int, last: int) -> None:
         """Remove dead letters first to last of a lane, which have no dead-letter queue. Requires: no lock."""
         gone = SequenceSet()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             free = SequenceSet()
             for sequence in self._removals.free_sequences(lane, first, last):
@@ -67,7 +67,7 @@ class DeadLetterWriter:
             finally:
                 lane.destination.dead_lettered += gone.count
                 self._removals.forget(lane, gone)
-            position = self._store.position
+            position = self._message_store.journal_end
         self._confirmer.confirm(position)
 
     def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
@@ -76,11 +76,11 @@ class DeadLetterWriter:
         StoreFull: no persistent message was moved, but some non-persistent ones may have been. Requires: no lock.
         """
         moved = 0
-        store = self._store
+        message_store = self._message_store
         for begin in range(0, len(messages), self.batch_messages):
             batch = messages[begin : begin + self.batch_messages]
-            store.require_index_room(BATCH_BLOCKS)
-            with self._monitor.lock, self._monitor.whole:
+            message_store.require_index_room(BATCH_BLOCKS)
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._monitor.raise_if_closed()
                 free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
                 stamped = [
@@ -92,7 +92,7 @@ class DeadLetterWriter:
                     self.write(lane, to, stamped)
                     lane.destination.dead_lettered += len(stamped)
                 moved += len(stamped)
-                position = store.position
+                position = message_store.journal_end
             self._confirmer.confirm(position)
         return moved
 

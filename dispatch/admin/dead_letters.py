@@ -59,13 +59,13 @@ class DeadLetterMover:
     def step(self) -> bool:
         """Move up to 256 dead letters of one lane. False: there are none, or all must wait. Requires: no lock."""
         if not self._recovery.is_tidy:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._recovery.tidy()
             return True
         if not self._waiting or self._monitor.monotonic() < self._retry_at:
             return False
         writer = self._writer
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             lane = next(iter(self._waiting), None)
             if lane is None:
                 return False
@@ -92,7 +92,7 @@ class DeadLetterMover:
             logger.warning("dead letters of %r wait: %s", lane.destination.name, error, event="dead_letters_wait")
             self._retry_at = self._monitor.monotonic() + RETRY_SECONDS
             return False
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._leave(lane, first, last)
         writer.batch_messages = min(2 * writer.batch_messages, BATCH_MESSAGES)
         return True

@@ -39,7 +39,7 @@ class ExpirySweeper:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         branches: Branches,
         now_ms: Callable[[], int],
         timed: TimedLanes,
@@ -50,7 +50,7 @@ class ExpirySweeper:
     ) -> None:
         """Make the one ExpirySweeper of a store. now_ms: returns the store's time."""
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._branches = branches
         self._now_ms = now_ms
         self._timed = timed
@@ -65,15 +65,15 @@ class ExpirySweeper:
 
     def _sweep(self, lane: LaneState) -> int:
         timetable, now_ms = lane.backing_store.timetable, self._now_ms()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if not lane.destination.is_open or self._monitor.is_closed or lane.pending_lane.earliest[EXPIRY] > now_ms:
                 return 0
             numbers = timetable.expired_blocks(lane.pending_lane, now_ms)
         removed, to = 0, self._dead_letter_queue(lane)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
-            if self._store.is_index_crowded and not self._store.checkpoint():
+            if self._message_store.is_index_crowded and not self._message_store.checkpoint():
                 break
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 if not lane.destination.is_open or self._monitor.is_closed:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
@@ -84,7 +84,7 @@ class ExpirySweeper:
                     removed += self._remove(lane, found)
             if to is not None:
                 removed += self._bury(lane, to, found)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if lane.destination.is_open and not self._monitor.is_closed:
                 timetable.refresh_expiry(lane.pending_lane)
         return removed
@@ -106,13 +106,13 @@ class ExpirySweeper:
         buried = 0
         try:
             for first, last in runs:
-                for messages in self._browsers.loads(lane, first, min(last + 1, lane.published)):
+                for messages in self._browsers.loads(lane, first, min(last + 1, lane.published_end)):
                     buried += self._writer.move(lane, to, messages, EXPIRED)
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:
             logger.warning("what has expired in %r waits: %s", lane.destination.name, error, event="expired_wait")
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             lane.expired += buried
         return buried
 
@@ -135,7 +135,7 @@ class ExpirySweeper:
         """Return the messages of the runs that are published, not in flight, and not in an undecided transaction."""
         free = SequenceSet()
         for first, last in runs:
-            last = min(last, readers[0].published - 1)
+            last = min(last, readers[0].published_end - 1)
             if first <= last:
                 free.add(first, last)
         for reader in readers:

@@ -49,7 +49,7 @@ class IdleDestinations:
         """Close the destinations that had no work since the previous look; return how many."""
         closed = 0
         for part in in_sections(opened):
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 undecided = self._transactions.destination_numbers()
                 for one in part:
                     before, one.enqueued_when_idle = one.enqueued_when_idle, one.enqueued if one.is_idle else None

@@ -94,11 +94,11 @@ class InactiveDestinations:
         self, registry: DestinationRegistry[A], delete: Callable[[A], None], before: dict[int, _Seen], now: float
     ) -> int:
         """Delete the inactive destinations of one kind; return how many. before: what the previous look has seen."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             numbers = registry.numbers()
         deleted = 0
         for part in in_sections(numbers):
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 found = map(registry.numbered_for_report, part)
                 due = self._due([destination for destination in found if destination is not None], before, now)
             for destination in due:
@@ -127,7 +127,7 @@ class InactiveDestinations:
 
         Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             if not registry.has(number):
                 return False

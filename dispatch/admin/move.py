@@ -41,7 +41,7 @@ class Mover:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         now_ms: Callable[[], int],
         confirmer: ThreadConfirmer,
         queues: Queues,
@@ -53,7 +53,7 @@ class Mover:
     ) -> None:
         """Make the one Mover of a store. now_ms: returns the store's time."""
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._now_ms = now_ms
         self._confirmer = confirmer
         self._queues = queues
@@ -107,10 +107,10 @@ class Mover:
         """Move those messages of a batch that are still free; return how many."""
         if not lane.is_persistent:
             return self._move_non_persistent(lane, to, batch)
-        store = self._store
+        message_store = self._message_store
         target = to.lanes[lane.pending_lane.priority] or self._lanes.create(to, lane.pending_lane.priority)
-        store.require_index_room(BATCH_BLOCKS)
-        with self._monitor.lock, self._monitor.whole:
+        message_store.require_index_room(BATCH_BLOCKS)
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
@@ -118,7 +118,7 @@ class Mover:
                 if lane.destination.has_groups:
                     self._groups.note(to)
                 self._transfer.commit(lane, target, free)
-            position = store.position
+            position = message_store.journal_end
         self._confirmer.confirm(position)
         return len(free)
 
@@ -138,7 +138,7 @@ class Mover:
         priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             if lane.destination.has_groups:
                 self._groups.note(to)

@@ -38,7 +38,7 @@ class OldestMessages:
         known: dict[LaneState, _Head] = {}
         reads = READS_MAX
         for queue in queues:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 unread: list[tuple[LaneState, int, Region]] = []
                 for lane in queue.all_lanes():
                     head = self._head(lane)

@@ -27,7 +27,7 @@ class QueueAdmin:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         records: DestinationRecords,
         confirmer: Confirmer,
         queues: Queues,
@@ -35,7 +35,7 @@ class QueueAdmin:
         transactions: TransactionRegistry,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._records = records
         self._confirmer = confirmer
         self._queues = queues
@@ -50,18 +50,18 @@ class QueueAdmin:
         A purge needs the same memory for any number of messages. It holds the state lock for one lane after the other,
         about 80 ms for a million messages. Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
-            lanes = [(lane, lane.published) for lane in queue.all_lanes()]
+            lanes = [(lane, lane.published_end) for lane in queue.all_lanes()]
         removed = 0
         for lane, end in lanes:
             at = 0
             while at < end:
-                with self._monitor.lock, self._monitor.whole:
+                with self._monitor.lock, self._monitor.all_or_broken:
                     self._monitor.raise_if_closed()
                     at, part = self._purge_part(lane, at, end)
                     removed += part
-                    position = self._store.position
+                    position = self._message_store.journal_end
                 self._confirmer.confirm(position)
         return removed
 
@@ -73,7 +73,7 @@ class QueueAdmin:
             nonlocal stopped
             is_first = True
             for first, last in self._removals.free_runs(lane, begin, end):
-                if not is_first and self._store.is_index_crowded:
+                if not is_first and self._message_store.is_index_crowded:
                     stopped = first
                     return
                 is_first = False
@@ -91,10 +91,10 @@ class QueueAdmin:
 
         The state lock is held for about 80 ms for each million messages.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             self.delete_locked(queue)
-            position = self._store.position
+            position = self._message_store.journal_end
         try:
             self._confirmer.confirm(position)
         finally:
@@ -126,7 +126,7 @@ class QueueAdmin:
         While it is paused, its consumers have no credit, as if their prefetch were used up. So the check costs a queue
         that is not paused nothing.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             queue.raise_if_deleted()
             queue.is_paused = True
@@ -136,7 +136,7 @@ class QueueAdmin:
 
     def resume(self, queue: QueueState) -> None:
         """Let waiting takes of a queue go on, and call callbacks that are due. Requires: no lock."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             if queue.is_paused:
                 queue.is_paused = False

@@ -34,7 +34,7 @@ class Rejections:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         dispatch_area: DispatchArea,
         confirmer: Confirmer,
         removals: Removals,
@@ -43,7 +43,7 @@ class Rejections:
         policies: Policies,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._dispatch_area = dispatch_area
         self._confirmer = confirmer
         self._removals = removals
@@ -70,14 +70,14 @@ class Rejections:
         remaining = list(deliveries)
         while remaining:
             lane, batch = lane_of(remaining[0]), _read_batch(remaining)
-            self._store.require_index_room(BATCH_BLOCKS)
-            with self._monitor.lock, self._monitor.whole:
+            self._message_store.require_index_room(BATCH_BLOCKS)
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._monitor.raise_if_closed()
                 check(remaining)
                 self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
                 for delivery in batch:
                     consumer_of(delivery).on_credit()
-                position = self._store.position
+                position = self._message_store.journal_end
             self._confirmer.confirm(position)
             self._monitor.run_deferred()
             remaining = [held for held in remaining if held not in batch]
@@ -126,7 +126,7 @@ class Rejections:
         """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
         lane = lane_of(delivery)
         to = self._rejected_to(lane)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             check((delivery,))
             target = non_persistent_target = None

@@ -57,7 +57,7 @@ class Temporaries:
 
     def queue(self, confirmer: Confirmer) -> QueueState:
         """Make a temporary queue. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
             queue = self._queues.create(name, is_temporary=True)
@@ -67,7 +67,7 @@ class Temporaries:
 
     def topic(self) -> TopicState:
         """Make a temporary topic. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
             position = self._journal.end
@@ -87,7 +87,7 @@ class Temporaries:
 
         Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if self._monitor.is_closed:
                 return
             self._released[number] = None
@@ -97,7 +97,7 @@ class Temporaries:
         """Delete temporary destinations without a handle; return how many were deleted. Requires: no lock."""
         if not self._released:
             return 0
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             deleted = sum(self._delete(number) for number in list(self._released))
             position = self._journal.end

@@ -31,7 +31,7 @@ class LaneTransfer:
     def __init__(
         self,
         *,
-        store: MessageStore,
+        message_store: MessageStore,
         journal: Journal,
         transactions: Transactions,
         branches: Branches,
@@ -42,7 +42,7 @@ class LaneTransfer:
         slice_messages_max: int,
     ) -> None:
         """Make the one LaneTransfer of a store. slice_messages_max: most messages that are moved in one slice."""
-        self._store = store
+        self._message_store = message_store
         self._journal = journal
         self._transactions = transactions
         self._branches = branches
@@ -54,7 +54,7 @@ class LaneTransfer:
 
     def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
         """Move all these messages, or none of them. Requires: the lock."""
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             self._commit(lane, target, messages)
 
     def _commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
@@ -72,7 +72,7 @@ class LaneTransfer:
                 transactions.rollback(branch)
             self._branches.forget(branch.number)
             raise
-        self._store.count_adds(branch.messages)
+        self._message_store.count_adds(branch.messages)
         for first, last in gone if not is_recorded else ():
             # The lane is that of a subscription without a name, which has no records.
             lane.backing_store.acknowledge(lane.pending_lane, first, last)

@@ -33,7 +33,7 @@ class Quarantine:
             lane, sequence = self._unreadable.popleft()
             if sequence not in lane.in_flight and lane.quarantine(sequence):
                 done += 1
-                with self._monitor.lock, self._monitor.whole:
+                with self._monitor.lock, self._monitor.all_or_broken:
                     lane.forget_attempts(sequence, sequence)
                 logger.warning(
                     "message %s%d is in the quarantine and counts as acknowledged",

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import ClassVar, Final, Protocol
 
 from ...store.environment.late_log import LateLogger
-from ...store.environment.locks import OwnedLock, Whole
+from ...store.environment.locks import AllOrBroken, OwnedLock
 from ...store.errors import Closed, MessageTooLarge, StoreFailed, StoreFull
 from ...store.numbering import UNLIMITED
 from ..config.policy import DestinationPolicy
@@ -142,7 +142,7 @@ class DestinationLimits:
         self._policy = policy
         self._max_bytes = policy.max_size_bytes
         self._lock = lock
-        self._whole = Whole(lock)
+        self._all_or_broken = AllOrBroken(lock)
         self._monotonic = monotonic
         self._reserved_messages = 0
         self._reserved_bytes = 0
@@ -168,7 +168,7 @@ class DestinationLimits:
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
-        with self._lock, self._whole:
+        with self._lock, self._all_or_broken:
             admitted = self._reserve_in_line(sizes, reservation)
             if not admitted and not self._waits(deadline):
                 raise self._full(sizes[0])
@@ -202,7 +202,7 @@ class DestinationLimits:
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
-        with self._lock, self._whole:
+        with self._lock, self._all_or_broken:
             if self._policy.when_full == "drop_oldest" and self._destination.drops_oldest:
                 drop_oldest(*self._lacking(sizes))
             admitted = self._reserve(sizes, reservation)
@@ -229,7 +229,7 @@ class DestinationLimits:
         Requires: no lock.
         """
         if reservation.messages:
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 self.release(reservation)
 
     def release(self, reservation: Reservation) -> None:
@@ -273,14 +273,14 @@ class DestinationLimits:
         sender = WaitingSender(sizes, reservation, woken, now, deadline, now + WARN_SECONDS)
         is_admitted = False
         try:
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 self.line_up(sender)
             yield Wait(woken, partial(self.poll, sender))
             is_admitted = True
             return reservation.messages
         finally:
             # An error of the wait matters more than one of the release.
-            with suppress(StoreFailed), self._lock, self._whole:
+            with suppress(StoreFailed), self._lock, self._all_or_broken:
                 self._destination.blocked_seconds += self._monotonic() - sender.began
                 if not is_admitted:
                     self.leave(sender)

@@ -300,7 +300,7 @@ class AsyncConsumer:
         try:
             while True:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
-                with monitor.lock, monitor.whole:
+                with monitor.lock, monitor.all_or_broken:
                     found = search.look()
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_timed_out)
                     if is_waiting and not (search.has_credit and self._line.is_armed):

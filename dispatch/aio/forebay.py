@@ -49,7 +49,7 @@ class AsyncForebay:
         if not isinstance(bay, Forebay):
             raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}")
         loop, engine = asyncio.get_running_loop(), bay._engine
-        core, directory = engine.floors.core, engine.floors.store.directory
+        core, directory = engine.layers.core, engine.layers.store_parts.directory
         self._synchronous = bay
         self._workers = workers or _new_workers()
         bell = LoopWaker(loop)
@@ -57,7 +57,7 @@ class AsyncForebay:
             engine.monitor,
             core.publisher,
             core.confirmer,
-            directory.messages,
+            directory.message_store,
             directory.journal,
             directory.index.cache,
             core.loader,
@@ -217,7 +217,7 @@ class AsyncForebay:
         return await asyncio.to_thread(self._synchronous.step)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Stop, write a checkpoint, leave the mark of a clean shutdown, release the directory.
+        """Stop, write a checkpoint, leave the marker of a clean shutdown, release the directory.
 
         A second call does nothing.
 

@@ -75,7 +75,7 @@ class LoopConfirmer(Confirmer):
         monitor: Monitor,
         publisher: Publisher,
         threads: ThreadConfirmer,
-        store: MessageStore,
+        message_store: MessageStore,
         journal: Journal,
         block_cache: BlockCache,
         loader: EagerLoader,
@@ -88,7 +88,7 @@ class LoopConfirmer(Confirmer):
         self._publisher = publisher
         self._threads = threads
         self._syncs_always = publisher.syncs_always
-        self._store = store
+        self._message_store = message_store
         self._journal = journal
         self._block_cache = block_cache
         self._loader = loader
@@ -111,14 +111,14 @@ class LoopConfirmer(Confirmer):
 
     def confirm(self, position: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
-        store = self._store
+        message_store = self._message_store
         if self._syncs_always and (self._publisher.unpublished or position > self._journal.durable):
             owed = position or 1
             if owed > self.owed:
                 self.owed = owed
             return
         if (
-            store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling
+            message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
         ) and not self._threads.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if self.monitor.deferred:
@@ -170,7 +170,7 @@ class LoopConfirmer(Confirmer):
             await woken.wait(wait_seconds)
 
     def _poll(self, wait: Wait) -> float:
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             return wait.poll()
 
     # ------------------------------------------------------------------ turns and threads

@@ -1,9 +1,9 @@
 """Consumer: take messages of one queue and settle them.
 
-It is the object that a user has, and the core knows it as Taker. It is composed of parts: its stage says whether it
-takes, its collector hands out from RAM, a Search finds messages that are not in RAM, Settlements end deliveries, Waits
-wake waiting threads, and its Activity is for observers. Only the two paths of every single message are written here:
-the take from RAM and the ack.
+It is the object that a user has, and the core knows it as CoreConsumer. It is composed of parts: its stage says whether
+it takes, its collector hands out from RAM, a Search finds messages that are not in RAM, Settlements end deliveries,
+Waits wake waiting threads, and its Activity is for observers. Only the two paths of every single message are written
+here: the take from RAM and the ack.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..core.confirmer import Confirmer
 from ..core.consumer_groups.activity import Activity
 from ..core.consumer_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
 from ..core.deliveries.delivery import Delivery
-from ..core.model import NO_HAND_OUT, ConsumerGroup, DestinationState, LaneState, Taker
+from ..core.model import NO_HAND_OUT, ConsumerGroup, CoreConsumer, DestinationState, LaneState
 from ..core.monitor import Monitor
 from ..core.settling.deadlines import AckDeadlines
 from ..core.settling.redelivery import Redelivery
@@ -88,7 +88,7 @@ class ConsumerParts:
     exclusives: ExclusiveConsumers = field(default_factory=ExclusiveConsumers)
 
 
-class Consumer(Taker):
+class Consumer(CoreConsumer):
     """A consumer, made by `Queue.subscribe`.
 
     It is thread-safe and a context manager; iteration takes one message at a time.
@@ -168,7 +168,7 @@ class Consumer(Taker):
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             if self.is_draining:
                 return
             self.prefetch_limit = prefetch
@@ -572,7 +572,7 @@ class Consumer(Taker):
 
     def begin_drain(self) -> None:
         """Begin to drain as `drain` does, without waiting. A second call does nothing. Requires: no lock."""
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             if not self.stage.is_over:
                 self._stop_taking()
         self.monitor.run_deferred()
@@ -626,7 +626,7 @@ class Consumer(Taker):
                 raise SettingsError("the delivery belongs to another consumer: name it there")
 
     def _end(self, processed: frozenset[Delivery] | None) -> None:
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             if not self.stage.is_closed:
                 self._close(self._held(), processed)
             self.waits.close()

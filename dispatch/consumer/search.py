@@ -12,7 +12,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.deliveries.delivery import Delivery
 from ..core.lists.load import Load
-from ..core.model import Taker, TargetList
+from ..core.model import CoreConsumer, TargetList
 from ..core.monitor import Monitor
 from ..core.settling.due import DueMessages
 from ..loading.eager import EagerLoader
@@ -67,7 +67,7 @@ class Search:
     def __init__(
         self,
         parts: SearchParts,
-        consumer: Taker,
+        consumer: CoreConsumer,
         waits: Waits,
         max_messages: int,
         max_bytes: int | None,
@@ -102,7 +102,7 @@ class Search:
             while True:
                 with monitor.lock:
                     self.is_timed_out = deadline is not None and monitor.monotonic() >= deadline
-                    with monitor.whole:
+                    with monitor.all_or_broken:
                         found = self.look()
                     if found is not None:
                         return found
@@ -122,7 +122,7 @@ class Search:
         parts, consumer = self._parts, self._consumer
         if consumer.stage.is_over:
             raise consumer.stage.refusal()
-        parts.due.release()
+        parts.due.release_due()
         self.load = None
         self.is_coming = self.has_credit = False
         if consumer.stage.gets_nothing:

@@ -15,7 +15,7 @@ from ...store.space.cleanup import Cleanup
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, is_late
-from ..core.model import Taker
+from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
 from ..core.settling.deadlines import AckDeadlines
 from ..core.settling.redelivery import Redelivery
@@ -32,7 +32,7 @@ class Settlements:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         cleanup: Cleanup,
         dispatch_area: DispatchArea,
         deadlines: AckDeadlines,
@@ -45,7 +45,7 @@ class Settlements:
         reject: makes dead letters of deliveries. Requires: no lock.
         """
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._cleanup = cleanup
         self._dispatch_area = dispatch_area
         self._deadlines = deadlines
@@ -55,11 +55,11 @@ class Settlements:
 
     # ------------------------------------------------------------------ acknowledging
 
-    def ack(self, consumer: Taker, rest: tuple[Delivery, ...], confirmer: Confirmer) -> None:
+    def ack(self, consumer: CoreConsumer, rest: tuple[Delivery, ...], confirmer: Confirmer) -> None:
         """Acknowledge deliveries run by run, in as many sections as the index and the disk need."""
         while rest:
             try:
-                with self._monitor.lock, self._monitor.whole:
+                with self._monitor.lock, self._monitor.all_or_broken:
                     self.check_held(consumer, rest)
                     try:
                         settled, position = self._ack_runs(rest)
@@ -78,9 +78,9 @@ class Settlements:
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
         StoreFull: it has no space for the first one, and nothing is settled.
         """
-        dispatch_area, store = self._dispatch_area, self._store
+        dispatch_area, message_store = self._dispatch_area, self._message_store
         begin = position = 0
-        while begin < len(ordered) and (not begin or not store.is_index_crowded):
+        while begin < len(ordered) and (not begin or not message_store.is_index_crowded):
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence
@@ -96,11 +96,11 @@ class Settlements:
                 break
             dispatch_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
-                position = store.position
+                position = message_store.journal_end
             begin = end
         return begin, position
 
-    def after_ack(self, consumer: Taker) -> None:
+    def after_ack(self, consumer: CoreConsumer) -> None:
         """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock."""
         consumer.on_credit()
         limits = consumer.destination.admission
@@ -115,32 +115,32 @@ class Settlements:
         if not self._cleanup.run().deleted:
             raise full
 
-    def ack_in(self, consumer: Taker, transaction: object, deliveries: object) -> None:
+    def ack_in(self, consumer: CoreConsumer, transaction: object, deliveries: object) -> None:
         """Add acks of deliveries to a transaction, which acknowledges them with its commit."""
         checked = self._transactions.checked(transaction)
         batch = batch_of(deliveries)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             checked.hold(batch)
 
     # ------------------------------------------------------------------ the other ways
 
-    def nack(self, consumer: Taker, batch: Sequence[Delivery], delay: float) -> bool:
+    def nack(self, consumer: CoreConsumer, batch: Sequence[Delivery], delay: float) -> bool:
         """Return deliveries to their places with one more attempt; return whether any of them waits for its time."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             is_put_off = self._redelivery.take_back(batch, delay)
             consumer.on_credit()
         return is_put_off
 
-    def release(self, consumer: Taker, batch: Sequence[Delivery]) -> None:
+    def release(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
         """Return deliveries to their places as not tried."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             self._redelivery.return_untried(batch)
             consumer.on_credit()
 
-    def reject(self, consumer: Taker, deliveries: object, reason: str, transaction: object) -> None:
+    def reject(self, consumer: CoreConsumer, deliveries: object, reason: str, transaction: object) -> None:
         """Make deliveries dead letters, now or with the commit of a transaction."""
         checked = None if transaction is None else self._transactions.checked(transaction)
         batch = batch_of(deliveries)
@@ -148,13 +148,13 @@ class Settlements:
             self.check_held(consumer, batch)
         self._reject(batch, reason, checked, partial(self.check_held, consumer))
 
-    def extend(self, consumer: Taker, batch: Sequence[Delivery], seconds: float) -> None:
+    def extend(self, consumer: CoreConsumer, batch: Sequence[Delivery], seconds: float) -> None:
         """Move the ack deadline of deliveries to so many seconds from now."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             self._deadlines.extend(consumer, batch, seconds)
 
-    def check_held(self, consumer: Taker, deliveries: Sequence[object]) -> None:
+    def check_held(self, consumer: CoreConsumer, deliveries: Sequence[object]) -> None:
         """Raise what `ack` raises if one of these is not the consumer's to settle. Requires: the lock."""
         last_number = -1
         is_ascending = True

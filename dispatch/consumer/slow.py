@@ -12,14 +12,14 @@ from functools import partial
 
 from ...store.environment.late_log import LateLogger
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.model import Taker
+from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
 
 
 def notice(
-    dispatch_area: DispatchArea, monitor: Monitor, consumers: Iterable[Taker], now: float, seconds: float
+    dispatch_area: DispatchArea, monitor: Monitor, consumers: Iterable[CoreConsumer], now: float, seconds: float
 ) -> int:
     """Measure the rate of each consumer and return how many have become slow. Requires: the lock.
 
@@ -42,14 +42,14 @@ def notice(
     return noticed
 
 
-def _is_at_rest(dispatch_area: DispatchArea, consumer: Taker) -> bool:
+def _is_at_rest(dispatch_area: DispatchArea, consumer: CoreConsumer) -> bool:
     """Return whether the consumer holds no message and there is none for it."""
     if consumer.in_flight:
         return False
     return consumer.destination.holds_up(consumer) or not dispatch_area.has_any(consumer.consumer_group)
 
 
-def _has_moved(consumer: Taker) -> bool:
+def _has_moved(consumer: CoreConsumer) -> bool:
     """Return whether the consumer has taken or settled something since the last check."""
     seen = consumer.delivered, consumer.in_flight
     if seen == consumer.activity.counts_seen:
@@ -58,7 +58,7 @@ def _has_moved(consumer: Taker) -> bool:
     return True
 
 
-def _tell(monitor: Monitor, consumer: Taker) -> None:
+def _tell(monitor: Monitor, consumer: CoreConsumer) -> None:
     queue, activity = consumer.destination, consumer.activity
     logger.warning(
         "a consumer of %r has neither taken nor settled anything for %g s and holds %d messages",

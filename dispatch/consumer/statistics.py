@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.model import Taker
+from ..core.model import CoreConsumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ConsumerStatistics:
     """
 
 
-def consumer_statistics(consumer: Taker) -> ConsumerStatistics:
+def consumer_statistics(consumer: CoreConsumer) -> ConsumerStatistics:
     """Return a snapshot. O(lists and consumers of the consumer group). Requires: the lock."""
     lists = list(consumer.consumer_group.in_turn())
     parts = {group: group.part_of(consumer) for group in {target.consumer_group for target in lists}}

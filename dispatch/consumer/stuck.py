@@ -12,7 +12,7 @@ from typing import Final
 
 from ...store.environment.late_log import LateLogger
 from ..core.deliveries.delivery import Delivery, is_seen
-from ..core.model import Taker
+from ..core.model import CoreConsumer
 
 logger = LateLogger("forebay.dispatch")
 
@@ -33,17 +33,17 @@ TELL_MAX: Final = 10
 class StuckConsumers:
     """Finds stuck consumers and logs why they are stuck."""
 
-    def __init__(self, why: Callable[[Taker], tuple[int, str] | None]) -> None:
+    def __init__(self, why: Callable[[CoreConsumer], tuple[int, str] | None]) -> None:
         """Make the one StuckConsumers of a store.
 
         why: returns the log level and the sentence for a consumer, or None if there is nothing to report.
         """
         self._why = why
-        self._stuck: list[Taker] = []
+        self._stuck: list[CoreConsumer] = []
         # Number of consumers before those that are checked next.
         self._at = 0
 
-    def check(self, consumers: Sequence[Taker], now: float) -> None:
+    def check(self, consumers: Sequence[CoreConsumer], now: float) -> None:
         """Find those that are stuck among at most LOOK_MAX of the consumers, in turns. Requires: the lock."""
         if self._at >= len(consumers):
             self._at = 0
@@ -81,7 +81,7 @@ class AckReminder:
     def __init__(self) -> None:
         self._is_said = False
 
-    def closes(self, consumer: Taker, held: Sequence[Delivery]) -> None:
+    def closes(self, consumer: CoreConsumer, held: Sequence[Delivery]) -> None:
         """Check a consumer that closes, and the deliveries it holds. O(held) until the warning. Requires: the lock."""
         if not self._is_said and 0 < len(held) == consumer.delivered and any(map(is_seen, held)):
             self._is_said = True

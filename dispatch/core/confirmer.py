@@ -43,7 +43,7 @@ class ThreadConfirmer(Confirmer):
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         journal: Journal,
         block_cache: BlockCache,
         publisher: Publisher,
@@ -54,7 +54,7 @@ class ThreadConfirmer(Confirmer):
         leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it.
         """
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._journal = journal
         self._block_cache = block_cache
         self._publisher = publisher
@@ -74,9 +74,11 @@ class ThreadConfirmer(Confirmer):
             publisher = self._publisher
             if publisher.unpublished or publisher.postponed:
                 publisher.publish_durable()
-        store = self._store  # read here and not by a call, because each message passes here twice
-        if (store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling) and not self.leave_checkpoint():
-            store.checkpoint()
+        message_store = self._message_store  # read here and not by a call, because each message passes here twice
+        if (
+            message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
+        ) and not self.leave_checkpoint():
+            message_store.checkpoint()
         if self._monitor.deferred:
             self._monitor.run_deferred()
 
@@ -106,7 +108,7 @@ class ThreadConfirmer(Confirmer):
         woken = cast(OwnedCondition, wait.woken)
         with self._monitor.lock:
             while True:
-                with self._monitor.whole:
+                with self._monitor.all_or_broken:
                     wait_seconds = wait.poll()
                 if not wait_seconds:
                     return

@@ -44,7 +44,7 @@ from .consumer_groups.matching import NO_NAMES
 from .consumer_groups.members import GroupMembers
 from .counting.counters import NOTHING_COUNTED
 from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore, ReturnCounts
-from .deliveries.delivery import Delivery, LaneMessages, Settler, counted_runs
+from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
 from .deliveries.reading import LaneReader
 from .lifecycle import DestinationLifecycle
 from .lists.list_contents import NO_MESSAGES
@@ -67,10 +67,11 @@ NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""
 
 
-class Taker(Settler):
-    """A consumer as lists, consumer groups, distributions and transactions see it.
+class CoreConsumer(SettlingConsumer):
+    """The consumer as the core sees it: lists, consumer groups, distributions and transactions.
 
-    It declares what these need of a consumer; dispatch/consumer defines all of it. The state lock guards it.
+    It declares what these need of a consumer; Consumer, in dispatch/consumer, defines all of it. The state lock guards
+    it.
     """
 
     __slots__ = (
@@ -179,11 +180,11 @@ class Collector(ABC):
     """Hands out from RAM. A consumer keeps the one of its queue, so that no take has to ask for it."""
 
     @abstractmethod
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out one message, faster than `collect`. None: call `collect`. Requires: the lock."""
 
     @abstractmethod
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to so many messages, with up to so many bytes in total unless that is None.
 
         Requires: the lock.
@@ -193,10 +194,10 @@ class Collector(ABC):
 class NoHandOut(Collector):
     """The collector of a consumer that is held up, drains or is closed: it hands out nothing."""
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         return None
 
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         return []
 
 
@@ -235,14 +236,14 @@ class Dispatcher:
         """Return the consumer groups that belong to a single consumer, beside those of the queue."""
         return ()
 
-    def join(self, consumer: Taker, consumer_group: ConsumerGroup) -> None:
+    def join(self, consumer: CoreConsumer, consumer_group: ConsumerGroup) -> None:
         """Add a new consumer of a consumer group."""
 
     @abstractmethod
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer, before its deliveries are given back."""
 
-    def revoke(self, consumer: Taker) -> None:
+    def revoke(self, consumer: CoreConsumer) -> None:
         """Give a consumer nothing more, and free what is kept for it for others."""
 
     def offer_passed_over(self) -> None:
@@ -259,7 +260,7 @@ NO_LISTS: Final[list[TargetList]] = []
 """The lists of all consumer groups that have none. It always stays empty."""
 
 
-class ConsumerGroup(GroupMembers[Taker]):
+class ConsumerGroup(GroupMembers[CoreConsumer]):
     """All consumers of a queue with the same selector (or none), and their lists, highest priority first."""
 
     __slots__ = ("lists", "misses", "is_charged")
@@ -306,7 +307,7 @@ class ConsumerGroup(GroupMembers[Taker]):
         """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
         self.wake(ready)
 
-    def part_of(self, consumer: Taker) -> float:
+    def part_of(self, consumer: CoreConsumer) -> float:
         """Return a consumer's share of the lists' messages, by its rate compared with the others. O(consumers).
 
         The shares are equal while no consumer takes.
@@ -374,7 +375,7 @@ class TargetList(ListSupply):
     @property
     def has_supply(self) -> bool:
         """Whether there may be messages behind the watermark, or messages that came back."""
-        return self.frontier < self.lane.published or self.references.count > 0 or self.returned.count > 0
+        return self.frontier < self.lane.published_end or self.references.count > 0 or self.returned.count > 0
 
     @property
     def is_near(self) -> bool:
@@ -385,12 +386,12 @@ class TargetList(ListSupply):
         )
 
     @property
-    def next_sequence(self) -> int | None:
-        """Lowest sequence that this list may still hand out. None: it has no more."""
+    def next_to_hand_out(self) -> int | None:
+        """Lowest sequence that this list may still hand out, before the frontier too if it came back. None: no more."""
         first = self.direct[0][0] if self.direct else None
         if first is None and self.references:
             first = self.references.first
-        if first is None and self.frontier < self.lane.published:
+        if first is None and self.frontier < self.lane.published_end:
             first = self.frontier
         if self.returned and (first is None or self.returned.first < first):
             first = self.returned.first
@@ -489,7 +490,7 @@ class ListKeeper(ABC):
     """The interface of the TargetArea that its lanes and lists call. The state lock guards it."""
 
     monitor: Monitor
-    store: PersistentStore
+    message_store: PersistentStore
     """Where the messages are that survive a restart."""
     delivery_count_table: DeliveryCountTable
     return_counts: ReturnCounts
@@ -545,7 +546,11 @@ class ListKeeper(ABC):
 
 
 class LaneState(LaneMessages):
-    """One lane as dispatch sees it. The state lock guards it."""
+    """Dispatch's state of one lane: how its messages arrive, wait for consumers and leave RAM.
+
+    `pending_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
+    state lock guards it.
+    """
 
     __slots__ = (
         "destination",
@@ -569,9 +574,9 @@ class LaneState(LaneMessages):
         destination: the destination that its consumers take from, or its topic.
         """
         target_area, memory = destination.target_area, destination.memory
-        store = target_area.store
+        message_store = target_area.message_store
         syncs = target_area.syncs_always
-        super().__init__(pending_lane, id_prefix, memory, store, target_area.delivery_count_table, syncs=syncs)
+        super().__init__(pending_lane, id_prefix, memory, message_store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
         # Arrivals take the fast path to it.
@@ -753,7 +758,9 @@ class LaneState(LaneMessages):
 
 
 class PersistentLaneState(LaneState):
-    """A lane of messages in the journal, of a queue, a topic or a subscription. The state lock guards it.
+    """Dispatch's state of a lane of messages in the journal, of a queue, a topic or a subscription.
+
+    The state lock guards it.
 
     The lane of each of these says how messages arrive; all other differences of lanes in the journal and the index are
     here.
@@ -785,7 +792,7 @@ class PersistentLaneState(LaneState):
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
         pending_lane = self.pending_lane
         assert isinstance(pending_lane, JournaledLane)
-        return self.destination.store.quarantine(pending_lane, sequence)
+        return self.destination.message_store.quarantine(pending_lane, sequence)
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
@@ -796,11 +803,11 @@ class PersistentLaneState(LaneState):
         """Return where the next message may be that a selector matches, by the fingerprints of the index."""
         if not names:
             return super().next_candidate(selector, names, sequence)
-        return self.destination.store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+        return self.destination.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """Let the index keep fingerprints of the headers that were examined. Requires: the lock."""
-        self.destination.store.note_survey(self.destination_lane, survey)
+        self.destination.message_store.note_survey(self.destination_lane, survey)
 
     def give_up(self, sequence: int) -> None:
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
@@ -812,7 +819,7 @@ class PersistentLaneState(LaneState):
 
 
 class NonPersistentLaneState(LaneState):
-    """A lane of messages that end with the process, in RAM and then in tmp-storage. The state lock guards it."""
+    """Dispatch's state of a lane of messages that end with the process. The state lock guards it."""
 
     __slots__ = ("tmp_lane", "persistent_lane", "retained")
     state_bytes = NON_PERSISTENT_LANE_BYTES
@@ -846,7 +853,7 @@ class NonPersistentLaneState(LaneState):
         """Give the next message this sequence. StoreFull: see NonPersistentLane."""
 
 
-class Distribution(Collector, Dispatcher, LaneListener[LaneState], Explainer[LaneState, Taker]):
+class Distribution(Collector, Dispatcher, LaneListener[LaneState], Explainer[LaneState, CoreConsumer]):
     """Decides which consumer of a queue gets which message. The package dispatch/distribution has all of them."""
 
 
@@ -871,7 +878,7 @@ class DistributionKeeper(ABC):
 
 
 class DestinationState(DestinationLifecycle):
-    """An open queue, topic, subscription, or pattern of topics. The state lock guards it.
+    """Dispatch's state of an open queue, topic, subscription, or pattern of topics. The state lock guards it.
 
     Lanes are made on first use. Consumers take from the lanes of a queue or a subscription. Messages that are sent to a
     topic go to the lanes of its subscriptions. A subscription is reached by its topic only: see NamedDestinationState.
@@ -905,7 +912,7 @@ class DestinationState(DestinationLifecycle):
         # Decides which consumer gets which message.
         self.distribution: Distribution = target_area.distributions.first(self)
         # The one consumer that gets everything. None: all consumers may take.
-        self.exclusive: Taker | None = None
+        self.exclusive: CoreConsumer | None = None
         # Its charge after it is closed or deleted, as long as an object such as a Queue refers to it.
         self.lasting_charge: LastingCharge | None = None
 
@@ -915,9 +922,9 @@ class DestinationState(DestinationLifecycle):
         return self.target_area.monitor
 
     @property
-    def store(self) -> PersistentStore:
+    def message_store(self) -> PersistentStore:
         """Return where the messages are that survive a restart."""
-        return self.target_area.store
+        return self.target_area.message_store
 
     @property
     def memory(self) -> MessageMemory:
@@ -982,12 +989,12 @@ class DestinationState(DestinationLifecycle):
         consumer_groups = self.all_consumer_groups()
         return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
-    def holds_up(self, consumer: Taker) -> bool:
+    def holds_up(self, consumer: CoreConsumer) -> bool:
         """Return whether a consumer gets nothing for now, even if there are messages."""
         is_exclusive = self.exclusive is None or self.exclusive is consumer
         return self.is_paused or not is_exclusive or consumer.stage.is_draining
 
-    def stand_by(self, consumer: Taker) -> None:
+    def stand_by(self, consumer: CoreConsumer) -> None:
         """Free what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
@@ -1026,12 +1033,12 @@ class DestinationState(DestinationLifecycle):
         """Number of deliveries that had to be loaded first."""
         return self.misses + sum(consumer_group.misses for consumer_group in self.all_consumer_groups())
 
-    def consumers(self) -> Iterator[Taker]:
+    def consumers(self) -> Iterator[CoreConsumer]:
         return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
 
     def end_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
-        held: dict[Taker, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
+        held: dict[CoreConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
             for delivery in lane.in_flight.values():
                 held[consumer_of(delivery)].append(delivery)
@@ -1051,7 +1058,7 @@ class NamedDestinationState(DestinationState):
     __slots__ = ()
 
     @abstractmethod
-    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
+    def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Return a new lane of a priority for messages that are sent here."""
 
 
@@ -1062,8 +1069,8 @@ def lane_of(delivery: Delivery) -> LaneState:
     return lane
 
 
-def consumer_of(delivery: Delivery) -> Taker:
+def consumer_of(delivery: Delivery) -> CoreConsumer:
     """Return the consumer that has a delivery."""
     consumer = delivery.consumer
-    assert isinstance(consumer, Taker)
+    assert isinstance(consumer, CoreConsumer)
     return consumer

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from ...store.environment.clock import Clock
 from ...store.environment.late_log import LateLogger, emit_late
-from ...store.environment.locks import OwnedLock, Whole, holds_one
+from ...store.environment.locks import AllOrBroken, OwnedLock, holds_one
 from ...store.errors import Closed, StoreFailed
 
 logger = LateLogger("forebay.dispatch")
@@ -37,7 +37,8 @@ class Monitor:
         # Whether this thread is inside a section.
         self.is_inside = self.lock.is_owned
         # The same lock for the four sections of single messages: Sender._store_persistent and _store_non_persistent,
-        # Consumer.take and ack. All four have this form, which does inline what `with lock, whole:` does by calls:
+        # Consumer.take and ack. All four have this form, which does inline what `with lock, all_or_broken:` does by
+        # calls:
         #
         #     if monitor.is_inside():
         #         raise NestedCall
@@ -58,8 +59,8 @@ class Monitor:
         # Number of sections of single messages so far. If a call finds another number inside than before, it has
         # waited. A take only counts, because the ack that follows it steps aside.
         self.entries = 0
-        # `with lock, whole:` is for changes: a change is made as a whole, or the store admits no one any more.
-        self.whole = Whole(self.lock)
+        # `with lock, all_or_broken:` is for changes: a change is made as a whole, or the store admits no one any more.
+        self.all_or_broken = AllOrBroken(self.lock)
         self._wait = clock.wait
         # A lock that is never released: waiting for it with a timeout waits for that time.
         self._never = threading.Lock()
@@ -108,7 +109,7 @@ class Monitor:
         """
         due: deque[Callable[[], object]] = deque()
         try:
-            with self.lock, self.whole:
+            with self.lock, self.all_or_broken:
                 due.extend(self.deferred)
                 self.deferred.clear()
             emit_late()

@@ -22,7 +22,7 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import LaneMessages
 from ..core.memory.group_memory import GroupMemory
-from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList
+from ..core.model import ConsumerGroup, CoreConsumer, DestinationState, LaneState, TargetList
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
@@ -37,7 +37,7 @@ class _Promise:
 
     __slots__ = ("consumer", "waiting")
 
-    def __init__(self, consumer: Taker) -> None:
+    def __init__(self, consumer: CoreConsumer) -> None:
         self.consumer = consumer
         self.waiting: _Passed = {}
 
@@ -52,13 +52,13 @@ class SharedConsumerGroup(ConsumerGroup):
         super().__init__(selector)
         self.assigning = assigning
         # Messages that it has passed because a consumer of another consumer group owns their group.
-        self.withheld: dict[Taker, _Passed] = {}
+        self.withheld: dict[CoreConsumer, _Passed] = {}
         # Messages that it has passed because a consumer of another consumer group has a higher priority.
-        self.reserved_for: dict[Taker, _Passed] = {}
+        self.reserved_for: dict[CoreConsumer, _Passed] = {}
         # Promises by bucket, for groups without an owner.
         self.promises: dict[int, _Promise] = {}
         # By priority, consumers that have found nothing since a message came.
-        self._waiting_consumers: dict[int, dict[Taker, None]] = {}
+        self._waiting_consumers: dict[int, dict[CoreConsumer, None]] = {}
         # By priority, consumers whose last take found nothing.
         self.idle: dict[int, IdleConsumers] = {}
 
@@ -80,12 +80,12 @@ class SharedConsumerGroup(ConsumerGroup):
         for priority in sorted(waiting, reverse=True):
             self._call(waiting[priority], ready)
 
-    def _call(self, consumers: Iterable[Taker], ready: list[Callable[[], None]]) -> None:
+    def _call(self, consumers: Iterable[CoreConsumer], ready: list[Callable[[], None]]) -> None:
         # The consumer that was served last comes last, so that no other one is passed over twice for it.
         for consumer in sorted(consumers, key=lambda consumer: self.assigning.assigned_by_consumer[consumer].served):
             consumer.consumer_group.wake(ready)
 
-    def note_waiting(self, consumer: Taker) -> None:
+    def note_waiting(self, consumer: CoreConsumer) -> None:
         """Note that a consumer found nothing.
 
         A closed consumer is not asked again, though a transaction may still give it credit.
@@ -93,7 +93,7 @@ class SharedConsumerGroup(ConsumerGroup):
         if consumer in self.assigning.assigned_by_consumer:
             self._waiting_consumers.setdefault(consumer.priority, {})[consumer] = None
 
-    def note_served(self, consumer: Taker) -> None:
+    def note_served(self, consumer: CoreConsumer) -> None:
         """Note that a consumer has got a message, or wants no more."""
         if self._waiting_consumers:
             self._waiting_consumers.get(consumer.priority, {}).pop(consumer, None)
@@ -113,11 +113,11 @@ class SharedConsumerGroup(ConsumerGroup):
         self.assigning.loads.request(target)
         self.assigning.target_area.wake(self)
 
-    def withhold(self, owner: Taker, lane: LaneState, first: int, last: int) -> None:
+    def withhold(self, owner: CoreConsumer, lane: LaneState, first: int, last: int) -> None:
         """Put aside messages in groups of this owner."""
         put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
 
-    def reserve_for(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
+    def reserve_for(self, consumer: CoreConsumer, group: str | None, lane: LaneState, sequence: int) -> None:
         """Reserve a message without an owner for a consumer of higher priority than the one that takes."""
         put_aside(lane, self.reserved_for.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
         if group is not None:
@@ -136,7 +136,7 @@ class SharedConsumerGroup(ConsumerGroup):
         if promise is not None:
             self._offer_lanes(promise.waiting)
 
-    def offer_withheld(self, consumer: Taker) -> None:
+    def offer_withheld(self, consumer: CoreConsumer) -> None:
         """Offer all messages again that were passed over for this consumer."""
         self._offer_lanes(self.withheld.pop(consumer, {}))
         self._offer_reserved_for(consumer)
@@ -146,7 +146,7 @@ class SharedConsumerGroup(ConsumerGroup):
         for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
             self._offer_reserved_for(consumer)
 
-    def _offer_reserved_for(self, consumer: Taker) -> None:
+    def _offer_reserved_for(self, consumer: CoreConsumer) -> None:
         self._offer_lanes(self.reserved_for.pop(consumer, {}))
         for bucket in [bucket for bucket, promise in self.promises.items() if promise.consumer is consumer]:
             self.end_promise(bucket)
@@ -159,17 +159,17 @@ class SharedConsumerGroup(ConsumerGroup):
 class SingleConsumerGroup(ConsumerGroup):
     """The messages that are assigned to one consumer and that it has not taken yet."""
 
-    __slots__ = ("unassigned", "owner", "idle", "served")
+    __slots__ = ("shared_group", "owner", "idle", "served")
     notes_groups = True
 
-    def __init__(self, unassigned: SharedConsumerGroup, owner: Taker) -> None:
-        self.unassigned = unassigned
+    def __init__(self, shared: SharedConsumerGroup, owner: CoreConsumer) -> None:
+        self.shared_group = shared
         self.owner = owner
-        super().__init__(unassigned.selector)
+        super().__init__(shared.selector)
         self.add_consumer(owner)
-        idle = unassigned.idle.get(owner.priority)
+        idle = shared.idle.get(owner.priority)
         if idle is None:
-            idle = unassigned.idle[owner.priority] = IdleConsumers(unassigned.assigning.groups.owned)
+            idle = shared.idle[owner.priority] = IdleConsumers(shared.assigning.groups.owned)
         # The idle consumers of its priority, which contain the owner while its last take found nothing.
         self.idle = idle
         # Number of takes of the queue that had been served when its owner was served last.
@@ -177,23 +177,23 @@ class SingleConsumerGroup(ConsumerGroup):
 
     @property
     def shared(self) -> ConsumerGroup:
-        """The consumer group whose unassigned messages its consumer shares with others."""
-        return self.unassigned
+        """The consumer group whose unassigned messages its consumer shares with others: `shared_group`."""
+        return self.shared_group
 
     def arm(self) -> None:
         """Call on_ready of the owner at the next arrival, in its own lists or the shared ones. Requires: the lock."""
         self.is_armed = True
-        self.unassigned.note_waiting(self.owner)
+        self.shared_group.note_waiting(self.owner)
 
     def in_turn(self) -> Iterable[TargetList]:
-        return (target for pair in zip(self.lists, self.unassigned.lists, strict=False) for target in pair)
+        return (target for pair in zip(self.lists, self.shared_group.lists, strict=False) for target in pair)
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Want messages of the consumer's own groups, and without a group, if the selector matches them.
 
         Messages between them are loaded too, and belong to others.
         """
-        assigning = self.unassigned.assigning
+        assigning = self.shared_group.assigning
         group = assigning.names.of(lane, message)
         return (group is None or assigning.groups.owner(group) is self.owner) and super().wants(lane, message, values)
 
@@ -204,7 +204,7 @@ class SingleConsumerGroup(ConsumerGroup):
         """
         if not super().claim(lane, message):
             return False
-        assigning = self.unassigned.assigning
+        assigning = self.shared_group.assigning
         group = assigning.names.of(lane, message)
         if group is None:
             # A message that came back meanwhile lies between this consumer's own.
@@ -219,7 +219,7 @@ class SingleConsumerGroup(ConsumerGroup):
         return True
 
     def note_group(self, lane: LaneState, message: StoredMessage) -> None:
-        self.unassigned.assigning.names.note(lane, message)
+        self.shared_group.assigning.names.note(lane, message)
 
     def list_over(self, lane: LaneState) -> TargetList:
         return next(target for target in self.lists if target.lane is lane)
@@ -255,10 +255,10 @@ class Assigning:
         self.groups = MessageGroups(group_memory)
         self._dispatch_area = dispatch_area
         self.names = GroupNames(queue)
-        self.assigned_by_consumer: dict[Taker, SingleConsumerGroup] = {}
+        self.assigned_by_consumer: dict[CoreConsumer, SingleConsumerGroup] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
 
-    def all_unassigned(self) -> list[SharedConsumerGroup]:
+    def shared_groups(self) -> list[SharedConsumerGroup]:
         """Return the shared group of each consumer group."""
         return [
             consumer_group
@@ -274,20 +274,20 @@ class Assigning:
         assigned.add_list(target)
         self.target_area.adopt(target)
 
-    def gets_no_more(self, consumer: Taker) -> bool:
+    def gets_no_more(self, consumer: CoreConsumer) -> bool:
         """Return whether others wait for the groups it holds, because it drains or another consumer is exclusive."""
         return consumer.stage.is_draining or self.queue.exclusive not in (None, consumer)
 
     # ------------------------------------------------------------------ assigning
 
-    def assign(self, assigned: SingleConsumerGroup, unassigned: TargetList, most: int) -> bool:
+    def assign(self, assigned: SingleConsumerGroup, shared_list: TargetList, most: int) -> bool:
         """Assign up to `most` messages of one list and its counterpart to a consumer; return whether it got any.
 
         Messages on the way that belong to other consumers are assigned to those.
         """
-        quota = self.precedence.quota(assigned.unassigned, assigned.owner.priority)
+        quota = self.precedence.quota(assigned.shared_group, assigned.owner.priority)
         moved = 0
-        while moved < most and (source := _next(unassigned)) is not None:
+        while moved < most and (source := _next(shared_list)) is not None:
             message = source.direct[0]
             if not source.consumer_group.claim(source.lane, message):
                 _drop(source)
@@ -300,32 +300,34 @@ class Assigning:
             if group is None or self._is_new(source.lane, message[0], group):
                 if quota <= 0:
                     break
-                if assigned.unassigned.waits_behind_promise(group, source.lane, message[0]):
+                if assigned.shared_group.waits_behind_promise(group, source.lane, message[0]):
                     _drop(source, keeps=True)
                     continue
-                first = self.precedence.first_above(assigned.unassigned, assigned.owner.priority, source.lane, message)
+                first = self.precedence.first_above(
+                    assigned.shared_group, assigned.owner.priority, source.lane, message
+                )
                 if first is not None:
-                    assigned.unassigned.reserve_for(first, group, source.lane, message[0])
+                    assigned.shared_group.reserve_for(first, group, source.lane, message[0])
                     _drop(source, keeps=True)
                     continue
                 quota -= 1
                 if group is not None:
                     self._give(group, self._neediest(assigned))
             moved += self._move(assigned, source, group) is assigned.owner
-        self._request(unassigned)
-        if unassigned.counterpart is not None:
-            self._request(unassigned.counterpart)
+        self._request(shared_list)
+        if shared_list.counterpart is not None:
+            self._request(shared_list.counterpart)
         return moved > 0
 
-    def assign_owned(self, unassigned: SharedConsumerGroup) -> None:
+    def assign_owned(self, shared: SharedConsumerGroup) -> None:
         """Assign the first unassigned messages to their owners, up to the first message without an owner."""
-        for target in unassigned.lists:
+        for target in shared.lists:
             while (source := _next(target)) is not None:
                 message = source.direct[0]
                 group = self.names.of(source.lane, message)
                 if group is None or self._is_new(source.lane, message[0], group):
                     break
-                if unassigned.claim(source.lane, message):
+                if shared.claim(source.lane, message):
                     self._move(None, source, group)
                 else:
                     _drop(source)
@@ -337,14 +339,14 @@ class Assigning:
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
             self.loads.request(target)
 
-    def _give(self, group: str, consumer: Taker) -> None:
+    def _give(self, group: str, consumer: CoreConsumer) -> None:
         """Give a group to its first owner. Messages that waited for the decision are examined again."""
         self.groups.give(group, consumer)
         self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
-        for unassigned in self.all_unassigned():
-            unassigned.end_promise(bucket_of(group))
+        for shared in self.shared_groups():
+            shared.end_promise(bucket_of(group))
 
-    def _neediest(self, assigned: SingleConsumerGroup) -> Taker:
+    def _neediest(self, assigned: SingleConsumerGroup) -> CoreConsumer:
         """Choose the owner of a group among the consumer that takes and those that found nothing: the one with the
         fewest groups.
         """
@@ -357,17 +359,17 @@ class Assigning:
         """Return whether the group has no owner and need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
-    def _move(self, assigned: SingleConsumerGroup | None, source: TargetList, group: str | None) -> Taker | None:
+    def _move(self, assigned: SingleConsumerGroup | None, source: TargetList, group: str | None) -> CoreConsumer | None:
         """Move the first unassigned message to its consumer, and return that. assigned: the group of the consumer that
         takes.
         """
         message, lane = source.direct[0], source.lane
-        unassigned = source.consumer_group
-        assert isinstance(unassigned, SharedConsumerGroup)
+        shared = source.consumer_group
+        assert isinstance(shared, SharedConsumerGroup)
         owner = assigned.owner if assigned is not None else None
         if group is not None:
             owner = self.groups.owner(group)
-            if owner is not None and not self._is_withheld(unassigned, owner):
+            if owner is not None and not self._is_withheld(shared, owner):
                 self.groups.note_assigned(lane, message[0], group)
             if self.groups.is_halted(lane, message[0], group):
                 _drop(source)
@@ -375,8 +377,8 @@ class Assigning:
                 keep(lane, message)
                 return None
         assert owner is not None
-        if self._is_withheld(unassigned, owner):
-            unassigned.withhold(owner, lane, message[0], message[0])
+        if self._is_withheld(shared, owner):
+            shared.withhold(owner, lane, message[0], message[0])
             _drop(source, keeps=True)
             return None
         found = self.assigned_by_consumer[owner]
@@ -400,9 +402,9 @@ class Assigning:
             put_aside(source.lane, own.returned, message[0], message[0])
             self.loads.request(own)
 
-    def _is_withheld(self, unassigned: SharedConsumerGroup, owner: Taker) -> bool:
+    def _is_withheld(self, shared: SharedConsumerGroup, owner: CoreConsumer) -> bool:
         """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""
-        return self.assigned_by_consumer[owner].unassigned is not unassigned or self.gets_no_more(owner)
+        return self.assigned_by_consumer[owner].shared_group is not shared or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back
 
@@ -427,13 +429,13 @@ class Assigning:
                 keep(own.lane, message)
             self.add_list(assigned, own.lane)
             assigned.lists[at] = assigned.lists.pop()
-            assigned.unassigned.offer(own.lane, returned)
+            assigned.shared_group.offer(own.lane, returned)
         pair(assigned)
 
-    def offer_withheld(self, consumer: Taker) -> None:
+    def offer_withheld(self, consumer: CoreConsumer) -> None:
         """Offer all messages again that were passed over for this owner."""
-        for unassigned in self.all_unassigned():
-            unassigned.offer_withheld(consumer)
+        for shared in self.shared_groups():
+            shared.offer_withheld(consumer)
 
 
 def _drop(source: TargetList, *, keeps: bool = False) -> None:

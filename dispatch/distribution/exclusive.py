@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from ..core.model import DestinationState, Taker
+from ..core.model import CoreConsumer, DestinationState
 
 
 class ExclusiveConsumers:
@@ -17,7 +17,7 @@ class ExclusiveConsumers:
         # The line of each queue that has exclusive consumers.
         self._lines: dict[DestinationState, _Line] = {}
 
-    def join(self, consumer: Taker) -> None:
+    def join(self, consumer: CoreConsumer) -> None:
         """Give everything to an exclusive consumer, or let it wait for the present one."""
         queue = consumer.destination
         consumer.is_exclusive = True
@@ -28,7 +28,7 @@ class ExclusiveConsumers:
         if queue.exclusive is None:
             _choose(queue, line)
 
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed exclusive consumer, which has given back its deliveries."""
         queue = consumer.destination
         line = self._lines[queue]
@@ -61,23 +61,23 @@ class _Line:
     """The exclusive consumers of one queue, by priority and then by age. O(log n) for each operation."""
 
     def __init__(self) -> None:
-        self._consumers: set[Taker] = set()
+        self._consumers: set[CoreConsumer] = set()
         self._arrivals = 0
         # By priority and arrival. Consumers that have left may still be here, but at most as many as have not.
-        self._heap: list[tuple[int, int, Taker]] = []
+        self._heap: list[tuple[int, int, CoreConsumer]] = []
 
-    def join(self, consumer: Taker) -> None:
+    def join(self, consumer: CoreConsumer) -> None:
         self._consumers.add(consumer)
         self._arrivals += 1
         heappush(self._heap, (-consumer.priority, self._arrivals, consumer))
 
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         self._consumers.remove(consumer)
         if len(self._heap) > 2 * len(self._consumers):
             self._heap = [entry for entry in self._heap if entry[2] in self._consumers]
             heapify(self._heap)
 
-    def first(self) -> Taker | None:
+    def first(self) -> CoreConsumer | None:
         """Return the first consumer in line. None: the line is empty."""
         while self._heap and self._heap[0][2] not in self._consumers:
             heappop(self._heap)

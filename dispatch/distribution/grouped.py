@@ -23,10 +23,10 @@ from ..core.memory.group_memory import GroupMemory
 from ..core.model import (
     Collector,
     ConsumerGroup,
+    CoreConsumer,
     DestinationState,
     Distribution,
     LaneState,
-    Taker,
     TargetList,
     lane_of,
 )
@@ -76,14 +76,14 @@ class GroupAssigner(Distribution):
         Requires: this is the rule of the queue now.
         """
         for key, consumer_group in self.queue.consumer_groups.items():
-            unassigned = self.queue.consumer_groups[key] = SharedConsumerGroup(self._assigning, consumer_group.selector)
-            unassigned.lists, unassigned.misses = consumer_group.lists, consumer_group.misses
-            unassigned.take_consumers(consumer_group)
-            unassigned.is_charged = True
-            for target in unassigned.lists:
-                target.consumer_group = unassigned
-            for consumer in unassigned.consumers:
-                self.join(consumer, unassigned)
+            shared = self.queue.consumer_groups[key] = SharedConsumerGroup(self._assigning, consumer_group.selector)
+            shared.lists, shared.misses = consumer_group.lists, consumer_group.misses
+            shared.take_consumers(consumer_group)
+            shared.is_charged = True
+            for target in shared.lists:
+                target.consumer_group = shared
+            for consumer in shared.consumers:
+                self.join(consumer, shared)
             consumer_group.arrived.notify_all()
         self._target_area.update_sole_lists(self.queue)
 
@@ -95,16 +95,16 @@ class GroupAssigner(Distribution):
         """Return the group of each consumer's assigned messages."""
         return self._assigned_by_consumer.values()
 
-    def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
+    def join(self, consumer: CoreConsumer, shared: ConsumerGroup) -> None:
         """Give a consumer lists of its own in addition to the unassigned ones."""
-        assert isinstance(unassigned, SharedConsumerGroup)
+        assert isinstance(shared, SharedConsumerGroup)
         self._consumer_memory.charge(ASSIGNED_BYTES)
-        assigned = self._assigned_by_consumer[consumer] = SingleConsumerGroup(unassigned, consumer)
-        self._precedence.join(consumer, unassigned)
+        assigned = self._assigned_by_consumer[consumer] = SingleConsumerGroup(shared, consumer)
+        self._precedence.join(consumer, shared)
         for lane in self.queue.all_lanes():
             self._assigning.add_list(assigned, lane)
         pair(assigned)
-        unassigned.note_waiting(consumer)
+        shared.note_waiting(consumer)
         consumer.move_to(assigned)
 
     def add_lane(self, lane: LaneState) -> None:
@@ -114,20 +114,20 @@ class GroupAssigner(Distribution):
             assigned.lists.sort(key=lambda target: (-target.lane.pending_lane.priority, not target.lane.is_persistent))
             pair(assigned)
 
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         """Remove a consumer, so that others may have the messages that it was not handed.
 
         Its deliveries are given back after this.
         """
         assigned = self._assigned_by_consumer[consumer]
-        unassigned = assigned.unassigned
+        shared = assigned.shared_group
         for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
             group = self.names.of_delivery(delivery)
             if group is not None:
                 self.groups.halt(lane_of(delivery), delivery.sequence, group)
         assigned.idle.drop(consumer)
         if self.groups.owned(consumer):
-            self.groups.release(consumer, self.groups.buckets(consumer))
+            self.groups.disown(consumer, self.groups.buckets(consumer))
         self._assigning.empty(assigned)
         for target in assigned.lists:
             self._target_area.drop(target)
@@ -137,14 +137,14 @@ class GroupAssigner(Distribution):
         del self._assigned_by_consumer[consumer]
         self._consumer_memory.release(ASSIGNED_BYTES)
         self._precedence.leave(consumer)
-        unassigned.note_served(consumer)
-        unassigned.remove_consumer(consumer)
+        shared.note_served(consumer)
+        shared.remove_consumer(consumer)
         self.queue.misses += assigned.misses
         self._group_memory.forget(assigned)
-        if not unassigned.consumers:
-            self._target_area.unsubscribe(self.queue, unassigned)
+        if not shared.consumers:
+            self._target_area.unsubscribe(self.queue, shared)
 
-    def revoke(self, consumer: Taker) -> None:
+    def revoke(self, consumer: CoreConsumer) -> None:
         """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.
 
         It keeps the groups of which it holds messages. If it is slow and nobody is exclusive, the policy may let it
@@ -159,8 +159,8 @@ class GroupAssigner(Distribution):
         """Wake consumers that were passed over and may have a message now."""
         for consumer in {
             consumer
-            for unassigned in self._assigning.all_unassigned()
-            for consumer in (*unassigned.withheld, *unassigned.reserved_for)
+            for shared in self._assigning.shared_groups()
+            for consumer in (*shared.withheld, *shared.reserved_for)
         }:
             if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
                 self._assigning.offer_withheld(consumer)
@@ -174,20 +174,20 @@ class GroupAssigner(Distribution):
         """Return itself."""
         return self
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out nothing, because each message is examined for its group in a take of any size."""
         return None
 
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Collect assigned messages for a consumer; when they run out, assign more from the unassigned ones."""
         deliveries: list[Delivery] = []
         assigned = self._assigned_by_consumer[consumer]
         if self.is_held_up:
             self._group_memory.refuse(assigned, partial(self._target_area.wake, assigned))
-            assigned.unassigned.note_waiting(consumer)
+            assigned.shared_group.note_waiting(consumer)
             return deliveries
-        if assigned.unassigned.reserved_for:
-            assigned.unassigned.offer_reserved(consumer.priority)
+        if assigned.shared_group.reserved_for:
+            assigned.shared_group.offer_reserved(consumer.priority)
         self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries and self._rebalancing.level(assigned):
             self._collect(assigned, most, max_bytes, deliveries)
@@ -195,9 +195,9 @@ class GroupAssigner(Distribution):
             assigned.idle.note(consumer)
             if not any(own.direct or own.has_supply or own.is_loading for own in assigned.lists):
                 self.groups.assign_again(consumer)
-            assigned.unassigned.note_waiting(consumer)
+            assigned.shared_group.note_waiting(consumer)
             return deliveries
-        assigned.unassigned.note_served(consumer)
+        assigned.shared_group.note_served(consumer)
         assigned.idle.drop(consumer)
         self.names.go_with(deliveries)
         self._served += 1
@@ -214,24 +214,24 @@ class GroupAssigner(Distribution):
     def _collect(
         self, assigned: SingleConsumerGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> None:
-        for own, unassigned in zip(assigned.lists, assigned.unassigned.lists, strict=True):
+        for own, shared_list in zip(assigned.lists, assigned.shared_group.lists, strict=True):
             if own.counterpart is not None and not own.lane.is_persistent:
                 continue
             while True:
                 max_bytes, is_empty = self._hand_out(assigned.owner, own, most, max_bytes, deliveries)
                 if not is_empty or len(deliveries) >= most:
                     return
-                if not self._assigning.assign(assigned, unassigned, most - len(deliveries)):
+                if not self._assigning.assign(assigned, shared_list, most - len(deliveries)):
                     break
             if (
-                unassigned.direct
-                or unassigned.has_supply
-                or (unassigned.counterpart and (unassigned.counterpart.direct or unassigned.counterpart.has_supply))
+                shared_list.direct
+                or shared_list.has_supply
+                or (shared_list.counterpart and (shared_list.counterpart.direct or shared_list.counterpart.has_supply))
             ):
                 return
 
     def _hand_out(
-        self, consumer: Taker, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+        self, consumer: CoreConsumer, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
         """Hand out from one list and its counterpart; return what is left of max_bytes, and whether both are empty."""
         dispatch_area = self._dispatch_area
@@ -280,8 +280,8 @@ class GroupAssigner(Distribution):
         """
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
-            for unassigned in self._assigning.all_unassigned():
-                unassigned.offer(lane, ((first, last),))
+            for shared in self._assigning.shared_groups():
+                shared.offer(lane, ((first, last),))
             return
         assigned = self._assigned_by_consumer[owner]
         if self.groups.is_ahead(lane, first, group):
@@ -289,10 +289,10 @@ class GroupAssigner(Distribution):
             put_aside(lane, own.returned, first, last)
             self._loads.request(own)
         else:
-            assigned.unassigned.offer(lane, ((first, last),))
-        for unassigned in self._assigning.all_unassigned():
-            if unassigned is not assigned.unassigned:
-                unassigned.withhold(owner, lane, first, last)
+            assigned.shared_group.offer(lane, ((first, last),))
+        for shared in self._assigning.shared_groups():
+            if shared is not assigned.shared_group:
+                shared.withhold(owner, lane, first, last)
         self._target_area.wake(assigned)
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
@@ -333,9 +333,7 @@ class GroupAssigner(Distribution):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
         for consumer in [
-            promise.consumer
-            for unassigned in self._assigning.all_unassigned()
-            for promise in unassigned.promises.values()
+            promise.consumer for shared in self._assigning.shared_groups() for promise in shared.promises.values()
         ]:
             self._assigning.offer_withheld(consumer)
         self.names.forget(lane, gone)
@@ -345,9 +343,11 @@ class GroupAssigner(Distribution):
 
     # ------------------------------------------------------------------ what explanations and audits ask
 
-    def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
+    def by_owner(
+        self, lane: LaneState, messages: Iterable[StoredMessage]
+    ) -> dict[CoreConsumer | None, list[StoredMessage]]:
         """Return free messages by the owner of their group (None: it has none), without those that wait for another."""
-        found: dict[Taker | None, list[StoredMessage]] = {}
+        found: dict[CoreConsumer | None, list[StoredMessage]] = {}
         for message in messages:
             group = self.names.of(lane, message)
             if group is None:
@@ -356,15 +356,15 @@ class GroupAssigner(Distribution):
                 found.setdefault(self.groups.owner(group), []).append(message)
         return found
 
-    def kind_of(self, consumer: Taker) -> tuple[SharedConsumerGroup, int]:
+    def kind_of(self, consumer: CoreConsumer) -> tuple[SharedConsumerGroup, int]:
         """Return the selector's shared group and the priority: consumers with both alike compete."""
-        return self._assigned_by_consumer[consumer].unassigned, consumer.priority
+        return self._assigned_by_consumer[consumer].shared_group, consumer.priority
 
     def unowned_of(
-        self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
+        self, consumer: CoreConsumer, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> Iterator[StoredMessage]:
         """Return those of the free messages without an owner that this consumer would get if it took now."""
-        shared, precedence = self._assigned_by_consumer[consumer].unassigned, self._precedence
+        shared, precedence = self._assigned_by_consumer[consumer].shared_group, self._precedence
         if precedence.quota(shared, consumer.priority) <= 0:
             return
         for message in messages:
@@ -373,17 +373,17 @@ class GroupAssigner(Distribution):
             if not is_promised and precedence.first_above(shared, consumer.priority, lane, message) is None:
                 yield message
 
-    def kept_for_others(self, consumer: Taker) -> list[int]:
+    def kept_for_others(self, consumer: CoreConsumer) -> list[int]:
         """Return for each other consumer how many messages are assigned to it or, if none, kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self._assigned_by_consumer if other is not consumer}
-        unassigned = self._assigned_by_consumer[consumer].unassigned
-        behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())
-        for other, held in (*unassigned.withheld.items(), *unassigned.reserved_for.items(), *behind):
+        shared = self._assigned_by_consumer[consumer].shared_group
+        behind = ((promise.consumer, promise.waiting) for promise in shared.promises.values())
+        for other, held in (*shared.withheld.items(), *shared.reserved_for.items(), *behind):
             if other is not consumer and other in kept and not kept[other]:
                 kept[other] = sum(_count_free(lane, runs) for lane, runs in held.items())
         return [messages for messages in kept.values() if messages]
 
-    def _in_hand(self, consumer: Taker) -> int:
+    def _in_hand(self, consumer: CoreConsumer) -> int:
         """Return how many free messages are assigned to a consumer."""
         lists = self._assigned_by_consumer[consumer].lists
         direct = sum(len(target.direct) for target in lists)
@@ -396,9 +396,9 @@ class GroupAssigner(Distribution):
         """
         return sum(self.groups.waiting(lane) for lane in self.queue.all_lanes())
 
-    def is_outranked(self, consumer: Taker) -> bool:
+    def is_outranked(self, consumer: CoreConsumer) -> bool:
         """Return whether consumers of higher priority leave this one no message without an owner."""
-        return not self._precedence.quota(self._assigned_by_consumer[consumer].unassigned, consumer.priority)
+        return not self._precedence.quota(self._assigned_by_consumer[consumer].shared_group, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
         """Return the bytes held for message groups, and how many of them for groups that are held back."""

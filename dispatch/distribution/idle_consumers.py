@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..core.model import Taker
+from ..core.model import CoreConsumer
 
 
 class IdleConsumers:
@@ -15,22 +15,22 @@ class IdleConsumers:
 
     __slots__ = ("_owned", "_counts", "_by_count")
 
-    def __init__(self, owned: Callable[[Taker], int]) -> None:
+    def __init__(self, owned: Callable[[CoreConsumer], int]) -> None:
         """Make an empty set.
 
         owned: returns how many groups a consumer owns.
         """
         self._owned = owned
         # How many groups each consumer owned when that was last noted.
-        self._counts: dict[Taker, int] = {}
-        self._by_count: dict[int, dict[Taker, None]] = {}
+        self._counts: dict[CoreConsumer, int] = {}
+        self._by_count: dict[int, dict[CoreConsumer, None]] = {}
 
-    def note(self, consumer: Taker) -> None:
+    def note(self, consumer: CoreConsumer) -> None:
         """Note that a consumer found nothing. O(1)."""
         if consumer not in self._counts:
             self._put(consumer)
 
-    def drop(self, consumer: Taker) -> None:
+    def drop(self, consumer: CoreConsumer) -> None:
         """Note that a consumer has got a message, or is gone. O(1)."""
         count = self._counts.pop(consumer, None)
         if count is not None:
@@ -39,17 +39,17 @@ class IdleConsumers:
             if not alike:
                 del self._by_count[count]
 
-    def owns_otherwise(self, consumer: Taker) -> None:
+    def owns_otherwise(self, consumer: CoreConsumer) -> None:
         """Note that the number of groups that a consumer owns has changed. O(1)."""
         if consumer in self._counts:
             self.drop(consumer)
             self._put(consumer)
 
-    def _put(self, consumer: Taker) -> None:
+    def _put(self, consumer: CoreConsumer) -> None:
         count = self._counts[consumer] = self._owned(consumer)
         self._by_count.setdefault(count, {})[consumer] = None
 
-    def neediest(self, fewer_than: int, demand: Callable[[Taker], int]) -> Taker | None:
+    def neediest(self, fewer_than: int, demand: Callable[[CoreConsumer], int]) -> CoreConsumer | None:
         """Return the consumer with the fewest groups, below a bound, of those that could take a message.
 
         None: there is none.
@@ -57,13 +57,15 @@ class IdleConsumers:
         A consumer without prefetch that does not wait is dropped on the way, and its next take notes it again. So each
         take pays for itself once, and a call costs O(slow consumers + distinct counts).
         """
-        pulling: list[Taker] = []
+        pulling: list[CoreConsumer] = []
         found = next(self._eligible(fewer_than, demand, pulling), None)
         for consumer in pulling:
             self.drop(consumer)
         return found
 
-    def _eligible(self, fewer_than: int, demand: Callable[[Taker], int], pulling: list[Taker]) -> Iterator[Taker]:
+    def _eligible(
+        self, fewer_than: int, demand: Callable[[CoreConsumer], int], pulling: list[CoreConsumer]
+    ) -> Iterator[CoreConsumer]:
         """Yield consumers that could take, those with the fewest groups first.
 
         `pulling` gets those that do not wait.

@@ -14,7 +14,7 @@ from typing import Final, cast
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.structures.sequence_set import RUN_BYTES, SequenceSet
 from ..core.memory.group_memory import GroupMemory
-from ..core.model import LaneState, NonPersistentLaneState, Taker
+from ..core.model import CoreConsumer, LaneState, NonPersistentLaneState
 
 BUCKETS: Final = 1024
 HELD_BACK_BYTES: Final = OVERHEAD_BYTES
@@ -84,11 +84,11 @@ class MessageGroups:
     def __init__(self, memory: GroupMemory) -> None:
         self.memory = memory
         # The owner of each bucket; empty while no bucket has an owner.
-        self._owners: list[Taker | None] = []
+        self._owners: list[CoreConsumer | None] = []
         # Number of buckets of each owner.
-        self._owned: dict[Taker, int] = {}
+        self._owned: dict[CoreConsumer, int] = {}
         # By owner, then by bucket and priority: the last place that is assigned to the owner.
-        self._last_assigned: dict[Taker, dict[tuple[int, int], tuple[int, int, int]]] = {}
+        self._last_assigned: dict[CoreConsumer, dict[tuple[int, int], tuple[int, int, int]]] = {}
         # By lane and sequence: the halt that each message that comes back later causes.
         self._held_back: dict[LaneState, dict[int, _Halt]] = {}
         # Halts by group and priority.
@@ -106,33 +106,33 @@ class MessageGroups:
 
     # ------------------------------------------------------------------ owners
 
-    def owner(self, group: str) -> Taker | None:
+    def owner(self, group: str) -> CoreConsumer | None:
         return self._owners[bucket_of(group)] if self._owners else None
 
     @property
     def has_owners(self) -> bool:
         return bool(self._owned)
 
-    def owners(self) -> Collection[Taker]:
+    def owners(self) -> Collection[CoreConsumer]:
         """Return the consumers that own a bucket."""
         return self._owned.keys()
 
-    def give(self, group: str, consumer: Taker) -> None:
+    def give(self, group: str, consumer: CoreConsumer) -> None:
         """Give the bucket of a group to its first owner."""
         if not self._owners:
             self._owners = [None] * BUCKETS
         self._owners[bucket_of(group)] = consumer
         self._owned[consumer] = self.owned(consumer) + 1
 
-    def owned(self, consumer: Taker) -> int:
+    def owned(self, consumer: CoreConsumer) -> int:
         """Return how many buckets a consumer owns."""
         return self._owned.get(consumer, 0)
 
-    def buckets(self, consumer: Taker) -> list[int]:
+    def buckets(self, consumer: CoreConsumer) -> list[int]:
         """Return the buckets of an owner. O(BUCKETS)."""
         return [bucket for bucket, owner in enumerate(self._owners) if owner is consumer]
 
-    def release(self, consumer: Taker, buckets: Sequence[int]) -> None:
+    def disown(self, consumer: CoreConsumer, buckets: Sequence[int]) -> None:
         """Take buckets from their owner. Requires: `assign_again` follows."""
         for bucket in buckets:
             self._owners[bucket] = None
@@ -167,7 +167,7 @@ class MessageGroups:
         last = places.get((bucket, lane.pending_lane.priority)) if places is not None else None
         return last is not None and _place(lane, sequence) <= last
 
-    def assign_again(self, consumer: Taker) -> None:
+    def assign_again(self, consumer: CoreConsumer) -> None:
         """Note that no message is assigned to an owner any more: all are unassigned again or taken."""
         places = self._last_assigned.pop(consumer, None)
         if places is not None:

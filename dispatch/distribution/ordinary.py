@@ -9,7 +9,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.model import Collector, ConsumerGroup, Distribution, LaneState, Taker
+from ..core.model import Collector, ConsumerGroup, CoreConsumer, Distribution, LaneState
 
 
 class OrdinaryDistribution(Distribution):
@@ -28,15 +28,15 @@ class OrdinaryDistribution(Distribution):
         """Return the DispatchArea itself, because this rule would only call it."""
         return self._dispatch_area
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out one message from the DispatchArea."""
         return self._dispatch_area.collect_one(consumer)
 
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages from the DispatchArea."""
         return self._dispatch_area.collect(consumer, most, max_bytes)
 
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer from its group, and end the group with its last consumer."""
         consumer_group = consumer.consumer_group
         consumer_group.remove_consumer(consumer)
@@ -54,7 +54,7 @@ class OrdinaryDistribution(Distribution):
             if consumer_group.verdict(lane, message) is False:
                 continue
             for target in consumer_group.lists:
-                if target.lane is lane and target.front > sequence:
+                if target.lane is lane and target.passed_end > sequence:
                     target.returned.add(sequence, sequence)
                     self._loads.request(target)
                     self._target_area.wake(consumer_group)

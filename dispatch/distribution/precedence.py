@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from ...store.format.record import RecordDamaged
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
-from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker
+from ..core.model import ConsumerGroup, CoreConsumer, DestinationState, LaneState
 from .message_groups import MessageGroups
 
 
@@ -31,19 +31,19 @@ class Precedence:
         self._groups = groups
         self._assigned = assigned
         # Its consumers by priority, each with the consumer group that it shares with others.
-        self._ranks: dict[int, dict[Taker, ConsumerGroup]] = {}
+        self._ranks: dict[int, dict[CoreConsumer, ConsumerGroup]] = {}
         # The priorities, highest first.
         self._priorities: list[int] = []
         self._highest = 0
         # The lowest priority of a consumer. Read-only for callers.
         self.lowest = 0
 
-    def join(self, consumer: Taker, shared: ConsumerGroup) -> None:
+    def join(self, consumer: CoreConsumer, shared: ConsumerGroup) -> None:
         """Add a consumer of a shared group."""
         self._ranks.setdefault(consumer.priority, {})[consumer] = shared
         self._rank()
 
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         """Remove a consumer."""
         rank = self._ranks[consumer.priority]
         del rank[consumer]
@@ -63,7 +63,7 @@ class Precedence:
 
     def first_above(
         self, shared: ConsumerGroup, priority: int, lane: LaneState, message: StoredMessage
-    ) -> Taker | None:
+    ) -> CoreConsumer | None:
         """Return a consumer of another consumer group that comes before this priority and wants the message."""
         if priority == self._highest or len(self._queue.consumer_groups) < 2:
             return None
@@ -72,7 +72,7 @@ class Precedence:
                 return other
         return None
 
-    def _above(self, priority: int) -> Iterator[tuple[Taker, ConsumerGroup, int]]:
+    def _above(self, priority: int) -> Iterator[tuple[CoreConsumer, ConsumerGroup, int]]:
         """Yield consumers of higher priority that could take now, and how many messages. O(consumers above)."""
         if self._queue.exclusive is not None:
             return
@@ -124,6 +124,6 @@ def _matches(shared: ConsumerGroup, lane: LaneState, message: StoredMessage) -> 
         return False
 
 
-def demand_within(queue: DestinationState, consumer: Taker) -> int:
+def demand_within(queue: DestinationState, consumer: CoreConsumer) -> int:
     """Return how many messages may be kept for a consumer: none if its queue gives it nothing."""
     return 0 if queue.holds_up(consumer) else consumer.demand

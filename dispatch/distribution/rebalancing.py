@@ -9,7 +9,7 @@ until those are settled.
 from __future__ import annotations
 
 from ...store.numbering import UNLIMITED
-from ..core.model import Taker, consumer_of
+from ..core.model import CoreConsumer, consumer_of
 from .assigning import Assigning, SingleConsumerGroup
 from .message_groups import bucket_of
 
@@ -31,7 +31,7 @@ class Rebalancing:
         """
         if not self._queue.rebalances_groups or not self._groups.has_owners:
             return False
-        consumers = [other for other in assigned.unassigned.consumers if not self._queue.holds_up(other)]
+        consumers = [other for other in assigned.shared_group.consumers if not self._queue.holds_up(other)]
         counts = {other: self._groups.owned(other) for other in consumers}
         part = -(-sum(counts.values()) // max(len(consumers), 1))
         if len(counts) < 2 or counts.get(assigned.owner, 0) >= sum(counts.values()) // len(counts):
@@ -39,11 +39,11 @@ class Rebalancing:
         # A list, so that each of them is asked.
         return any([self._release(other, count - part) for other, count in counts.items() if count > part])
 
-    def take_all(self, consumer: Taker) -> None:
+    def take_all(self, consumer: CoreConsumer) -> None:
         """Take from a consumer all groups of which it holds no message, and all messages assigned to it."""
         self._release(consumer, UNLIMITED)
 
-    def _release(self, consumer: Taker, most: int) -> bool:
+    def _release(self, consumer: CoreConsumer, most: int) -> bool:
         """Take up to `most` groups from a consumer of which it holds no message; return whether there was one."""
         assigned = self._assigning.assigned_by_consumer[consumer]
         in_use = self._in_use(consumer)
@@ -51,13 +51,13 @@ class Rebalancing:
         if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in assigned.lists)):
             return False
         if idle:
-            self._groups.release(consumer, idle)
+            self._groups.disown(consumer, idle)
             assigned.idle.owns_otherwise(consumer)
         self._assigning.empty(assigned)
         self._assigning.offer_withheld(consumer)
         return True
 
-    def _in_use(self, consumer: Taker) -> set[int]:
+    def _in_use(self, consumer: CoreConsumer) -> set[int]:
         """Return the buckets of which a consumer holds a message. O(in flight)."""
         held = [delivery for lane in self._queue.all_lanes() for delivery in lane.in_flight.values()]
         held += consumer.held_in_transactions()

@@ -11,7 +11,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.model import Collector, ConsumerGroup, DestinationState, Taker, TargetList
+from ..core.model import Collector, ConsumerGroup, CoreConsumer, DestinationState, TargetList
 from .ordinary import OrdinaryDistribution
 
 
@@ -39,11 +39,11 @@ class TopicTurns(OrdinaryDistribution):
         """Return itself."""
         return self
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out nothing, because a take of any size checks whose turn it is."""
         return None
 
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages that are in RAM.
 
         In each priority, the member behind the one that was served last comes first.
@@ -70,7 +70,7 @@ class TopicTurns(OrdinaryDistribution):
         return deliveries
 
     def _hand_out(
-        self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+        self, consumer: CoreConsumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> int | None:
         """Hand out from one list and its counterpart; return what is left of max_bytes."""
         dispatch_area = self._dispatch_area
@@ -91,7 +91,7 @@ class TopicTurns(OrdinaryDistribution):
         for consumer in list(consumer_group.consumers):
             consumer.on_credit()
 
-    def leave(self, consumer: Taker) -> None:
+    def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer. Its members have no consumer group any more."""
         super().leave(consumer)
         for member in self._pattern.sources():

@@ -1,6 +1,6 @@
 """The engine: makes all parts of an open store, does their background work, and reports on them.
 
-`engine.py` is the composition root: its constructor has `assembly` make the parts, floor by floor from below to above.
+`engine.py` is the composition root: its constructor has `assembly` make the parts, layer by layer from below to above.
 Then read `late_calls.py`, which has every call from below to above. `maintenance.py` does periodic work: a list of
 duties (`duties.py`), of which those in `upkeep.py` have a time of their own. `background.py` has the two threads.
 `resizing.py`, `index_fit.py` and `auto_limit.py` change the memory limit, and `curve_watch.py` keeps the live curve.

@@ -51,12 +51,12 @@ class Wakeups:
         self.maintenance.set()
         return True
 
-    def leave_checkpoint(self, store: MessageStore) -> bool:
+    def leave_checkpoint(self, message_store: MessageStore) -> bool:
         """Leave a due checkpoint to the maintenance thread. Return False if the caller must make the checkpoint itself.
 
         That is so if there is no thread, or if the checkpoint can't wait for the thread.
         """
-        if not self.has_threads or store.is_checkpoint_urgent:
+        if not self.has_threads or message_store.is_checkpoint_urgent:
             return False
         if not self.maintenance.is_set():  # each message asks again until the checkpoint is made
             self.maintenance.set()

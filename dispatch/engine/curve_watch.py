@@ -66,7 +66,7 @@ class CurveWatch(ListObserver):
         lane, pending_lane = target.lane, target.lane.pending_lane
         waiting = pending_lane.pending_bytes + pending_lane.pending_messages * OVERHEAD_BYTES
         charge = _mean_charge(target, OVERHEAD_BYTES)
-        arrived = (lane.published - lane.first_sequence) * charge
+        arrived = (lane.published_end - lane.first_sequence) * charge
         self._tracks[target] = self._sampler.track(waiting, min(arrived, waiting), charge)
         target.sample_at_bytes = quantum_bytes(waiting, charge)
 
@@ -163,7 +163,7 @@ def _waiting_messages(target: TargetList, charge: float) -> float:
     if not target.is_shared and target.consumer_group.selector is None:
         return max(lane.free_messages, 0)
     known = len(target.direct) + target.references.count + target.returned.count
-    unseen = lane.published - target.frontier
+    unseen = lane.published_end - target.frontier
     if not unseen:
         return known
     # The share of the examined messages that matched for this list.

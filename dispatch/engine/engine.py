@@ -1,4 +1,4 @@
-"""The engine of one open directory: has the parts made floor by floor, and opens and closes them in order.
+"""The engine of one open directory: has the parts made layer by layer, and opens and closes them in order.
 
 There are three locks, always taken in this order: checkpoint lock (DirectoryStore), sync lock (Journal), state lock
 (Monitor). Callbacks of users are called under none of them.
@@ -22,9 +22,9 @@ from .assembly.audit import make_audit
 from .assembly.clients import make_clients
 from .assembly.core import make_core
 from .assembly.facades import gather_explained, gather_queue_parts, gather_topic_parts
-from .assembly.floors import Floors
 from .assembly.foundation import Foundation, make_foundation
 from .assembly.housekeeping import Explaining, make_housekeeping
+from .assembly.layers import Layers
 from .assembly.settling import make_settling
 from .assembly.store_parts import make_store_parts, open_store
 from .assembly.surroundings import Surroundings
@@ -47,36 +47,36 @@ class Engine:
         self.monitor = Monitor(surroundings.clock)
         self.monitor.lock.on_broken.append(_log_broken)
         self._is_ended = False
-        self.floors = self._make_floors(make_foundation(settings, surroundings.clock, self.monitor), surroundings)
+        self.layers = self._make_layers(make_foundation(settings, surroundings.clock, self.monitor), surroundings)
         self.monitor.lock.on_broken.append(self._wake_on_failure)
-        self.for_queues, self.for_topics = gather_queue_parts(self.floors), gather_topic_parts(self.floors)
-        self.ledger_audit = make_audit(self.floors)
-        self.explained = gather_explained(self.floors)
-        self.housekeeping = make_housekeeping(self.floors, surroundings, self.explained, explaining)
+        self.for_queues, self.for_topics = gather_queue_parts(self.layers), gather_topic_parts(self.layers)
+        self.ledger_audit = make_audit(self.layers)
+        self.explained = gather_explained(self.layers)
+        self.housekeeping = make_housekeeping(self.layers, surroundings, self.explained, explaining)
         self._restore()
         if settings.background:
             self.housekeeping.start()
 
-    def _make_floors(self, foundation: Foundation, surroundings: Surroundings) -> Floors:
+    def _make_layers(self, foundation: Foundation, surroundings: Surroundings) -> Layers:
         """Open the store, and make the parts above it from below to above."""
-        store = make_store_parts(foundation, surroundings)
+        store_parts = make_store_parts(foundation, surroundings)
         recorder = make_recorder(foundation, surroundings.trace) if surroundings.trace is not None else None
-        self.recovery = open_store(foundation, store)
-        areas = make_areas(foundation, store, recorder)
-        settling = make_settling(foundation, store, areas)
-        core = make_core(foundation, store, areas, settling)
-        clients = make_clients(foundation, store, areas, settling, core)
-        return Floors(
+        self.recovery = open_store(foundation, store_parts)
+        areas = make_areas(foundation, store_parts, recorder)
+        settling = make_settling(foundation, store_parts, areas)
+        core = make_core(foundation, store_parts, areas, settling)
+        clients = make_clients(foundation, store_parts, areas, settling, core)
+        return Layers(
             foundation=foundation,
-            store=store,
+            store_parts=store_parts,
             recorder=recorder,
             areas=areas,
             settling=settling,
             core=core,
             clients=clients,
-            admin=make_admin(foundation, store, core, clients),
+            admin=make_admin(foundation, store_parts, core, clients),
             open_destinations=OpenDestinations(
-                store.directory.destination_table, core.parts.opener, core.queues, clients.topic_owners.topics
+                store_parts.directory.destination_table, core.parts.opener, core.queues, clients.topic_owners.topics
             ),
         )
 
@@ -84,28 +84,28 @@ class Engine:
 
     def _restore(self) -> None:
         """Take over what opening the store found: destinations, messages, transactions and delays."""
-        floors = self.floors
-        core, topics, admin = floors.core, floors.clients.topic_owners, floors.admin
+        layers = self.layers
+        core, topics, admin = layers.core, layers.clients.topic_owners, layers.admin
         lanes = core.parts.lanes
         with self.monitor.lock:
-            used = lanes.used_at_open(floors.store.directory.branches.prepared)
+            used = lanes.used_at_open(layers.store_parts.directory.branches.prepared)
             for queue in core.queues.restore(used):
-                floors.areas.target_area.distributions.begin_assigning(queue)
+                layers.areas.target_area.distributions.begin_assigning(queue)
             topics.restore(lanes, used)
-            subscriptions = floors.store.directory.subscriptions
-            rows_bytes = subscriptions.rows_charge + floors.store.directory.index.idle.charge_bytes
-            core.overhead.restore(floors.open_destinations.census(), subscriptions.count, rows_bytes)
-            topics.retention.apply_all(floors.open_destinations.topics())
+            subscriptions = layers.store_parts.directory.subscriptions
+            rows_bytes = subscriptions.rows_charge + layers.store_parts.directory.index.idle.charge_bytes
+            core.overhead.restore(layers.open_destinations.census(), subscriptions.count, rows_bytes)
+            topics.retention.apply_all(layers.open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
                 if lane.pending_lane.pending_messages:
                     core.warmer.begin(lane)
             core.transactions.recover(topics.numbered_lanes.ensure)
-            if floors.recorder is not None:
-                queues = floors.open_destinations.queues()
-                floors.recorder.begin(lane for queue in queues for lane in queue.all_lanes())
+            if layers.recorder is not None:
+                queues = layers.open_destinations.queues()
+                layers.recorder.begin(lane for queue in queues for lane in queue.all_lanes())
             admin.dead_letter_recovery.recover(was_killed=not self.recovery.clean)
-            floors.settling.timed.restore(floors.open_destinations.lanes())
-            forgotten = floors.settling.delayed.restore()
+            layers.settling.timed.restore(layers.open_destinations.lanes())
+            forgotten = layers.settling.delayed.restore()
             admin.temporaries.restore()
         admin.temporaries.sweep()
         if forgotten:
@@ -125,12 +125,12 @@ class Engine:
 
         If the lock is broken, only the journal is right, and nothing in RAM is used any more.
         """
-        monitor, directory, background = self.monitor, self.floors.store.directory, self.housekeeping.background
+        monitor, directory, background = self.monitor, self.layers.store_parts.directory, self.housekeeping.background
         if self._is_ended:
             return
         try:
             if monitor.lock.failure is None:
-                with monitor.lock, monitor.whole:
+                with monitor.lock, monitor.all_or_broken:
                     self._end_all()
         except Exception as error:
             background.stop(timeout)  # the close releases the directory, so nothing may write there any more
@@ -140,8 +140,8 @@ class Engine:
         monitor.is_closed = True
         try:
             background.stop(timeout)
-            if self.floors.recorder is not None:
-                self.floors.recorder.close()
+            if self.layers.recorder is not None:
+                self.layers.recorder.close()
             directory.close()
             if self.housekeeping.status is not None:
                 self.housekeeping.status.end()
@@ -154,25 +154,25 @@ class Engine:
 
     def _end_all(self) -> None:
         """End the consumers, transactions and other objects of this store that the host holds. Requires: the lock."""
-        monitor, floors = self.monitor, self.floors
+        monitor, layers = self.monitor, self.layers
         if not monitor.is_closed:
             monitor.is_closed = True
             monitor.deferred.clear()
-        floors.core.transactions.close()
-        floors.admin.temporaries.delete_all()
-        floors.store.overflow.close()
-        topics = floors.clients.topic_owners
-        for taken_from in [*floors.open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
+        layers.core.transactions.close()
+        layers.admin.temporaries.delete_all()
+        layers.store_parts.overflow.close()
+        topics = layers.clients.topic_owners
+        for taken_from in [*layers.open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
             taken_from.end_consumers()
-        for destination in floors.open_destinations.queues_and_topics():
+        for destination in layers.open_destinations.queues_and_topics():
             if destination.admission is not None:
                 destination.admission.close()
-        floors.clients.space.close()
+        layers.clients.space.close()
 
     def _close_tmp_storage(self) -> None:
         """Delete the files of tmp-storage, even after an interruption. The next open deletes files that are left."""
         try:
-            self.floors.store.overflow.close()
+            self.layers.store_parts.overflow.close()
         except Exception as error:
             logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
 
@@ -181,9 +181,9 @@ class Engine:
 
         Requires: the lock.
         """
-        self.floors.foundation.wakeups.wake_loader()
-        self.floors.foundation.wakeups.wake_maintenance()
-        for consumer in list(self.floors.open_destinations.consumers()):
+        self.layers.foundation.wakeups.wake_loader()
+        self.layers.foundation.wakeups.wake_maintenance()
+        for consumer in list(self.layers.open_destinations.consumers()):
             consumer.wake_on_failure()
 
     def die_in_child(self) -> None:
@@ -193,17 +193,17 @@ class Engine:
             made_anew()
         self.monitor.is_closed = self._is_ended = True
         self.housekeeping.background.forget()
-        self.floors.store.directory.journal.stop()
-        for consumer in self.floors.open_destinations.consumers():
+        self.layers.store_parts.directory.journal.stop()
+        for consumer in self.layers.open_destinations.consumers():
             consumer.die()
 
     # ------------------------------------------------------------------ work
 
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
-        messages, monitor = self.floors.store.directory.messages, self.monitor
+        message_store, monitor = self.layers.store_parts.directory.message_store, self.monitor
         # Check all locks here, because a duty that is refused inside would count as failing.
-        require_outside(monitor.lock, messages.sync_lock, messages.checkpoint_lock)
+        require_outside(monitor.lock, message_store.sync_lock, message_store.checkpoint_lock)
         monitor.raise_if_closed()
         done = self.housekeeping.maintenance.step()
         while self._do_more():
@@ -214,9 +214,9 @@ class Engine:
 
     def _do_more(self) -> bool:
         """Do one step of the work that a call of `step` repeats until nothing is left. Return whether there was one."""
-        floors, background = self.floors, self.housekeeping.background
+        layers, background = self.layers, self.housekeeping.background
         return bool(
-            floors.admin.dead_letters.step() or floors.clients.topic_owners.sweeper.step() or background.load_once()
+            layers.admin.dead_letters.step() or layers.clients.topic_owners.sweeper.step() or background.load_once()
         )
 
 

@@ -28,13 +28,13 @@ class HealthCheck:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         dispatch_area: DispatchArea,
         maintenance: Maintenance,
         background: Background,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._dispatch_area = dispatch_area
         self._maintenance = maintenance
         self._background = background
@@ -54,7 +54,7 @@ class HealthCheck:
         return self._monitor.lock.failure is not None
 
     def _problems(self) -> Iterator[str]:
-        monitor, store = self._monitor, self._store
+        monitor, message_store = self._monitor, self._message_store
         if monitor.is_closed:
             yield "the store is closed"
             return
@@ -62,7 +62,7 @@ class HealthCheck:
             yield str(monitor.lock.failure)
             return
         with monitor.lock:
-            failure, is_full, is_short = store.failure, store.is_full, self._dispatch_area.is_short
+            failure, is_full, is_short = message_store.failure, message_store.is_full, self._dispatch_area.is_short
         if failure is not None:
             yield str(failure)
         elif not self._background.is_alive:

@@ -19,7 +19,7 @@ class IndexFit:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         index: Index,
         metadata_store: MetadataStore,
         budget: Budget,
@@ -27,7 +27,7 @@ class IndexFit:
         shares: Shares,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._index = index
         self._metadata_store = metadata_store
         self._budget = budget
@@ -37,9 +37,9 @@ class IndexFit:
 
     def step(self) -> None:
         """Give index and metadata store their new sizes, if possible. Requires: no lock."""
-        require_outside(self._monitor.lock, self._store.sync_lock)
-        with self._store.checkpoint_lock:
-            with self._monitor.lock, self._monitor.whole:
+        require_outside(self._monitor.lock, self._message_store.sync_lock)
+        with self._message_store.checkpoint_lock:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 if self._monitor.is_closed:
                     return
                 shares, budget = self.shares, self._budget
@@ -58,7 +58,7 @@ class IndexFit:
                 if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
                     return
             taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 metadata.release(metadata.held_bytes - taken_bytes)
                 budget.follow()
 

@@ -9,7 +9,7 @@ from ..consumer.slow import notice
 from ..consumer.stuck import StuckConsumers
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
-from ..core.model import Taker
+from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
 from ..loading.warmer import CacheWarmer
 
@@ -29,7 +29,7 @@ class Measurements:
         dispatch_area: DispatchArea,
         warmer: CacheWarmer,
         stuck: StuckConsumers,
-        consumers: Callable[[], Iterable[Taker]],
+        consumers: Callable[[], Iterable[CoreConsumer]],
     ) -> None:
         """Make the measurements of a store. consumers: returns all its consumers."""
         self._monitor = monitor

@@ -40,14 +40,14 @@ class MemoryReports:
         with self._monitor.lock:
             lists = list(target_area.lists)
         for part in in_sections(lists):
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 for target in part:
                     if target in target_area.lists:
                         target_area.watch.sample(target)
 
     def since_open(self) -> MemoryReport:
         """Return a report with the curve since the store was opened. Requires: the lock. O(lanes)."""
-        self._memory.destinations.settle()  # what hosts have dropped is no longer charged
+        self._memory.destinations.catch_up()  # what hosts have dropped is no longer charged
         return self._report(self._target_area.watch.curve())
 
     def recent(self) -> MemoryReport:

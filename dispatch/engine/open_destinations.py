@@ -9,7 +9,7 @@ from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.overhead import Census
 from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
-from ..core.model import LaneState, Taker
+from ..core.model import CoreConsumer, LaneState
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 
@@ -38,7 +38,7 @@ class OpenDestinations:
         for destination in self.queues_and_topics():
             yield from destination.all_lanes()
 
-    def consumers(self) -> Iterator[Taker]:
+    def consumers(self) -> Iterator[CoreConsumer]:
         """Yield every consumer of every queue and topic."""
         yield from (consumer for queue in self.queues() for consumer in queue.consumers())
         yield from self._topics.consumers()

@@ -55,7 +55,7 @@ class Resizing:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         index_fit: IndexFit,
         budget: Budget,
         target_area: TargetArea,
@@ -64,7 +64,7 @@ class Resizing:
         settings: Settings,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._index_fit = index_fit
         self._budget = budget
         self._target_area = target_area
@@ -100,7 +100,7 @@ class Resizing:
         began = self._monitor.monotonic()
         settings = dataclasses.replace(self.settings, memory_limit=memory_limit)
         shares = check_quotas(shares_of(settings))
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             self._is_lowered |= shares.limit_bytes < self._budget.limit_bytes
             self._index_fit.shares = shares
@@ -115,7 +115,7 @@ class Resizing:
             return_free_memory()
         if self._monitor.deferred:
             self._monitor.run_deferred()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             memory = self._budget.statistics()
             awaited = self._awaited() if self.is_under_way else {}
             is_settled = not self.is_under_way
@@ -130,7 +130,7 @@ class Resizing:
     def go_on(self) -> bool:
         """Continue the change; return whether the new limit holds now. Requires: no lock."""
         self._index_fit.step()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             is_settled = self._is_complete()
         if is_settled and self._is_lowered:
             self._is_lowered = False
@@ -141,13 +141,13 @@ class Resizing:
         """Make checkpoints, and wait up to a second for loads under way to end."""
         checkpoints = pauses = 0
         while not self.go_on():
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._monitor.raise_if_closed()
                 is_index_awaited = "index" in self._awaited()
                 is_read = self._target_area.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
-                self._store.checkpoint()
+                self._message_store.checkpoint()
             elif is_read and pauses < PAUSES_MAX:
                 pauses += 1
                 threading.Event().wait(PAUSE_SECONDS)

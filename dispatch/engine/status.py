@@ -18,7 +18,7 @@ from ..consumer.statistics import ConsumerStatistics
 from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.lifecycle import Lifecycle
-from ..core.model import Taker
+from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
 from ..topics.registry import Topics
 from ..topics.state import TopicState
@@ -230,7 +230,7 @@ class StatusReporter:
 
     def _consumers(self, queues: Iterable[QueueState]) -> list[dict[str, Any]]:
         """Return a row for each noteworthy consumer of these queues."""
-        found: list[tuple[tuple[bool, float, int], int, Taker]] = []
+        found: list[tuple[tuple[bool, float, int], int, CoreConsumer]] = []
         for queue in queues:
             with self._monitor.lock:
                 if 0 < len(queue.consumer_groups) <= CROWD:
@@ -251,11 +251,11 @@ def data_log_rows(data_logs: Sequence[tuple[int, int, int]]) -> Iterator[dict[st
         yield {"first": part[0][0], "last": part[-1][0], "bytes": size_bytes, "live_bytes": live_bytes}
 
 
-def _urgency(consumer: Taker) -> tuple[bool, float, int]:
+def _urgency(consumer: CoreConsumer) -> tuple[bool, float, int]:
     return consumer.activity.is_slow, consumer.activity.messages_per_second, consumer.in_flight
 
 
-def _consumer_row(number: int, consumer: Taker) -> dict[str, Any]:
+def _consumer_row(number: int, consumer: CoreConsumer) -> dict[str, Any]:
     """Return the row of a consumer. number: its place in its queue."""
     assert isinstance(consumer, Consumer), "every taker of a queue is one"
     figures = consumer.statistics()

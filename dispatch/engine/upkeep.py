@@ -30,10 +30,12 @@ FULL_CLEANUP_SECONDS: Final = 1.0
 class SyncDuty(Duty):
     """Syncs the journal at intervals."""
 
-    def __init__(self, monitor: Monitor, store: MessageStore, journal: Journal, interval_seconds: float) -> None:
+    def __init__(
+        self, monitor: Monitor, message_store: MessageStore, journal: Journal, interval_seconds: float
+    ) -> None:
         super().__init__("sync", self._sync)
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._journal = journal
         self._interval_seconds = interval_seconds
         self._sync_at = monitor.monotonic() + interval_seconds
@@ -47,7 +49,7 @@ class SyncDuty(Duty):
     def _sync(self) -> int:
         self._sync_at = self._monitor.monotonic() + self._interval_seconds
         with self._monitor.lock:
-            position = self._store.position
+            position = self._message_store.journal_end
         self._journal.sync(position)
         return 1
 
@@ -70,8 +72,8 @@ class ReleaseDuty(Duty):
 
     def _release(self) -> int:
         now = self._monitor.monotonic()
-        with self._monitor.lock, self._monitor.whole:
-            done = self._due.release()
+        with self._monitor.lock, self._monitor.all_or_broken:
+            done = self._due.release_due()
             self._browsers.release_given_back()
             done += self._measurements.take(now)
             return done + self._overflow.compact()
@@ -94,7 +96,7 @@ class CheckpointDuty(Duty):
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         write_destinations: Callable[[], None],
         timed: TimedLanes,
         interval_seconds: float,
@@ -102,23 +104,23 @@ class CheckpointDuty(Duty):
         """Make it. write_destinations: writes the summary file for people."""
         super().__init__("checkpoint", self._checkpoint)
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._write_destinations = write_destinations
         self._timed = timed
         self._interval_seconds = interval_seconds
         self._checkpoint_at = monitor.monotonic() + interval_seconds
 
     def is_due(self, now: float) -> bool:
-        return self._store.is_checkpoint_due or now >= self._checkpoint_at
+        return self._message_store.is_checkpoint_due or now >= self._checkpoint_at
 
     def due_at(self, now: float) -> float:
         return self.next_at(self._checkpoint_at)
 
     def _checkpoint(self) -> int:
         self._checkpoint_at = self._monitor.monotonic() + self._interval_seconds
-        done = int(self._store.checkpoint())
+        done = int(self._message_store.checkpoint())
         self._write_destinations()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             return done + self._timed.release_due()  # runs for which the index had no room before
 
 
@@ -142,11 +144,11 @@ class CleanupDuty(Duty):
     """Deletes or archives data logs that nothing needs, at intervals and when somebody waits for room."""
 
     def __init__(
-        self, monitor: Monitor, store: MessageStore, cleanup: Cleanup, wakeups: Wakeups, interval_seconds: float
+        self, monitor: Monitor, message_store: MessageStore, cleanup: Cleanup, wakeups: Wakeups, interval_seconds: float
     ) -> None:
         super().__init__("cleanup", self._clean_up)
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._cleanup = cleanup
         self._wakeups = wakeups
         self._interval_seconds = interval_seconds
@@ -157,7 +159,7 @@ class CleanupDuty(Duty):
         if self._wakeups.wants_cleanup:
             self._wakeups.wants_cleanup = False
             self._cleanup_at = 0.0
-        if self._store.is_full or self._cleanup.wants_retained_room:
+        if self._message_store.is_full or self._cleanup.wants_retained_room:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         return now >= self._cleanup_at or self._cleanup.relocation.wants_cleanup
 

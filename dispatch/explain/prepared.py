@@ -19,7 +19,7 @@ def explain_prepared(monitor: Monitor, transactions: TransactionRegistry, xid: b
     Requires: the lock is not held. SettingsError: there is no such transaction.
     """
     monitor.raise_if_closed()
-    with monitor.lock, monitor.whole:
+    with monitor.lock, monitor.all_or_broken:
         found = next((each for each in transactions.prepared() if each.xid == xid), None)
         concerned = found.messages_by_destination() if found is not None else {}
     if found is None:

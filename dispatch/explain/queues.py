@@ -20,7 +20,7 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
-from ..core.model import DestinationState, LaneState, Taker, TargetList, consumer_of, lane_of
+from ..core.model import CoreConsumer, DestinationState, LaneState, TargetList, consumer_of, lane_of
 from ..engine.explained_owners import ExplainedOwners
 from ..queue import Queue
 from ..topic import Topic
@@ -85,7 +85,7 @@ class _Places:
 
     depth: int
     bytes: int
-    in_flight: dict[Taker, _Part] = field(default_factory=dict)
+    in_flight: dict[CoreConsumer, _Part] = field(default_factory=dict)
     """The messages in flight, by who holds them."""
     delayed: _Part = field(default_factory=_Part)
     delayed_ms: int = NEVER
@@ -136,7 +136,7 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
     has the name.
     """
     owners.monitor.raise_if_closed()
-    with owners.monitor.lock, owners.monitor.whole:
+    with owners.monitor.lock, owners.monitor.all_or_broken:
         topic = owners.topics.find(name)
         queue: DestinationState | None = owners.queues.find(name)
         for other in owners.topics.by_name.values() if queue is None and topic is None else ():
@@ -154,8 +154,8 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
 
 def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation:
     """Explain why a consumer gets nothing, or that it would get something. Requires: the lock is not held."""
-    with owners.monitor.lock, owners.monitor.whole:
-        owners.times.due.release()
+    with owners.monitor.lock, owners.monitor.all_or_broken:
+        owners.times.due.release_due()
         causes = tuple(_consumer_causes(owners, consumer))
         if causes[0].reason not in (CLOSED, DRAINING):
             causes = _with_pause(consumer.destination, causes)
@@ -170,8 +170,8 @@ def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation
 
 def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: the lock is not held."""
-    with owners.monitor.lock, owners.monitor.whole:
-        owners.times.due.release()
+    with owners.monitor.lock, owners.monitor.all_or_broken:
+        owners.times.due.release_due()
         places = _places(owners, queue)
         causes = _with_pause(queue, (*_holders(owners, places, None), *_free_causes(owners, queue, places)))
     owners.monitor.run_deferred()
@@ -199,7 +199,7 @@ def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
     for lane in lanes:
         for delivery in lane.in_flight.values():
             places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
-        _count(places.unsynced, lane, [(lane.published, BEHIND_ALL)])
+        _count(places.unsynced, lane, [(lane.published_end, BEHIND_ALL)])
         _count(places.dead_letters, lane, lane.dead_letters)
         places.unreadable += lane.unreadable
         if lane.is_timed:
@@ -223,7 +223,9 @@ def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> N
     at = 0
     if timed.pending_lane.earliest[DUE] < NEVER:
         places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
-        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < lane.published:
+        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[
+            0
+        ] < lane.published_end:
             _count(places.due_later, lane, runs_of_ones(lane.pending_lane.waiting(*found), found[0]))
             at = found[1] + 1
     for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
@@ -290,7 +292,7 @@ def _is_starved(owners: ExplainedOwners) -> bool:
 
 
 def _loading(owners: ExplainedOwners, name: str, target: TargetList) -> Cause:
-    behind = max(target.lane.published - target.frontier, 0)
+    behind = max(target.lane.published_end - target.frontier, 0)
     messages = target.returned.count + target.references.count + behind
     if target.is_loading:
         frees = "the load that is under way"
@@ -337,7 +339,7 @@ def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> 
     """
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
-        wanted: dict[Taker, _Part] = {}
+        wanted: dict[CoreConsumer, _Part] = {}
         for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.in_flight.values()):
             if _may_match(consumer, delivery):
                 wanted.setdefault(consumer_of(delivery), _Part()).add(delivery)
@@ -417,7 +419,9 @@ def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Plac
     return [*_causes_of_unreached(queue, places, consumers)]
 
 
-def _causes_of_unreached(queue: DestinationState, places: _Places, consumers: Sequence[Taker]) -> Iterator[Cause]:
+def _causes_of_unreached(
+    queue: DestinationState, places: _Places, consumers: Sequence[CoreConsumer]
+) -> Iterator[Cause]:
     """Yield why no consumer can get the free messages."""
     waiting = min(waiting_messages(queue), places.free)
     rest = places.free - waiting
@@ -441,7 +445,7 @@ def _causes_of_reached(
     owners: ExplainedOwners,
     queue: DestinationState,
     places: _Places,
-    reached: Sequence[tuple[Taker, tuple[TargetList, bool]]],
+    reached: Sequence[tuple[CoreConsumer, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
     """Yield what keeps consumers from free messages that come next for them.
 
@@ -484,7 +488,7 @@ def _passed_over(queue: DestinationState, free: int) -> int:
         if consumer_group.selector is None:
             return 0
         for target in consumer_group.lists:
-            unseen = max(target.lane.published - target.frontier, 0)
+            unseen = max(target.lane.published_end - target.frontier, 0)
             kept += len(target.direct) + target.references.count + target.returned.count + unseen
     return max(free - kept, 0)
 

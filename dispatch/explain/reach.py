@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.stored_message import StoredMessage
 from ..core.areas.list_order import next_by_arrival
-from ..core.model import DestinationState, LaneState, Taker, TargetList
+from ..core.model import CoreConsumer, DestinationState, LaneState, TargetList
 
 
 class Reach:
@@ -22,13 +22,13 @@ class Reach:
         self._distribution = queue.distribution
         self._now_ms = now_ms
         # Messages in RAM that nobody holds, by the owner of their group.
-        self._owned: dict[TargetList, dict[Taker | None, list[StoredMessage]]] = {}
+        self._owned: dict[TargetList, dict[CoreConsumer | None, list[StoredMessage]]] = {}
         # The first of the messages without an owner, by what their takers have in common.
         self._firsts: dict[tuple[TargetList, Hashable], int] = {}
         self._returned: dict[TargetList, int] = {}
         self._has_more: dict[TargetList, bool] = {}
 
-    def of(self, consumer: Taker) -> tuple[TargetList, bool] | None:
+    def of(self, consumer: CoreConsumer) -> tuple[TargetList, bool] | None:
         """Return the list that its next take would serve it from, and whether that needs no load, or None."""
         is_behind = False
         distribution = self._distribution
@@ -52,7 +52,7 @@ class Reach:
             is_behind = is_behind or target.has_supply
         return None
 
-    def _first_direct(self, consumer: Taker, target: TargetList) -> int:
+    def _first_direct(self, consumer: CoreConsumer, target: TargetList) -> int:
         """Return the first sequence in RAM that the consumer could take, or BEHIND_ALL if there is none."""
         able = (message for message in target.direct if self._can_be_had(target.lane, message[0]))
         if self._distribution.is_ordinary:
@@ -84,7 +84,7 @@ class Reach:
     def _has_free_behind(self, target: TargetList) -> bool:
         has_more = self._has_more.get(target)
         if has_more is None:
-            behind = [(target.frontier, target.lane.published - 1)]
+            behind = [(target.frontier, target.lane.published_end - 1)]
             has_more = any(self._first_free(target.lane, runs) < BEHIND_ALL for runs in (target.references, behind))
             self._has_more[target] = has_more
         return has_more

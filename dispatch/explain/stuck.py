@@ -6,7 +6,7 @@ from typing import Final
 
 from ..consumer.consumer import Consumer
 from ..consumer.stuck import level_of
-from ..core.model import Taker
+from ..core.model import CoreConsumer
 from ..engine.explained_owners import ExplainedOwners
 from .disk import MEMORY
 from .prepared import TRANSACTION
@@ -27,7 +27,7 @@ _WARNED_OF: Final = frozenset((LOADING, MEMORY, PREFETCH, TRANSACTION, UNREADABL
 """Reasons that do not pass by themselves, or should have passed long ago."""
 
 
-def why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | None:
+def why_stuck(owners: ExplainedOwners, consumer: CoreConsumer) -> tuple[int, str] | None:
     """Return the level and the sentence for the log, or None if the consumer is not stuck after all.
 
     Requires: the lock is not held.

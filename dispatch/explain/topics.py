@@ -28,7 +28,7 @@ def explain_topic(owners: ExplainedOwners, topic: TopicState) -> Explanation:
 
     Requires: the lock is not held. O(subscriptions + messages in flight).
     """
-    with owners.monitor.lock, owners.monitor.whole:
+    with owners.monitor.lock, owners.monitor.all_or_broken:
         depth, size_bytes = topic.depth, topic.depth_bytes
         # As dict keys, in order, because a durable subscription may also be online.
         everyone = dict.fromkeys([*topic.durable_subscriptions(), *topic.online])

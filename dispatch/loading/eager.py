@@ -75,7 +75,7 @@ class EagerLoader:
         """Do one load for the list that is nearest to starving; return whether there was one. Requires: no lock."""
         load: Load[TargetList] | None = None
         try:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 load = self._next()
                 is_more = bool(self._loads.running_low)
             if load is None:
@@ -91,7 +91,7 @@ class EagerLoader:
         """Read a load and install it. Requires: no lock."""
         try:
             self.read(load)
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self.install(load)
         except BaseException:
             self.give_up(load)
@@ -100,7 +100,7 @@ class EagerLoader:
     def give_up(self, load: Load[TargetList]) -> None:
         """Undo an interrupted load, unless it has ended: its messages stay where they were. Requires: no lock."""
         # An error of the load matters more than one of the undo.
-        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:
+        with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
             if load.target.load is load:
                 self._abandon(load)
 
@@ -177,25 +177,25 @@ class EagerLoader:
                 return _load_of(target, chosen, began_at, is_scan=is_return, is_return=is_return)
         candidate = self._skip(target) if target.skip_names else None
         unseen = SequenceSet()
-        if target.frontier < target.lane.published:
-            unseen.add(target.frontier, target.lane.published - 1)
+        if target.frontier < target.lane.published_end:
+            unseen.add(target.frontier, target.lane.published_end - 1)
         chosen = self._gather(target, unseen)
         if chosen:
             load = _load_of(target, chosen, began_at, is_scan=True, is_return=False)
             load.survey = None if candidate is None else candidate.survey(load.first)
             return load
         # The frontier of a list of assigned messages is behind all messages that will ever come, and stays there.
-        target.frontier = max(target.frontier, target.lane.published)
+        target.frontier = max(target.frontier, target.lane.published_end)
         return None
 
     def _skip(self, target: TargetList) -> Candidate | None:
         """Move the frontier over blocks without a match; return where it is then, or None at the end."""
         selector, lane = target.consumer_group.selector, target.lane
         assert selector is not None
-        if target.frontier >= lane.published:
+        if target.frontier >= lane.published_end:
             return None
         found = lane.next_candidate(selector, target.skip_names, target.frontier)
-        end = lane.published if found is None else min(found.sequence, lane.published)
+        end = lane.published_end if found is None else min(found.sequence, lane.published_end)
         if end > target.frontier:
             lane.passed_over(target.frontier, end)
             target.frontier = end
@@ -239,7 +239,7 @@ class EagerLoader:
     def _part_cached_from_read(self, load: Load[TargetList], is_needed: bool) -> None:
         """Cut a load before its first read if the caches have enough of its first messages for a load of their own."""
         target = load.target
-        if target.lane.reads_for_others and load.last + 1 < target.lane.published:
+        if target.lane.reads_for_others and load.last + 1 < target.lane.published_end:
             self._cut_to_cached(load, 1)  # the next load then begins with a read, which serves other lists best
         elif is_needed:
             self._cut_to_cached(load, CACHED_MESSAGES_MIN)

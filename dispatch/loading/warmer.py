@@ -125,7 +125,7 @@ class CacheWarmer:
         chosen: list[_HeadLoad] = []
         messages: list[StoredMessage] = []
         try:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 load = self._next()
                 if load is not None:
                     chosen.append(load)
@@ -134,7 +134,7 @@ class CacheWarmer:
             messages, unreadable = load.lane.backing_store.read(load.regions)
         finally:
             for begun in chosen:
-                with self._monitor.lock, self._monitor.whole:
+                with self._monitor.lock, self._monitor.all_or_broken:
                     self._install(begun, messages)
         if unreadable:
             logger.debug(
@@ -153,7 +153,7 @@ class CacheWarmer:
                 del lanes[lane]
                 continue
             runs, content_bytes, following = self._choose(lane, sequence, room // len(lanes))
-            if not runs and following >= lane.published:
+            if not runs and following >= lane.published_end:
                 del lanes[lane]
                 cache.reopen(lane.pending_lane.number)
                 continue
@@ -184,13 +184,13 @@ class CacheWarmer:
         room = min(room, target_area.shares.load_bytes_max)
         runs: list[tuple[int, int]] = []
         total = 0
-        while begin < lane.published:
+        while begin < lane.published_end:
             found = pending_lane.pending_run(begin, BLOCK_MESSAGES)
-            if found is None or found[0] >= lane.published:
-                return runs, total, lane.published
+            if found is None or found[0] >= lane.published_end:
+                return runs, total, lane.published_end
             if runs and found[0] // BLOCK_MESSAGES != runs[0][0] // BLOCK_MESSAGES:
                 break
-            first, last = found[0], min(found[1], lane.published - 1)
+            first, last = found[0], min(found[1], lane.published_end - 1)
             for sequence, length in enumerate(pending_lane.lengths(first, last), first):
                 begin = sequence + 1
                 if length > target_area.large_message_bytes or any(

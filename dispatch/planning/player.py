@@ -68,7 +68,7 @@ from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memories import Memories
-from ..core.model import NO_HAND_OUT, ConsumerGroup, DestinationState, LaneState, Taker, TargetList, consumer_of
+from ..core.model import NO_HAND_OUT, ConsumerGroup, CoreConsumer, DestinationState, LaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
@@ -105,7 +105,7 @@ class _NoDisk:
 class PlayedTimes:
     """The LaneDueTimes of a replay. The trace tells when messages were offered, so no message is due by itself."""
 
-    def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+    def take_due(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
         return []
 
     def expired_blocks(self, lane: Any, now_ms: int) -> list[int]:
@@ -262,8 +262,8 @@ class PlayedConsumerGroup(ConsumerGroup):
         return self.selector is None or message[0] + self.lane.base in self.taken
 
 
-class PlayedConsumer(Taker):
-    """The Taker of a replay. The trace tells what it takes and settles, so it never waits."""
+class PlayedConsumer(CoreConsumer):
+    """The CoreConsumer of a replay. The trace tells what it takes and settles, so it never waits."""
 
     def __init__(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
         self.destination = destination
@@ -448,7 +448,7 @@ class TracePlayer:
         mean_bytes = extra // max(count, 1)
         sequences = lane.grow(first, (mean_bytes for _ in range(count)))
         if lane.is_new:
-            lane.state.published = sequences.stop  # it was there before the store was opened
+            lane.state.published_end = sequences.stop  # it was there before the store was opened
         else:
             self.target_area.publish(lane.state, sequences)
 

@@ -16,7 +16,7 @@ from ...cache.sharing.shares import Shares
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.environment.late_log import LateLogger
-from ...store.environment.locks import OwnedLock, Whole
+from ...store.environment.locks import AllOrBroken, OwnedLock
 from ...store.errors import SettingsError
 from ...store.format.trace import (
     ACK,
@@ -51,10 +51,10 @@ from ..core.deliveries.contracts import PersistentStore, ReturnCounts
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.model import (
     ConsumerGroup,
+    CoreConsumer,
     DestinationState,
     DistributionKeeper,
     LaneState,
-    Taker,
     TargetList,
     lane_of,
 )
@@ -110,7 +110,7 @@ class Recorder:
         """
         self._file: File | None = file
         self._lock = state_lock
-        self._whole = Whole(state_lock)
+        self._all_or_broken = AllOrBroken(state_lock)
         self._writing = OwnedLock()
         self._encoder = Encoder()
         self._holder = holder
@@ -213,19 +213,19 @@ class Recorder:
         if self._file is None:
             return
         stored = self._lane(lane)
-        if stored.noted < lane.published:
-            self._note(lane, stored, ARRIVE, lane.published)
+        if stored.noted < lane.published_end:
+            self._note(lane, stored, ARRIVE, lane.published_end)
 
     def note_all_arrivals(self) -> None:
         """Record the arrivals of all lanes in turns, as if they had been sent concurrently."""
         if self._file is None:
             return
-        waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published]
+        waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published_end]
         while waiting:
             for lane in waiting:
                 stored = self._lanes[lane]
-                self._note(lane, stored, ARRIVE, min(lane.published, stored.noted + TURN_MESSAGES))
-            waiting = [lane for lane in waiting if self._lanes[lane].noted < lane.published]
+                self._note(lane, stored, ARRIVE, min(lane.published_end, stored.noted + TURN_MESSAGES))
+            waiting = [lane for lane in waiting if self._lanes[lane].noted < lane.published_end]
 
     def _lane(self, lane: LaneState) -> _Lane:
         stored = self._lanes.get(lane)
@@ -336,12 +336,12 @@ class Recorder:
     def write(self) -> int:
         """Write the recorded blocks to the file and return the number of blocks. Requires: the lock is not held."""
         with self._writing:
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 block = self._encoder.block()
                 blocks, self._blocks = self._blocks, []
             self._append(blocks)
             self._append((block,) * bool(block))
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 self._let_go(blocks)
                 if self._file is None:
                     self._forget_all()
@@ -372,7 +372,7 @@ class Recorder:
         Requires: the lock is not held, and no event follows.
         """
         if self._lock.failure is None:
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 self.note_all_arrivals()
             self.write()
         file, self._file = self._file, None
@@ -425,7 +425,7 @@ class RecordedDispatchArea(DispatchArea):
         self._recorder = recorder
         super().__init__(memory, loads, now_ms, events)
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         delivery = super().collect_one(consumer)
         if delivery is not None:
             self._recorder.taken(consumer.consumer_group.lists[0], delivery.sequence, 1)
@@ -433,7 +433,7 @@ class RecordedDispatchArea(DispatchArea):
 
     def hand_out(
         self,
-        consumer: Taker,
+        consumer: CoreConsumer,
         target: TargetList,
         most: int,
         max_bytes: int | None,
@@ -464,7 +464,7 @@ class RecordedTargetArea(TargetArea):
         self,
         recorder: Recorder,
         monitor: Monitor,
-        store: PersistentStore,
+        message_store: PersistentStore,
         delivery_count_table: DeliveryCountTable,
         return_counts: ReturnCounts,
         memory: MemoryParts,
@@ -481,7 +481,7 @@ class RecordedTargetArea(TargetArea):
         self._recorder = recorder
         super().__init__(
             monitor,
-            store,
+            message_store,
             delivery_count_table,
             return_counts,
             memory,
@@ -497,7 +497,7 @@ class RecordedTargetArea(TargetArea):
     def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         for lane in queue.all_lanes():
             if isinstance(queue, SubscriptionState):
-                self._recorder.unloaded(lane, lane.published)  # messages that came while nobody read the lane
+                self._recorder.unloaded(lane, lane.published_end)  # messages that came while nobody read the lane
             else:
                 self._recorder.note_arrivals(lane)
         return super().subscribe(queue, selector)
@@ -551,7 +551,9 @@ def _shared(target: TargetList) -> TargetList:
     """
     consumer_group = target.consumer_group
     return (
-        consumer_group.unassigned.list_over(target.lane) if isinstance(consumer_group, SingleConsumerGroup) else target
+        consumer_group.shared_group.list_over(target.lane)
+        if isinstance(consumer_group, SingleConsumerGroup)
+        else target
     )
 
 

@@ -40,8 +40,10 @@ class _Oldest:
 
     def run(self, most: int) -> tuple[int, int] | None:
         """Return the next run of messages that may be dropped as (first, last), at most `most` messages, or None."""
-        while (run := self.lane.pending_lane.pending_run(self._at, most)) is not None and run[0] < self.lane.published:
-            first, last = run[0], min(run[1], self.lane.published - 1)
+        while (run := self.lane.pending_lane.pending_run(self._at, most)) is not None and run[
+            0
+        ] < self.lane.published_end:
+            first, last = run[0], min(run[1], self.lane.published_end - 1)
             held = self._held.next_from(first)
             if held is None or held[0] > last:
                 return first, last
@@ -64,7 +66,7 @@ class FullPolicy:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         journal: Journal,
         publisher: Publisher,
         queues: DeadLetterQueues,
@@ -72,7 +74,7 @@ class FullPolicy:
         policies: Policies,
     ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._journal = journal
         self._publisher = publisher
         self._queues = queues
@@ -114,23 +116,23 @@ class FullPolicy:
         It is lost if the policy names no dead-letter queue. The record is not synced yet. StoreFull: nothing is stored,
         because the disk has no room for dead letters either. Requires: no lock.
         """
-        store, monitor = self._store, self._monitor
+        message_store, monitor = self._message_store, self._monitor
         to = self._policies.redelivery(destination.name).dead_letter_queue
         if to is None:
-            with monitor.lock, monitor.whole:
+            with monitor.lock, monitor.all_or_broken:
                 destination.dropped += 1
             return None
-        store.require_index_room(INDEX_BLOCKS)
+        message_store.require_index_room(INDEX_BLOCKS)
         timestamp = monitor.clock_ms()
         own_id, group, properties = _stamped(destination, timestamp, properties)
-        with monitor.lock, monitor.whole:
+        with monitor.lock, monitor.all_or_broken:
             monitor.raise_if_closed()
             with self._journal.accepting_replacements():
                 has_groups = group is not None
                 if persistent:
                     target = self._queues.lane(to, priority, has_groups=has_groups)
                     id_prefix = target.id_prefix
-                    sequence = store.append_slice(target.destination_lane, timestamp, [(properties, body)])
+                    sequence = message_store.append_slice(target.destination_lane, timestamp, [(properties, body)])
                     self._publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
                 else:
                     non_persistent = self._queues.non_persistent_lane(to, priority, has_groups=has_groups)

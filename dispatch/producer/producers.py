@@ -26,7 +26,7 @@ class Producers:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         publisher: Publisher,
         confirmer: ThreadConfirmer,
         lanes: DestinationLanes,
@@ -42,7 +42,9 @@ class Producers:
     ) -> None:
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
-        self.store = store
+        # Takes persistent messages by `destination_lane`. Their acks reach it as `backing_store`, by `pending_lane`:
+        # the same two objects in a queue.
+        self.message_store = message_store
         self.publisher = publisher
         self.confirmer = confirmer
         self.syncs_always = self.publisher.syncs_always

@@ -220,7 +220,10 @@ class SendPipeline:
             producers.slices.store_timed(lane, contents, own_ids, ids)
         else:
             self._store_slices(lane, timestamp, contents, own_ids, ids)
-        if producers.store.is_checkpoint_urgent or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
+        if (
+            producers.message_store.is_checkpoint_urgent
+            or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX
+        ):
             self._confirmer.confirm(producers.confirmer.position())
 
     def _store_slices(
@@ -233,12 +236,12 @@ class SendPipeline:
     ) -> None:
         producers, prefix = self._producers, lane.id_prefix
         begin = 0
-        with producers.monitor.lock, producers.monitor.whole:
+        with producers.monitor.lock, producers.monitor.all_or_broken:
             destination_lane = lane.destination_lane  # not before: until here the queue may go
             while begin < len(contents):
                 part = contents[begin : begin + destination_lane.slice_room]
                 before_bytes = destination_lane.added_bytes
-                first = producers.store.append_slice(destination_lane, timestamp, part)
+                first = producers.message_store.append_slice(destination_lane, timestamp, part)
                 arrived = [(first + at, properties, body, timestamp) for at, (properties, body) in enumerate(part)]
                 charge = contents_charge(len(part), destination_lane.added_bytes - before_bytes)
                 producers.publisher.publish_when_durable(lane, arrived, charge)
@@ -257,7 +260,7 @@ class SendPipeline:
         if batch.transaction is not None:
             batch.transaction.add_non_persistent(lane, timestamp, batch.contents, batch.own_ids, ids)
             return
-        with producers.monitor.lock, producers.monitor.whole:
+        with producers.monitor.lock, producers.monitor.all_or_broken:
             if producers.monitor.is_closed:
                 raise Closed("the store")
             if self._destination.is_watched:

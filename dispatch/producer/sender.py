@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import Any, Final
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
@@ -211,13 +211,13 @@ class Sender(ABC):
                     if self._limits is not None:
                         self._limits.require_room(len(properties) + len(body))
                     if expires_at:
-                        sequence = producers.store.add_expiring(
+                        sequence = producers.message_store.add_expiring(
                             lane.destination_lane, now_ms, properties, body, expires_at
                         )
                         if not lane.is_timed:
                             producers.timed.note(lane)
                     else:
-                        sequence = producers.store.add(lane.destination_lane, now_ms, properties, body)
+                        sequence = producers.message_store.add(lane.destination_lane, now_ms, properties, body)
                     message = (sequence, properties, body, now_ms)
                     if producers.syncs_always:
                         charge = len(properties) + len(body) + OVERHEAD_BYTES
@@ -600,8 +600,8 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
     """
     priority: object = first.priority
     expires_in: object = first.expires_in
-    bodies = [
-        message.body
+    contents = [
+        (lifetime, message.body)
         for message in part
         if type(message.body) is bytes
         and message.message_id is None
@@ -614,12 +614,12 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
         and message.priority == priority
     ]
     headers: list[Headers | None] = [message.headers for message in part]
-    if len(bodies) < len(part) or headers.count(None) == len(part):
-        return list(zip(repeat(lifetime), bodies))
+    if len(contents) < len(part) or headers.count(None) == len(part):
+        return contents
     encoded = encode_headers_of_each(headers, lifetime)
     if encoded is None:
         encoded = [lifetime if each is None else lifetime + encoded_properties(each, None) for each in headers]
-    return list(zip(encoded, bodies, strict=True))
+    return list(zip(encoded, [message.body for message in part], strict=True))
 
 
 def _slice_end(sizes: Sequence[int]) -> int:

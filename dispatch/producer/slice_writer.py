@@ -21,7 +21,7 @@ class SliceWriter:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         now_ms: Callable[[], int],
         publisher: Publisher,
         timed: TimedLanes,
@@ -32,7 +32,7 @@ class SliceWriter:
         windows: know the ids that were sent.
         """
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._now_ms = now_ms
         self._publisher = publisher
         self._timed = timed
@@ -44,7 +44,7 @@ class SliceWriter:
         Raise TransactionError as DuplicateWindows.is_stored does.
         """
         seen: set[Identity] = set()
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             for count, (properties, _) in enumerate(batch):
                 found = identity_of(destination.number, properties)
                 if found is None:
@@ -67,7 +67,7 @@ class SliceWriter:
         StoreFull: ids says how many of the first are stored.
         """
         identities = [identity_of(lane.destination.number, properties) for properties, _ in batch]
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if has_times(batch[0][0]):
                 timestamp = self._now_ms()
             fresh = self._fresh_places(identities)
@@ -106,7 +106,7 @@ class SliceWriter:
     ) -> int:
         """Store new messages and let them arrive; return the first sequence. Requires: the lock."""
         times = times_of_each(part) if has_times(part[0][0]) else []
-        first = self._store.append_slice(lane.destination_lane, timestamp, part, times, identities)
+        first = self._message_store.append_slice(lane.destination_lane, timestamp, part, times, identities)
         if times:
             self.arrive_timed(lane, timestamp, first, part, times)
             return first
@@ -148,12 +148,12 @@ class SliceWriter:
         StoreFull: ids says how many of the first are stored.
         """
         begin = 0
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             timestamp = self._now_ms()
             while begin < len(batch):
                 part = list(batch[begin : begin + lane.destination_lane.slice_room])
                 times = times_of_each(part)
-                first = self._store.append_slice(lane.destination_lane, timestamp, part, times)
+                first = self._message_store.append_slice(lane.destination_lane, timestamp, part, times)
                 self.arrive_timed(lane, timestamp, first, part, times)
                 behind = begin + len(part)
                 ids += [

@@ -49,7 +49,7 @@ class Space:
         """Do what may make room, or have the background do it. Requires: no lock."""
         if not self._ask_for_cleanup():
             self._cleanup.delete_unneeded()
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._overflow.compact()
 
     def _give_up_retained(self) -> None:
@@ -82,7 +82,7 @@ class Space:
         confirmer.confirm(self._threads.position())
         waiting = line.newcomer(destination, sizes, full, gives_up_at, woken)
         try:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 line.line_up(waiting)
             while True:
                 yield Wait(woken, partial(line.poll, waiting), self.free)
@@ -90,11 +90,11 @@ class Space:
                     attempt()
                     return
                 except StoreFull as again:
-                    with self._monitor.lock, self._monitor.whole:
+                    with self._monitor.lock, self._monitor.all_or_broken:
                         line.refused(waiting, again)
         finally:
             # An error of the attempt matters more than one of leaving.
-            with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:
+            with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
                 line.leave(waiting)
 
     def room_came(self) -> None:

@@ -58,7 +58,7 @@ class TopicConsumers:
         Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """
         deadlines = self._consumers.deadlines
-        with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
+        with self._monitor.lock, self._monitor.all_or_broken, deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             found = topic.subscription_for_report(name) if name is not None else None
@@ -93,7 +93,7 @@ class TopicConsumers:
     def read(self, topic: TopicState, target: Target, options: ConsumerOptions) -> Consumer:
         """Return a consumer of a new subscription without a name that begins at a place. Requires: no lock."""
         lanes, firsts = self._admin.places(topic, target)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             self._consumers.require_room((topic,), options)
@@ -110,7 +110,7 @@ class TopicConsumers:
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
         """Make a consumer of all topics that match a pattern, including topics that are made later."""
-        with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
+        with self._monitor.lock, self._monitor.all_or_broken, self._consumers.deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
             with self._topics.held_matching(pattern) as found:
                 self._consumers.require_room(found, options)

@@ -14,7 +14,7 @@ from ..config.policy import matches
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
-from ..core.model import DestinationState, Taker
+from ..core.model import CoreConsumer, DestinationState
 from ..core.monitor import Monitor
 from .retention.topic_retention import TopicRetention
 from .state import SubscriptionState, TopicState
@@ -101,7 +101,7 @@ class Topics(DestinationRegistry[TopicState]):
         """Yield every subscription that has a consumer."""
         return (subscription for topic in self.by_name.values() for subscription in topic.online)
 
-    def consumers(self) -> Iterator[Taker]:
+    def consumers(self) -> Iterator[CoreConsumer]:
         """Yield the consumers of all subscriptions and patterns, each once."""
         queues: tuple[DestinationState, ...] = (*self._patterns.all(), *self.online())
         return iter(dict.fromkeys(consumer for queue in queues for consumer in queue.consumers()))

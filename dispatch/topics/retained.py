@@ -80,7 +80,7 @@ class RetainedMessages:
 
         name: the name of the host property. Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             if not self._properties.is_retained(name):
                 return

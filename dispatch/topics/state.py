@@ -175,7 +175,10 @@ class SubscriptionRegistry(ABC):
 
 
 class TopicState(NamedDestinationState):
-    """One open topic. Its lanes have no lists, because consumers take from subscriptions. The state lock guards it."""
+    """Dispatch's state of a topic. Its lanes have no lists, because consumers take from subscriptions.
+
+    The state lock guards it.
+    """
 
     __slots__ = (
         "subscribers",
@@ -403,13 +406,13 @@ class TopicState(NamedDestinationState):
         )
         return sum(max(map(size, lanes), default=0) for lanes in found)
 
-    def make_lane(self, priority: int, store: MessageStore) -> TopicLaneState:
-        pending_lane = store.lane(self.number, priority)
-        return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
+    def make_lane(self, priority: int, message_store: MessageStore) -> TopicLaneState:
+        pending_lane = message_store.lane(self.number, priority)
+        return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
 
 
 class TopicLaneState(PersistentLaneState):
-    """The messages that are sent in one priority, on their way to the subscriptions."""
+    """Dispatch's state of a lane of a topic: messages of one priority on their way to the subscriptions."""
 
     __slots__ = ("topic",)
     joins_slices: ClassVar[bool] = False
@@ -458,7 +461,7 @@ class TopicLaneState(PersistentLaneState):
         if self.topic.evictor is not None:
             self._arrive_evicting((message,), self.topic.evictor)
             return
-        self.published = message[0] + 1
+        self.published_end = message[0] + 1
         self._offer(message, self._readers(message[0]))
 
     def _offer(self, message: StoredMessage, lanes: Iterable[LaneState]) -> None:
@@ -475,7 +478,7 @@ class TopicLaneState(PersistentLaneState):
         if self.topic.evictor is not None:
             self._arrive_evicting(messages, self.topic.evictor)
             return
-        self.published = messages[-1][0] + 1
+        self.published_end = messages[-1][0] + 1
         one_by_one: list[LaneState] = []
         for lane in self._readers(messages[0][0]):
             if lane.sole is None:
@@ -490,15 +493,15 @@ class TopicLaneState(PersistentLaneState):
         """Let each subscription that is read have the messages before `end`. O(these subscriptions)."""
         evictor = self.topic.evictor
         if evictor is not None:
-            first, readers = self.published, list(self._readers(end - 1))
-            self.published = end
+            first, readers = self.published_end, list(self._readers(end - 1))
+            self.published_end = end
             for lane in readers:
                 count = evictor.admitted(lane, end - first)
                 if count:
                     lane.arrive_unloaded(first + count)
                 evictor.limit(lane, first, first + count, end - 1)
             return
-        self.published = end
+        self.published_end = end
         for lane in self._readers(end - 1):
             lane.arrive_unloaded(end)
 
@@ -507,7 +510,7 @@ class TopicLaneState(PersistentLaneState):
         first, last = messages[0][0], messages[-1][0]
         # Before `published` changes: a lane that a subscription opens begins at the present place of this one.
         readers = list(self._readers(first))
-        self.published = last + 1
+        self.published_end = last + 1
         evictor.note_keys(self, readers, messages)
         admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
         for lane, count in admitted:
@@ -532,7 +535,7 @@ class TopicLaneState(PersistentLaneState):
 
 
 class SubscriptionLaneState(QueueLaneState):
-    """One lane of one subscription."""
+    """Dispatch's state of a lane of a subscription."""
 
     __slots__ = (
         "examined",
@@ -557,7 +560,7 @@ class SubscriptionLaneState(QueueLaneState):
         # Whether other subscriptions are close behind, or close, so that a read for this one serves them too.
         self._is_followed = self._has_neighbours = len(topic_lane.topic.online) > 1
         self.is_timed = topic_lane.is_timed
-        self.published = topic_lane.published
+        self.published_end = topic_lane.published_end
         self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
         self.first_bytes = max(topic_lane.first_bytes, pending_lane.first_bytes)
         if not subscription.is_durable:
@@ -665,13 +668,13 @@ class SubscriptionLaneState(QueueLaneState):
 class UnrecordedStore:
     """Settles messages of subscriptions without a name, which have no record on disk."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
+    def __init__(self, message_store: MessageStore) -> None:
+        self._message_store = message_store
 
     @property
     def timetable(self) -> LaneDueTimes:
         """Return the timetable, which finds the messages whose time has come."""
-        return self._store.timetable
+        return self._message_store.timetable
 
     def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
         """Acknowledge a run without a record; return how many were pending. Requires: the lock."""
@@ -683,21 +686,21 @@ class UnrecordedStore:
 
     def plan(self, pending_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
-        return self._store.plan(pending_lane, runs)
+        return self._message_store.plan(pending_lane, runs)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read from the journal what was planned. Requires: no lock."""
-        return self._store.read(regions)
+        return self._message_store.read(regions)
 
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read the one message that was planned, in pieces, with an empty body. Requires: no lock."""
-        return self._store.read_headers(regions, pay)
+        return self._message_store.read_headers(regions, pay)
 
 
 class SubscriptionState(DestinationState):
-    """One subscription. `name` is that of its topic, `number` its own. The state lock guards it."""
+    """Dispatch's state of a subscription. `name` is that of its topic, `number` its own. The state lock guards it."""
 
     __slots__ = (
         "topic",
@@ -787,7 +790,7 @@ class SubscriptionState(DestinationState):
         """Open all its lanes, with the messages that were published while it had no consumer."""
         for topic_lane in self.topic.all_lanes():
             lane = self.lane_of(topic_lane)
-            lane.published = topic_lane.published
+            lane.published_end = topic_lane.published_end
             yield lane
 
     def charge(self) -> None:

@@ -44,7 +44,7 @@ class TopicAdmin:
 
     def delete(self, topic: TopicState) -> None:
         """Delete a topic. If the record can't be written, nothing has changed. Requires: no lock."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             self.delete_locked(topic)
             position = self._journal.end

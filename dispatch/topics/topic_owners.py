@@ -55,7 +55,7 @@ class TopicOwners:
 
 def make_topic_owners(
     core: CoreParts,
-    store: DirectoryStore,
+    directory: DirectoryStore,
     *,
     overflow: Overflow,
     consumers: Consumers,
@@ -65,23 +65,27 @@ def make_topic_owners(
 ) -> TopicOwners:
     """Make all owners.
 
-    store: has the parts that they use. reading: pays for messages that the sweeper reads. keys: pays for the places
+    directory: has the parts that they use. reading: pays for messages that the sweeper reads. keys: pays for the places
     that "latest_per_key" remembers.
     """
     monitor, removals = core.monitor, core.removals
-    records = store.subscription_records
-    sweeper = UnmatchedSweeper(monitor, store.messages, records, reading)
-    subscriptions = _make_subscriptions(core, store, sweeper)
+    records = directory.subscription_records
+    sweeper = UnmatchedSweeper(monitor, directory.message_store, records, reading)
+    subscriptions = _make_subscriptions(core, directory, sweeper)
     patterns = PatternRegistry(core.target_area, records, subscriptions)
     retention = TopicRetention(
-        monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=core.policies, overhead=core.overhead
+        monitor=monitor,
+        records=records,
+        trimmer=directory.cleanup.trimmer,
+        policies=core.policies,
+        overhead=core.overhead,
     )
-    maker = _make_maker(core, store, subscriptions, keys)
+    maker = _make_maker(core, directory, subscriptions, keys)
     topics = Topics(
         monitor,
-        store.journal,
-        store.destination_records,
-        store.destination_table,
+        directory.journal,
+        directory.destination_records,
+        directory.destination_table,
         core.opener,
         maker=maker,
         patterns=patterns,
@@ -94,11 +98,14 @@ def make_topic_owners(
         overflow=overflow,
         overhead=core.overhead,
     )
-    retained, admin = _make_retained(core, store, fan_outs), _make_admin(core, store, transactions, subscriptions)
+    retained, admin = (
+        _make_retained(core, directory, fan_outs),
+        _make_admin(core, directory, transactions, subscriptions),
+    )
     return TopicOwners(
         topics=topics,
-        topic_admin=_make_topic_admin(core, store, transactions, topics, subscriptions),
-        numbered_lanes=NumberedLanes(core.queues, topics, core.lanes, store.subscriptions),
+        topic_admin=_make_topic_admin(core, directory, transactions, topics, subscriptions),
+        numbered_lanes=NumberedLanes(core.queues, topics, core.lanes, directory.subscriptions),
         subscriptions=subscriptions,
         sweeper=sweeper,
         patterns=patterns,
@@ -108,7 +115,7 @@ def make_topic_owners(
         admin=admin,
         consumers=TopicConsumers(
             monitor=monitor,
-            journal=store.journal,
+            journal=directory.journal,
             records=records,
             confirmer=core.confirmer,
             consumers=consumers,
@@ -122,39 +129,39 @@ def make_topic_owners(
 
 
 def _make_maker(
-    core: CoreParts, store: DirectoryStore, subscriptions: OpenSubscriptions, keys: KeyMemory
+    core: CoreParts, directory: DirectoryStore, subscriptions: OpenSubscriptions, keys: KeyMemory
 ) -> TopicMaker:
     return TopicMaker(
         target_area=core.target_area,
-        subscribers=store.subscriptions,
+        subscribers=directory.subscriptions,
         subscriptions=subscriptions,
-        properties=store.host_properties,
+        properties=directory.host_properties,
         removals=core.removals,
         policies=core.policies,
         keys=keys,
     )
 
 
-def _make_retained(core: CoreParts, store: DirectoryStore, fan_outs: FanOuts) -> RetainedMessages:
+def _make_retained(core: CoreParts, directory: DirectoryStore, fan_outs: FanOuts) -> RetainedMessages:
     return RetainedMessages(
         monitor=core.monitor,
-        properties=store.host_properties,
-        records=store.property_records,
-        journal=store.journal,
-        now_ms=store.steady.now_ms,
+        properties=directory.host_properties,
+        records=directory.property_records,
+        journal=directory.journal,
+        now_ms=directory.steady.now_ms,
         confirmer=core.confirmer,
         fan_outs=fan_outs,
     )
 
 
 def _make_admin(
-    core: CoreParts, store: DirectoryStore, transactions: TransactionRegistry, subscriptions: OpenSubscriptions
+    core: CoreParts, directory: DirectoryStore, transactions: TransactionRegistry, subscriptions: OpenSubscriptions
 ) -> SubscriptionAdmin:
     return SubscriptionAdmin(
         monitor=core.monitor,
-        journal=store.journal,
-        records=store.subscription_records,
-        positions=store.positions,
+        journal=directory.journal,
+        records=directory.subscription_records,
+        positions=directory.positions,
         confirmer=core.confirmer,
         transactions=transactions,
         subscriptions=subscriptions,
@@ -163,15 +170,15 @@ def _make_admin(
 
 def _make_topic_admin(
     core: CoreParts,
-    store: DirectoryStore,
+    directory: DirectoryStore,
     transactions: TransactionRegistry,
     topics: Topics,
     subscriptions: OpenSubscriptions,
 ) -> TopicAdmin:
     return TopicAdmin(
         monitor=core.monitor,
-        journal=store.journal,
-        records=store.destination_records,
+        journal=directory.journal,
+        records=directory.destination_records,
         confirmer=core.confirmer,
         topics=topics,
         subscriptions=subscriptions,
@@ -180,13 +187,13 @@ def _make_topic_admin(
     )
 
 
-def _make_subscriptions(core: CoreParts, store: DirectoryStore, sweeper: UnmatchedSweeper) -> OpenSubscriptions:
+def _make_subscriptions(core: CoreParts, directory: DirectoryStore, sweeper: UnmatchedSweeper) -> OpenSubscriptions:
     return OpenSubscriptions(
         monitor=core.monitor,
-        subscribers=store.subscriptions,
-        records=store.subscription_records,
+        subscribers=directory.subscriptions,
+        records=directory.subscription_records,
         removals=core.removals,
         timed=core.timed,
-        unrecorded=UnrecordedStore(store.messages),
+        unrecorded=UnrecordedStore(directory.message_store),
         sweeper=sweeper,
     )

@@ -121,7 +121,7 @@ class StagedAcks:
         for number, first, messages in self._branch.runs():
             lane = self._lanes[number]
             lane.parked.remove(first, first + messages - 1)
-            self._redelivery.release(lane, first, first + messages - 1)
+            self._redelivery.give_back(lane, first, first + messages - 1)
 
     def end(self) -> None:
         """Forget all deliveries, because the transaction has ended."""

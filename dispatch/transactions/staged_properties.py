@@ -47,7 +47,7 @@ class StagedProperties(PropertySource):
 
     def change(self, decide: Decide) -> None:
         """Stage the changes that `decide` returns. Nothing is written."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require_open()
             self._records.stage(self._branch, decide(self._seen()))
 

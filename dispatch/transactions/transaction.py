@@ -41,7 +41,7 @@ from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
-from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of
+from ..core.model import CoreConsumer, DestinationState, LaneState, PersistentLaneState, consumer_of
 from ..core.monitor import Monitor
 from ..host_properties import Properties
 from .staged_acks import HELD_CHARGE_BYTES
@@ -76,7 +76,7 @@ class Transaction:
         """Make an open transaction. Requires: the lock, and the charge of an empty branch."""
         self.registry = registry
         self._monitor = registry.monitor
-        self._store = registry.store
+        self._message_store = registry.message_store
         self._journal = registry.journal
         self._transactions = registry.transactions
         self._branches = registry.branches
@@ -128,7 +128,7 @@ class Transaction:
 
         PropertiesFull or StoreFull: nothing has changed.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
             self._replaces = self.registry.properties.stage_retained(self._branch, name, value)
@@ -145,7 +145,7 @@ class Transaction:
 
         StoreFull: `ids` has the ids of the first messages, which are added.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             lane.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
@@ -182,7 +182,7 @@ class Transaction:
         ids: list[str],
     ) -> None:
         """Add non-persistent messages, as `add` does with persistent ones."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             target.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
@@ -218,7 +218,7 @@ class Transaction:
 
     def keep_room(self, admission: DestinationLimits, reservation: Reservation) -> None:
         """Take over the room that its messages have reserved in a destination, unless the transaction has ended."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             if self._state == OPEN:
                 kept = self._room.setdefault(admission, Reservation())
                 kept.messages += reservation.messages
@@ -317,22 +317,27 @@ class Transaction:
         store until it is applied, for 0.3 µs per message. StoreFull: nothing has changed. StoreFailed: the outcome is
         unknown.
         """
-        store = self._store
-        with self._monitor.lock, self._monitor.whole:
+        message_store = self._message_store
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             self._write_last()
             is_done = self._transactions.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
-            position = store.position
+            position = message_store.journal_end
         if not is_done:
-            require_outside(self._monitor.lock, store.sync_lock)
-            with store.checkpoint_lock, store.sync_lock, self._monitor.lock, self._monitor.whole:
+            require_outside(self._monitor.lock, message_store.sync_lock)
+            with (
+                message_store.checkpoint_lock,
+                message_store.sync_lock,
+                self._monitor.lock,
+                self._monitor.all_or_broken,
+            ):
                 self._require(OPEN, PREPARED)
                 self._slices.write_all(keeps=True)
-                store.make_index_room(store.position, store.next_sequence)
+                message_store.make_index_room(message_store.journal_end, message_store.next_log_sequence)
                 self._commit(is_large=True)
-                position = store.position
+                position = message_store.journal_end
         self._confirmer.confirm(position)
 
     def _write_last(self) -> None:
@@ -346,12 +351,14 @@ class Transaction:
     def _commit(self, *, is_large: bool) -> None:
         """Write the commit record and apply it. Requires: the lock, and that an interruption breaks the lock."""
         branch = self._branch
-        store = self._store
+        message_store = self._message_store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
-            self._transactions.commit(branch, self._slices.written_lengths, store.make_index_room if is_large else None)
+            self._transactions.commit(
+                branch, self._slices.written_lengths, message_store.make_index_room if is_large else None
+            )
         else:
             self._branches.forget(branch.number)
-        store.count_adds(branch.messages)
+        message_store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
             for reader in self._lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued these sequences
@@ -365,14 +372,14 @@ class Transaction:
 
         For want of space, only the rollback of a prepared transaction can fail: StoreFull, and nothing has changed.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             was_prepared = self._state == PREPARED
             is_put_off = False
             if was_prepared:
                 self._transactions.rollback(self._branch)
                 self._state = ROLLED_BACK
-                position = self._store.position
+                position = self._message_store.journal_end
             else:
                 is_put_off = self.rollback_open()
         if was_prepared:
@@ -419,7 +426,7 @@ class Transaction:
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             if self._branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
@@ -434,7 +441,7 @@ class Transaction:
             self._transactions.prepare(self._branch, xid)
             self._state = PREPARED
             self._acks.prepare()
-            position = self._store.position
+            position = self._message_store.journal_end
         self._confirmer.confirm(position)
 
     def _require(self, *states: str) -> None:
@@ -529,7 +536,7 @@ class TransactionRegistry:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         journal: Journal,
         transactions: Transactions,
         branches: Branches,
@@ -541,7 +548,7 @@ class TransactionRegistry:
     ) -> None:
         """Make the one TransactionRegistry of a store. windows: know which ids are undecided, and which were sent."""
         self.monitor = monitor
-        self.store = store
+        self.message_store = message_store
         self.journal = journal
         self.transactions = transactions
         self.branches = branches
@@ -555,7 +562,7 @@ class TransactionRegistry:
 
     def begin(self) -> Transaction:
         """Begin a transaction. StoreFull: memory_limit has no room for another one."""
-        with self.monitor.lock, self.monitor.whole:
+        with self.monitor.lock, self.monitor.all_or_broken:
             self.monitor.raise_if_closed()
             self.memory.charge(BRANCH_CHARGE_BYTES)
             return self._add(self.transactions.begin())
@@ -600,7 +607,7 @@ class TransactionRegistry:
         if any(transaction.holds(delivery) for transaction in self.undecided.values()):
             raise TransactionError("the message was acknowledged in a transaction, which decides about it")
 
-    def held_by(self, consumer: Taker) -> list[Delivery]:
+    def held_by(self, consumer: CoreConsumer) -> list[Delivery]:
         """Return the deliveries of a consumer that open transactions hold. O(deliveries held)."""
         return [
             delivery

@@ -103,7 +103,7 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
     if offsets is not None:
         try:
             for heads in heads_of(file, header, offsets):
-                offset, sequence = heads.begin, heads.next_sequence - len(heads.at)
+                offset, sequence = heads.begin, heads.next_log_sequence - len(heads.at)
                 if part.end is not None and heads.begin >= part.end:
                     return
                 yield from shape.of_heads(heads, file, header, names, part)
@@ -118,12 +118,12 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
 
 def _learned(file: File, header: DataLogHeader, names: Names, end: int) -> int | None:
     """Learn the names in the records before an offset. Return the log sequence of the record that begins there."""
-    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence)
+    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_sequence)
     for _, record, head in walk:
         names.learn(record, head)
         if walk.end >= end:
             break
-    return walk.next_sequence if walk.end == end else None
+    return walk.next_log_sequence if walk.end == end else None
 
 
 def _scanned(
@@ -136,18 +136,25 @@ def _scanned(
     sequence: int | None,
 ) -> Iterator[Fact | Unread]:
     """Yield the rows from the record with that log sequence on. None: from the first one."""
-    scanned = facts_of(file, header, wanted, names, offset=offset, next_sequence=sequence, is_newest=part.is_newest)
+    scanned = facts_of(file, header, wanted, names, offset=offset, next_log_sequence=sequence, is_newest=part.is_newest)
     for fact in scanned:
         if part.end is not None and fact.offset >= part.end:
             return
         if fact.offset >= part.begin or isinstance(fact, Unread):
             yield fact
-    if part.next_sequence is not None and part.end is None:
-        walk = Walk(file, header, offset or DATA_LOG_HEADER_BYTES, next_sequence=sequence or header.first_sequence)
+    if part.next_log_sequence is not None and part.end is None:
+        walk = Walk(file, header, offset or DATA_LOG_HEADER_BYTES, next_log_sequence=sequence or header.first_sequence)
         for _ in walk:
             pass
-        if walk.problem is None and walk.next_sequence is not None and walk.next_sequence < part.next_sequence:
-            problem = f"it ends before log sequence {walk.next_sequence}, the next one begins with {part.next_sequence}"
+        if (
+            walk.problem is None
+            and walk.next_log_sequence is not None
+            and walk.next_log_sequence < part.next_log_sequence
+        ):
+            problem = (
+                f"it ends before log sequence {walk.next_log_sequence}, "
+                f"the next one begins with {part.next_log_sequence}"
+            )
             yield Unread(walk.end, 0, problem)
 
 

@@ -51,7 +51,7 @@ class Part:
     """Size when the part was planned."""
     is_newest: bool = True
     """Whether bytes at its end that do not verify are a tail. In other data logs they are damage."""
-    next_sequence: int | None = None
+    next_log_sequence: int | None = None
     """Log sequence with which the next data log begins, if that has the next id."""
     begin: int = DATA_LOG_HEADER_BYTES
     """Offset of the first requested record."""
@@ -111,7 +111,7 @@ def _plan(disk: Disk) -> list[Part]:
         later = seen[at + 1]
         follows = later.header is not None and later.part.data_log == part.data_log + 1
         first = later.header.first_sequence if follows and later.header is not None else None
-        seen[at] = _Seen(replace(part, is_newest=False, next_sequence=first), header)
+        seen[at] = _Seen(replace(part, is_newest=False, next_log_sequence=first), header)
     seen = _without_tail(disk, seen)
     existing = _existing(disk, seen)
     parts = [*(found.part for found in seen), *unreadable]
@@ -160,7 +160,7 @@ def _without_tail(disk: Disk, seen: list[_Seen]) -> list[_Seen]:
     if ends_at is None:
         return seen
     part, header = seen[ends_at]
-    return [*seen[:ends_at], _Seen(replace(part, is_newest=True, next_sequence=None), header)]
+    return [*seen[:ends_at], _Seen(replace(part, is_newest=True, next_log_sequence=None), header)]
 
 
 def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
@@ -173,12 +173,12 @@ def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
         return 0
     file = disk.open_for_reading(data_log_name(part.data_log))
     try:
-        end, next_sequence = DATA_LOG_HEADER_BYTES, header.first_sequence
+        end, next_log_sequence = DATA_LOG_HEADER_BYTES, header.first_sequence
         for record in scan(file, header):
             if isinstance(record, Damage) or record.bad_messages:
                 return record.offset
-            end, next_sequence = record.offset + record.header.length, record.header.sequence + 1
-        return None if part.next_sequence in (None, next_sequence) else end
+            end, next_log_sequence = record.offset + record.header.length, record.header.sequence + 1
+        return None if part.next_log_sequence in (None, next_log_sequence) else end
     finally:
         file.close()
 
@@ -215,7 +215,7 @@ def _existing(disk: Disk, seen: list[_Seen]) -> tuple[int, set[int]] | None:
 def _stated(file: File, header: DataLogHeader, dropped: set[int]) -> set[int] | None:
     """Return the data logs that the state record of a data log names; add those of its drop records to `dropped`."""
     existing: set[int] | None = None
-    for _, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence):
+    for _, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_sequence):
         if record.kind == STATE:
             existing = set(decode_state(head[HEADER_BYTES:]).data_logs)
         elif record.kind == DROP:

@@ -81,7 +81,7 @@ class Heads:
     """Indexes of the acks of one run, the only other frequent records."""
     rare: NDArray[np.int64]
     """Indexes of all other records."""
-    next_sequence: int
+    next_log_sequence: int
     """Log sequence of the record behind the last."""
 
 

@@ -143,7 +143,7 @@ class Checkpointer:
         with self._state_lock:
             left = self._subscriptions.touched_blocks
         while left > 0:
-            with self._state_lock, self._journal.whole:
+            with self._state_lock, self._journal.all_or_broken:
                 swept = self._subscriptions.sweep(SWEEP_BLOCKS)
             if not swept:
                 return
@@ -154,7 +154,7 @@ class Checkpointer:
         with self._state_lock:
             lanes = self._subscriptions.durable_lanes()
         for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
-            with self._state_lock, self._journal.whole:
+            with self._state_lock, self._journal.all_or_broken:
                 self._subscriptions.catch_up(lanes[begin : begin + CAUGHT_UP_AT_ONCE])
 
     def _take(self, *, is_closing: bool) -> _Root | None:
@@ -166,13 +166,13 @@ class Checkpointer:
             has_more = is_closing or subscriptions.touched_blocks or index.has_more_to_store
             if journal.end == self.end and not has_more:
                 return None
-            with journal.whole:
+            with journal.all_or_broken:
                 subscriptions.sweep(SWEEP_BLOCKS)
                 if is_closing:
                     index.put_away_all()
                     journal.seal()
                 self._changes = _changes_of(index)
-                state = self._root_state(journal.next_sequence)
+                state = self._root_state(journal.next_log_sequence)
                 return _Root(journal.end, state, _encoded_counts(index, state), subscriptions.note_backlogs())
 
     def _store(self, root: _Root) -> None:
@@ -198,14 +198,14 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ checkpoints at a standstill
 
-    def make_room(self, position: int, next_sequence: int) -> None:
+    def make_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
 
         A replay begins with that record and skips the parts of it that the index has already.
         """
         self._journal.sync_at_standstill()
         try:
-            store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_sequence))
+            store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_log_sequence))
         except MetadataFull as full:
             raise StoreFull(0, known_free_bytes(self._journaled.disk), "the disk's free space") from full
         except MetadataDamaged as damage:

@@ -275,7 +275,7 @@ def _let_pass(waiter: threading.Lock) -> bool:
     return True
 
 
-class Whole:
+class AllOrBroken:
     """A `with` block whose changes are completed, or the lock breaks; see OwnedLock.break_by.
 
     It stands inside a `with` of the lock, whose exit belongs to the interpreter and can't be interrupted. Hot paths use

@@ -197,16 +197,16 @@ class BlockTimes:
         """Return a bit for each pending message that has expired. Updates the earliest time. O(512)."""
         return self._before(EXPIRY, now_ms, gone)
 
-    def release(self, now_ms: int, gone: int) -> int:
-        """Return a bit for each pending message that is due, and release it. O(512)."""
-        released = self._before(DUE, now_ms, gone)
+    def take_due(self, now_ms: int, gone: int) -> int:
+        """Return a bit for each pending message that is due, and let it wait no longer. O(512)."""
+        taken = self._before(DUE, now_ms, gone)
         column = self.columns[DUE]
         for index in range(len(column)):
             if 0 < column[index] <= now_ms:
                 column[index] = 0
         self.waiting = sum(1 << index for index, due in enumerate(column) if due)
         self.refresh(gone)
-        return released
+        return taken
 
     def refresh(self, gone: int) -> None:
         """Find the earliest times again, because some messages are gone. O(512)."""

@@ -82,7 +82,7 @@ class BlockHolder(JournaledLane):
                     self.rows_to_delete.add(number, number)
         self.blocks.clear()
 
-    def released(self, block: Block, messages: int) -> None:
+    def note_due(self, block: Block, messages: int) -> None:
         """Note that so many messages of a block no longer wait for their time."""
 
     def _check(self) -> None:

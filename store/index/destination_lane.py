@@ -26,7 +26,10 @@ LANE_SLOTS: Final = (*HOLDER_SLOTS, "uses")
 
 
 class DestinationLane(BlockHolder):
-    """The pending messages of one (destination, priority) in the index. The state lock guards it."""
+    """The store's lane of a queue: the pending messages of one (destination, priority) in the index.
+
+    The state lock guards it.
+    """
 
     __slots__ = _OWN_SLOTS
 

@@ -38,10 +38,10 @@ class DueTimes:
         self._index = index
         self._stored_blocks = stored_blocks
 
-    def release(self, lane: BlockHolder, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """Release messages that are due, in up to `most_blocks` blocks; return runs of them.
+    def take_due(self, lane: BlockHolder, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+        """Let messages that are due wait no longer, in up to `most_blocks` blocks; return runs of them.
 
-        `lane.earliest` says whether there are more. It releases fewer if a checkpoint must make room in the index
+        `lane.earliest` says whether there are more. It takes fewer if a checkpoint must make room in the index
         first.
         """
         numbers = self._blocks(lane, DUE, now_ms, most_blocks + 1)
@@ -53,11 +53,11 @@ class DueTimes:
             if block is None or block.times is None:
                 continue
             waiting = block.times.waiting
-            released = block.times.release(now_ms, block.gone)
+            due = block.times.take_due(now_ms, block.gone)
             if block.times.waiting != waiting and not block.is_dirty:
                 self._index.cache.touch(lane, block)
-            lane.released(block, waiting.bit_count() - block.times.waiting.bit_count())
-            runs += runs_of_ones(released, number << BLOCK_SHIFT)
+            lane.note_due(block, waiting.bit_count() - block.times.waiting.bit_count())
+            runs += runs_of_ones(due, number << BLOCK_SHIFT)
         if len(numbers) <= most_blocks:
             lane.earliest[DUE] = self._earliest(lane, DUE)
         return runs

@@ -25,7 +25,10 @@ PENDING_SLOTS: Final = (
 
 
 class PendingLane:
-    """A lane as dispatch sees it, whatever class knows where its messages are. The state lock guards it."""
+    """The store's object for a lane: which messages are pending, whatever class knows where they are.
+
+    Dispatch has a LaneState for the same lane, whose `pending_lane` this is. The state lock guards it.
+    """
 
     __slots__ = PENDING_SLOTS
 
@@ -33,6 +36,7 @@ class PendingLane:
         self.number = number
         self.destination_number = destination_number
         self.priority = priority
+        # The sequence that the next message gets.
         self.next_sequence = 0
         self.pending_messages = 0
         # Content bytes of messages that came, including those that were pending when the lane was restored.
@@ -115,7 +119,7 @@ class PendingLane:
 
 
 class JournaledLane(PendingLane):
-    """A lane of messages in the journal, which MessageStore reads and acknowledges."""
+    """The store's lane of messages in the journal, which MessageStore reads and acknowledges."""
 
     __slots__ = ()
 

@@ -69,7 +69,7 @@ class PutOffLane(BlockHolder):
             if not block.is_dirty:
                 self.cache.touch(self, block)
             block.times.forget_due(max(first - base, 0), min(last - base, BLOCK_MASK))
-            self.released(block, before - block.times.waiting.bit_count())
+            self.note_due(block, before - block.times.waiting.bit_count())
             number += 1
 
     def trim(self, lane: PendingLane, first: int, last: int) -> None:
@@ -91,7 +91,7 @@ class PutOffLane(BlockHolder):
         self.pending_messages = 0
         self.earliest[DUE] = NEVER
 
-    def released(self, block: Block, messages: int) -> None:
+    def note_due(self, block: Block, messages: int) -> None:
         """Forget a block once none of its messages waits."""
         assert block.times is not None
         self.pending_messages -= messages

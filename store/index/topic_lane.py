@@ -118,7 +118,10 @@ class LaneHome(ABC):
 
 
 class TopicLane(DestinationLane):
-    """The messages that at least one subscription of the topic may still need. The state lock guards it."""
+    """The store's lane of a topic: the messages that at least one subscription may still need.
+
+    The state lock guards it.
+    """
 
     __slots__ = (
         "subscribers",
@@ -429,7 +432,7 @@ class NotedBacklogs:
 
 
 class SubscriptionLane(JournaledLane):
-    """A topic's lane as one subscription sees it: the messages that it has not acknowledged.
+    """The store's lane of a subscription: the messages of a topic's lane that it has not acknowledged.
 
     `number` and `destination` are those of the subscription, sequences and places those of the topic. The counters are
     as of the last `catch_up`. The state lock guards it.

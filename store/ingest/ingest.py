@@ -51,20 +51,20 @@ class _Waits(Exception):
 
 
 def open_and_ingest(
-    disk: Disk, store: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
+    disk: Disk, directory: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> RecoveryReport:
     """Open the store, and ingest the waiting sets. Errors are those of `DirectoryStore.open` and `ingest_sets`."""
-    recovery = store.open()
+    recovery = directory.open()
     try:
-        imports = ingest_sets(disk, store, state_lock, account, message_bytes_max=message_bytes_max)
+        imports = ingest_sets(disk, directory, state_lock, account, message_bytes_max=message_bytes_max)
     except ForebayError:
-        store.close()
+        directory.close()
         raise
     return replace(recovery, imports=imports)
 
 
 def ingest_sets(
-    disk: Disk, store: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
+    disk: Disk, directory: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> tuple[ImportReport, ...]:
     """Ingest all published sets. Requires: the store is open and has no users yet; no lock.
 
@@ -79,10 +79,12 @@ def ingest_sets(
     for name in names:
         load_id = import_load_id(name, PUBLISHED)
         if load_id is not None:
-            reports.append(_reported(_Ingestion(disk, store, state_lock, account, load_id, message_bytes_max).run()))
+            reports.append(
+                _reported(_Ingestion(disk, directory, state_lock, account, load_id, message_bytes_max).run())
+            )
     if any(report.problem is None for report in reports):
         try:
-            forget_taken(disk, frozenset(mark.load_id for mark in store.imports))
+            forget_taken(disk, frozenset(mark.load_id for mark in directory.imports))
         except OSError as error:
             logger.warning("import/ keeps names of forgotten loads (%s)", error.strerror, event="import_names_kept")
     return tuple(reports)
@@ -108,14 +110,14 @@ class _Ingestion:
     def __init__(
         self,
         disk: Disk,
-        store: DirectoryStore,
+        directory: DirectoryStore,
         state_lock: OwnedLock,
         account: Account,
         load_id: str,
         message_bytes_max: int,
     ) -> None:
         self._disk = disk
-        self._store = store
+        self._directory = directory
         self._lock = state_lock
         self._account = _Locked(state_lock, account)
         self._load_id = load_id
@@ -123,7 +125,7 @@ class _Ingestion:
         self._taken = 0
         self._queues = {
             destination.name: destination.number
-            for destination in store.destination_table.values()
+            for destination in directory.destination_table.values()
             if destination.kind == QUEUE
         }
 
@@ -148,17 +150,17 @@ class _Ingestion:
             manifest = read_manifest(self._disk, self._load_id)
         except RecordDamaged as damage:
             raise _Refused(str(damage)) from None
-        mark = self._store.imports.find(self._load_id)
+        mark = self._directory.imports.find(self._load_id)
         if mark is not None and not mark.is_done and mark.set_id != manifest.set_id:
             raise _Refused(f"{mark.taken:,} of {mark.messages:,} messages were taken from another set of that load id")
         if mark is None or not mark.is_done:
             self._take(manifest, mark)
-        self._store.journal.sync()
+        self._directory.journal.sync()
         retire(self._disk, self._load_id, TAKEN, part_names(manifest))
 
     def _take(self, manifest: Manifest, mark: ImportMark | None) -> None:
-        store = self._store
-        if mark is None and not store.imports.has_room:
+        directory = self._directory
+        if mark is None and not directory.imports.has_room:
             raise _Waits(f"{IMPORTS_KEPT} other loads have begun and not ended")
         try:
             for part in manifest.parts:
@@ -180,7 +182,7 @@ class _Ingestion:
                     place += part.messages
         except PartDamaged as damage:
             raise _Waits(f"it changed while it was taken over: {damage}") from None
-        done = store.imports.find(self._load_id)
+        done = directory.imports.find(self._load_id)
         assert done is not None and done.is_done
         self._write(done)
 
@@ -191,41 +193,41 @@ class _Ingestion:
 
     def _write(self, mark: ImportMark) -> None:
         """Record how far the load is, and reset the count."""
-        store = self._store
-        with self._lock, store.journal.whole:
-            store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
-            store.imports.note(mark)
+        directory = self._directory
+        with self._lock, directory.journal.all_or_broken:
+            directory.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
+            directory.imports.note(mark)
 
     def _append(self, found: ImportedSlice, left_out: int) -> None:
         lane = self._lane(found.destination, found.priority)
         at = left_out
         while at < len(found.contents):
-            if self._store.messages.is_checkpoint_urgent and not self._store.messages.checkpoint():
+            if self._directory.message_store.is_checkpoint_urgent and not self._directory.message_store.checkpoint():
                 raise _Waits(_BUSY)
             contents = found.contents[at : at + lane.slice_room]
             with self._lock:
                 if any(properties and group_of(properties) is not None for properties, _ in contents):
-                    self._store.destination_records.note_groups(lane.destination_number)
+                    self._directory.destination_records.note_groups(lane.destination_number)
                 self._append_slice(lane, found.timestamp, contents)
             at += len(contents)
             self._taken += len(contents)
 
     def _lane(self, name: str, priority: int) -> DestinationLane:
-        store = self._store
+        directory = self._directory
         with self._lock:
             number = self._queues.get(name)
             if number is None:
-                number = self._queues[name] = store.destination_records.create(name).number
-            return store.messages.lane(number, priority)
+                number = self._queues[name] = directory.destination_records.create(name).number
+            return directory.message_store.lane(number, priority)
 
     def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
         """Append messages that count as taken from this load. Requires: the lock."""
-        store = self._store
-        if store.journal.is_write_stalled:
+        directory = self._directory
+        if directory.journal.is_write_stalled:
             raise _Waits(_BUSY)
-        with store.journal.whole:
-            store.messages.append_slice(lane, timestamp, contents, flags=IMPORTED)
-            store.imports.count(len(contents))
+        with directory.journal.all_or_broken:
+            directory.message_store.append_slice(lane, timestamp, contents, flags=IMPORTED)
+            directory.imports.count(len(contents))
 
 
 class _Locked:

@@ -154,18 +154,18 @@ def facts_of(
     names: Names | None = None,
     *,
     offset: int | None = None,
-    next_sequence: int | None = None,
+    next_log_sequence: int | None = None,
     is_newest: bool = True,
 ) -> Iterator[Fact | Unread]:
     """Yield the rows of one data log in order, and each part without rows. Every byte is verified.
 
     is_newest: the journal ends in it; if bytes do not verify and no record knew them to be durable, an open would cut
-        there. offset, next_sequence: begin at that record instead of the first. If bodies are wanted, a message whose
-        body does not verify has no row.
+        there. offset, next_log_sequence: begin at that record instead of the first. If bodies are wanted, a message
+        whose body does not verify has no row.
     """
     names = Names() if names is None else names
     durable: int | None = None
-    for found in scan(file, header, offset=offset, next_sequence=next_sequence):
+    for found in scan(file, header, offset=offset, next_log_sequence=next_log_sequence):
         if is_newest and (isinstance(found, Damage) or found.bad_messages):
             if durable is None:
                 durable = attested_behind(file, header, DATA_LOG_HEADER_BYTES)

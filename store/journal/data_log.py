@@ -137,7 +137,7 @@ class Walk:
         header: DataLogHeader,
         offset: int,
         *,
-        next_sequence: int | None = None,
+        next_log_sequence: int | None = None,
         verify_from: int | None = None,
     ) -> None:
         """Begin a walk. O(1): nothing is read yet.
@@ -149,7 +149,7 @@ class Walk:
         self._size = file.size()
         self._verify_from = verify_from
         self.end = offset
-        self.next_sequence = next_sequence
+        self.next_log_sequence = next_log_sequence
         self.epoch = 0
         # The greatest durable position that an intact record contains.
         self.durable = 0
@@ -202,7 +202,7 @@ class Walk:
         chunk, base, salt, epoch = self._chunk, self._base, self._salt, self.epoch
         at, behind = self.end - base, min(len(chunk), self._size - base)
         verify_at = self._verify_from - base if self._verify_from is not None else behind
-        sequence, durable = self.next_sequence, self.durable
+        sequence, durable = self.next_log_sequence, self.durable
         assert sequence is not None
         due, due_end = sequence << WORD_SHIFT | MAGIC, sequence + most << WORD_SHIFT
         offsets: list[int] = []
@@ -250,7 +250,7 @@ class Walk:
                 durable = found_durable
             due += 1 << WORD_SHIFT
             at = end
-        self.end, self.next_sequence, self.durable = base + at, due >> WORD_SHIFT, durable
+        self.end, self.next_log_sequence, self.durable = base + at, due >> WORD_SHIFT, durable
         return found
 
     def _read(self, size: int) -> bytes:
@@ -265,11 +265,11 @@ class Walk:
         return self._verify_from is not None and self.end >= self._verify_from
 
     def _follow(self, header: Header, head: bytes) -> None:
-        if self.next_sequence is not None and header.sequence != self.next_sequence:
-            raise RecordDamaged(f"log sequence {header.sequence} where {self.next_sequence} was due")
+        if self.next_log_sequence is not None and header.sequence != self.next_log_sequence:
+            raise RecordDamaged(f"log sequence {header.sequence} where {self.next_log_sequence} was due")
         if header.epoch < self.epoch:
             raise RecordDamaged(f"epoch {header.epoch} behind epoch {self.epoch}")
-        self.next_sequence = sequence_behind(header, head)
+        self.next_log_sequence = sequence_behind(header, head)
         self.epoch = header.epoch
         self.durable = max(self.durable, header.durable)
 

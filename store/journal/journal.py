@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from ..disk.disk import NO_SPACE, Directory, Disk, File, known_free_bytes
 from ..disk.layout import JOURNAL, data_log_name
 from ..disk.thrifty_disk import NO_DESCRIPTOR
-from ..environment.locks import OwnedLock, Whole, require_outside
+from ..environment.locks import AllOrBroken, OwnedLock, require_outside
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
 from ..format.record import (
     ACK,
@@ -111,7 +111,7 @@ class Journal:
         self.sync_lock = OwnedLock()
         # An interrupted write (Ctrl-C, a signal handler, no memory) may leave the state in RAM wrong, so that messages
         # confirmed later could be lost. Only the journal is right then: reopen the store.
-        self.whole = Whole(state_lock)
+        self.all_or_broken = AllOrBroken(state_lock)
         # The same, for hot paths with a `try` of their own.
         self.break_by = state_lock.break_by
         state_lock.on_broken.append(self._break)
@@ -165,7 +165,7 @@ class Journal:
     # ------------------------------------------------------------------ opening
 
     def start(
-        self, data_log: int, next_sequence: int, epoch: int, on_synced: Callable[[int], object] = _nobody
+        self, data_log: int, next_log_sequence: int, epoch: int, on_synced: Callable[[int], object] = _nobody
     ) -> None:
         """Begin a new data log with that id; its first record has that log sequence.
 
@@ -175,7 +175,7 @@ class Journal:
         """
         self.epoch, self._on_synced = epoch, on_synced
         self._stamp = stamp(epoch, self.durable)
-        self._word = next_sequence << WORD_SHIFT | MAGIC
+        self._word = next_log_sequence << WORD_SHIFT | MAGIC
         self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
         self._start_data_log(data_log, file)
@@ -186,7 +186,7 @@ class Journal:
         return self.data_log << OFFSET_BITS | self.offset
 
     @property
-    def next_sequence(self) -> int:
+    def next_log_sequence(self) -> int:
         """Log sequence of the next record. Requires: the lock."""
         return self._word >> WORD_SHIFT
 
@@ -280,7 +280,7 @@ class Journal:
         settles: the record removes something, so a full disk does not refuse it, as it may others of its kind.
         """
         size = HEADER_BYTES + len(payload)
-        with self.whole:
+        with self.all_or_broken:
             if self.offset + size > self._limit:
                 self._make_room(size, SETTLING if settles else kind)
             offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
@@ -339,7 +339,7 @@ class Journal:
         """
         self.accepts_replacements = True
         try:
-            with self.whole:
+            with self.all_or_broken:
                 yield
         finally:
             self.accepts_replacements = False
@@ -444,7 +444,7 @@ class Journal:
             try:
                 if self._fill_reserve():
                     if self._is_makeshift:
-                        with self.whole:
+                        with self.all_or_broken:
                             self.roll()
                     else:
                         self.is_full = False

@@ -89,24 +89,24 @@ def scan(
     header: DataLogHeader,
     *,
     offset: int | None = None,
-    next_sequence: int | None = None,
+    next_log_sequence: int | None = None,
     on_unseen: Callable[[int], object] = _nobody,
 ) -> Iterator[Found | Damage]:
     """Read a data log to its end and verify every byte. Without damage this is one pass, in reads of 1 MiB.
 
-    offset, next_sequence: begin at that record, with that log sequence, instead of the first. on_unseen: called with an
-        offset if the scan ends there although whole records follow, because the owner writes faster than the space
-        behind the end can be searched.
+    offset, next_log_sequence: begin at that record, with that log sequence, instead of the first. on_unseen: called
+        with an offset if the scan ends there although whole records follow, because the owner writes faster than the
+        space behind the end can be searched.
     """
     looks = 0
     offset = DATA_LOG_HEADER_BYTES if offset is None else offset
-    due: int | None = header.first_sequence if next_sequence is None else next_sequence
-    expected = header.first_sequence if next_sequence is None else next_sequence
+    due: int | None = header.first_sequence if next_log_sequence is None else next_log_sequence
+    expected = header.first_sequence if next_log_sequence is None else next_log_sequence
     while True:
-        walk = Walk(file, header, offset, next_sequence=due, verify_from=0)
+        walk = Walk(file, header, offset, next_log_sequence=due, verify_from=0)
         for place, record, head in walk:
             yield Found(place, record, head)
-        offset, due, expected = walk.end, walk.next_sequence, walk.next_sequence or expected
+        offset, due, expected = walk.end, walk.next_log_sequence, walk.next_log_sequence or expected
         if walk.is_sealed:
             if used := used_bytes(file, offset):
                 yield Damage(offset, used, f"{used} bytes behind the seal")
@@ -114,7 +114,7 @@ def scan(
         # Search before the second look: anything whole behind this place was written after it. So a record that does
         # not verify even then is not one that a live process is just writing.
         behind = next(find_records(file, header, offset + 1), None)
-        if any(True for _ in Walk(file, header, offset, next_sequence=due, verify_from=0)):
+        if any(True for _ in Walk(file, header, offset, next_log_sequence=due, verify_from=0)):
             looks += 1
             if looks == LOOKS_MAX:
                 on_unseen(offset)

@@ -20,7 +20,7 @@ from ..disk.disk import Disk, File
 from ..disk.layout import MAX_DATA_LOG_ID, STATE_DIRECTORY
 from ..environment.late_log import LateLogger
 from ..numbering import OFFSET_BITS
-from .marker import Marker, read_marker
+from .shutdown_marker import ShutdownMarker, read_shutdown_marker
 
 logger = LateLogger("forebay.store")
 
@@ -120,7 +120,7 @@ class SyncMark:
             )
 
 
-def read_sync_mark(disk: Disk, marker: Marker | None) -> int:
+def read_sync_mark(disk: Disk, marker: ShutdownMarker | None) -> int:
     """Return the greatest position that the life of this marker wrote; 0: none verifies.
 
     It accepts only possible positions. If the file can't be read, that is logged.
@@ -149,7 +149,7 @@ def told_durable(disk: Disk) -> int:
     If a process may be writing, ask before reading the journal: then the journal has everything up to it.
     """
     try:
-        marker = read_marker(disk)
+        marker = read_shutdown_marker(disk)
     except OSError:
         return 0
     return max(marker.position, read_sync_mark(disk, marker)) if marker is not None else 0

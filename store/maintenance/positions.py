@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..environment.locks import OwnedLock, Whole
+from ..environment.locks import AllOrBroken, OwnedLock
 from ..format.places import Extent
 from ..format.record import RecordDamaged
 from ..index.block_cache import BlockCache
@@ -42,7 +42,7 @@ class Positions:
         reader: returns an open file of a data log and its salt; called with the lock held.
         """
         self._cache = cache
-        self._lock, self._whole = lock, Whole(lock)
+        self._lock, self._all_or_broken = lock, AllOrBroken(lock)
         self._reader = reader
 
     def at(self, lane: DestinationLane, time_ms: int) -> int:
@@ -68,7 +68,7 @@ class Positions:
             found = self._within(self._records(lane, number), time_ms)
             if found is not None:
                 return found
-        with self._lock, self._whole:
+        with self._lock, self._all_or_broken:
             run = lane.pending_run(behind, 1)
             return run[0] if run is not None else lane.next_sequence
 
@@ -77,7 +77,7 @@ class Positions:
 
         None: there is none, or it can't be read.
         """
-        with self._lock, self._whole:
+        with self._lock, self._all_or_broken:
             run = lane.pending_run(sequence, 1)
         records = self._records(lane, run[0] >> BLOCK_SHIFT, run[0]) if run is not None else []
         return self._time_of(records[0]) if records else None
@@ -109,7 +109,7 @@ class Positions:
 
     def _records(self, lane: DestinationLane, number: int, first: int = 0) -> list[_Place]:
         """Return the records of one block with pending messages from `first` on, in order."""
-        with self._lock, self._whole:
+        with self._lock, self._all_or_broken:
             if number not in lane.blocks:
                 return []
             block = self._cache.peek(lane, number)

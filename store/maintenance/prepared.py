@@ -101,6 +101,6 @@ class PreparedMoving:
                 return None
             flags = part.priority | RELOCATED | TRANSACTIONAL | (TIMED if placed.position in branch.timed else 0)
             head = flags, part.destination, branch.number, part.timestamp
-            with journal.whole:
+            with journal.all_or_broken:
                 offset, _ = journal.append_slice(*head, contents)
             return journal.data_log << OFFSET_BITS | offset

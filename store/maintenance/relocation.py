@@ -513,7 +513,7 @@ class Relocation:
             self._waiting.add(source.data_log)
             return False
         contents, flags = _as_copied(lane, messages)
-        with journal.whole:
+        with journal.all_or_broken:
             if needs is not None:
                 slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
                 journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
@@ -580,7 +580,7 @@ class Relocation:
             self._passed_over[source.data_log] = source.freed_bytes
             return
         journal = self._journal
-        with journal.whole:
+        with journal.all_or_broken:
             if needs:
                 size = HEADER_BYTES + len(payload) + sum(needs_bytes(len(found)) for _, found in needs)
                 journal.keep_together(size, 1 + len(needs))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ..environment.locks import OwnedLock, Whole
+from ..environment.locks import AllOrBroken, OwnedLock
 from ..index.pending_lane import JournaledLane
 from ..index.subscriptions import Subscriptions
 from ..index.topic_lane import SubscriptionLane
@@ -53,7 +53,7 @@ class Trimmer:
         self._subscriptions = subscriptions
         self._positions = positions
         self._lock = lock
-        self._whole = Whole(lock)
+        self._all_or_broken = AllOrBroken(lock)
         self._remove = remove
         self._newest = newest
         # Lane -> the first retained message and when it was sent. While that stays the same, nothing is read.
@@ -100,7 +100,7 @@ class Trimmer:
 
     def _sent_at(self, lane: SubscriptionLane) -> int | None:
         """Return when the first retained message of a lane was sent. None: there is none, or it can't be read."""
-        with self._lock, self._whole:
+        with self._lock, self._all_or_broken:
             run = lane.pending_run(0, 1)
         if run is None:
             return None
@@ -119,7 +119,7 @@ class Trimmer:
         end = self._positions.at(lane.topic, until_ms)
         removed = 0
         while True:
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 run = lane.pending_run(0, 1)
                 if run is None or run[0] >= end:
                     return removed
@@ -137,7 +137,7 @@ class Trimmer:
             oldest, end = lanes[times[0][1]], BEHIND_ALL
             if len(times) > 1:  # up to the message where another lane's turn comes
                 end = self._positions.at(oldest.topic, times[1][0] + TURN_MS)
-            with self._lock, self._whole:
+            with self._lock, self._all_or_broken:
                 removed += self._trim_bytes(oldest, excess, end)
 
     def _trim_bytes(self, lane: SubscriptionLane, excess: int, end: int) -> int:
@@ -161,13 +161,13 @@ class Trimmer:
         return self._remove(lane, first, last) if first >= 0 else 0
 
     def _front_data_log(self, lane: SubscriptionLane) -> int | None:
-        with self._lock, self._whole:
+        with self._lock, self._all_or_broken:
             run = lane.pending_run(0, 1)
             return None if run is None else next(iter(lane.extents(run[0], run[0]))).data_log
 
     def _leave(self, lane: SubscriptionLane, data_log: int) -> bool:
         """Delete the front of a lane, at most one block, as far as it is in that data log. False: it is elsewhere."""
-        with self._lock, self._whole:
+        with self._lock, self._all_or_broken:
             run = lane.pending_run(0, BLOCK_MESSAGES)
             last = -1
             for extent in lane.extents(*run) if run is not None else ():

@@ -47,7 +47,7 @@ class DestinationRecords:
     def create(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
         """Write the record of a new queue or topic; return the destination."""
         destination = Destination(self._subscriptions.next_number, kind, name, is_temporary=is_temporary)
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             self._journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self._table[destination.number] = destination
             self._subscriptions.register(destination)
@@ -65,7 +65,7 @@ class DestinationRecords:
 
         Requires: no transaction without an outcome uses the queue. Raises StoreFull: nothing has changed.
         """
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             self._journal.append(DELETE, 0, 1, encode_delete(number))
             del self._table[number]
             self._subscriptions.delete_topic(number)

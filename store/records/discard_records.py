@@ -29,7 +29,7 @@ class DiscardRecords:
         Writes one record of 48 bytes, an ack of all of them. identities: of the messages that have an id of their own.
         """
         first = lane.next_sequence
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             self._journal.append_ack(lane.priority, lane.destination_number, first, messages)
             lane.pass_over(messages, content_bytes)
         for identity in identities:

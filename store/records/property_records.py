@@ -35,7 +35,7 @@ class PropertyRecords:
         """
         only_deletes = all(value is None for value in changes.values())
         self._with_room(lambda: self._table.reserve(changes))
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             try:
                 self._journal.append(PROPERTIES, 0, 0, encode_changes(changes), settles=only_deletes)
             except StoreFull:

@@ -42,7 +42,7 @@ class SubscriptionRecords:
         name: that of a durable subscription; None: the subscription is only in RAM and has no record.
         """
         facts = Subscription(self._subscriptions.next_number, topic, name or "", selector)
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             if name is not None:
                 self._journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
             return self._subscriptions.subscribe(facts, is_durable=name is not None)
@@ -53,7 +53,7 @@ class SubscriptionRecords:
         Raises StoreFull or StoreFailed. Requires: the lock.
         """
         number = subscriber.facts.number
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             if subscriber.is_durable:
                 self._journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
             self._subscriptions.unsubscribe(number)
@@ -66,7 +66,7 @@ class SubscriptionRecords:
             StoreFailed.
         """
         number, data_log = subscriber.facts.number, NO_RECORD
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             if subscriber.is_durable:
                 self._journal.append(SEEK, 0, len(firsts), seek_payload(number, firsts))
                 data_log = self._journal.data_log
@@ -81,7 +81,7 @@ class SubscriptionRecords:
         known = self._subscriptions.retention(topic)
         if rule is not None and known is None:
             facts = Subscription(self._subscriptions.next_number, topic, RETENTION_NAME, None, is_retention=True)
-            with self._journal.whole:
+            with self._journal.all_or_broken:
                 self._journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
                 self._subscriptions.subscribe(facts)
         if rule is None and known is not None:
@@ -99,7 +99,7 @@ class SubscriptionRecords:
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):
             part = runs[at : at + RANGES_MAX]
-            with self._journal.whole:
+            with self._journal.all_or_broken:
                 data_log = NO_RECORD
                 if is_durable:
                     ranges = [Range(first, last - first + 1) for first, last in part]

@@ -12,7 +12,7 @@ from ..errors import JournalCorrupt
 from ..format.record import RecordDamaged
 from ..format.state import State
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
-from ..journal.marker import Marker
+from ..journal.shutdown_marker import ShutdownMarker
 from ..state.journaled_state import JournaledState
 from .recovery import Recovered, Recovery
 from .repair import Repair
@@ -34,7 +34,7 @@ def find_store_id(disk: Disk) -> bytes | None:
 
 def recover(
     journaled: JournaledState,
-    marker: Marker | None,
+    marker: ShutdownMarker | None,
     store_id: bytes,
     write_checkpoint: Callable[[int, int, State], None],
     *,

@@ -44,7 +44,7 @@ from ..journal.data_log import (
     used_bytes,
 )
 from ..journal.journal import location_text
-from ..journal.marker import Marker
+from ..journal.shutdown_marker import ShutdownMarker
 from ..journal.sync_mark import SYNC_MARK
 from ..metadata.store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
@@ -93,7 +93,7 @@ class Recovered:
     destinations: DestinationTable
     imports: Imports
     next_data_log: int
-    next_sequence: int
+    next_log_sequence: int
     epoch: int
     sizes: dict[int, int]
     end: int = 0
@@ -153,7 +153,7 @@ class Recovery:
     def __init__(
         self,
         journaled: JournaledState,
-        marker: Marker | None,
+        marker: ShutdownMarker | None,
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
         *,
@@ -164,7 +164,7 @@ class Recovery:
         on_progress: OnProgress = tell_nobody,
     ) -> None:
         """journaled: brought up to the journal.
-        marker: the clean-shutdown marker, if there is one.
+        marker: the shutdown marker, if there is one.
         write_checkpoint(position, epoch, state): stores the index as it is now.
         synced: the position that the sync mark tells; 0: none.
         verifies_all: whether bytes that the replay does not read are verified too.
@@ -213,7 +213,7 @@ class Recovery:
         if start is not None and kept is not None:
             result.replay_position = start[0]
             self._forget_lost(kept)
-        is_left = result.epoch < EPOCH_MAX and result.next_sequence < SEQUENCE_MAX
+        is_left = result.epoch < EPOCH_MAX and result.next_log_sequence < SEQUENCE_MAX
         if result.next_data_log > MAX_DATA_LOG_ID or not is_left:
             raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
         if self._verifies_all and not self._accepts_loss:
@@ -372,10 +372,10 @@ class Recovery:
                 replay.register((Destination(number, QUEUE, f"recovered-{number}"),))
         replay.forget_lost_slices()
 
-    def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> JournalEnd | None:
+    def _bring_up(self, ids: list[int], start: int, next_log_sequence: int) -> JournalEnd | None:
         """Replay the journal behind a checkpoint. None: the index is damaged, or older than a cleanup."""
         try:
-            end = self._replay(ids, start, next_sequence)
+            end = self._replay(ids, start, next_log_sequence)
             self._sweep(end)
         except (MetadataDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
@@ -457,7 +457,7 @@ class Recovery:
 
     def _checkpoint(self, end: JournalEnd) -> None:
         """Store the index, which now agrees with the end of the journal."""
-        self.replay.checkpoint(end.position, self._result.epoch, self._result.next_sequence)
+        self.replay.checkpoint(end.position, self._result.epoch, self._result.next_log_sequence)
 
     def _needs_dropped(self) -> bool:
         """Return whether the index has pending messages in data logs that were deleted because they had none."""
@@ -466,7 +466,7 @@ class Recovery:
 
     # ------------------------------------------------------------------ replaying the journal
 
-    def _replay(self, ids: list[int], start: int, next_sequence: int | None) -> JournalEnd:
+    def _replay(self, ids: list[int], start: int, next_log_sequence: int | None) -> JournalEnd:
         """Apply all records from start on, and make them durable. It changes no data log."""
         position, previous = 0, 0
         read_bytes, total_bytes = 0, sum(self._file_sizes[one] for one in ids if one >= start >> OFFSET_BITS)
@@ -478,16 +478,16 @@ class Recovery:
                 return self._checked(JournalEnd(position, ids[at:], place, "the data log's header does not verify"))
             if data_log < start >> OFFSET_BITS:
                 continue
-            if previous and next_sequence != header.first_sequence:
+            if previous and next_log_sequence != header.first_sequence:
                 end = JournalEnd(position, ids[at:], position, "the data log ends before the next one begins")
                 is_left_out = any(previous < left_out < data_log for left_out in self._left_out)
                 if not is_left_out and not (previous < data_log - 1 and self._is_beyond(end)):
                     return self._checked(end)
-            if previous or next_sequence is None:
-                next_sequence = header.first_sequence
+            if previous or next_log_sequence is None:
+                next_log_sequence = header.first_sequence
             offset = DATA_LOG_HEADER_BYTES if previous else start & OFFSET_MASK
-            walk, size = self._replay_file(header, offset, next_sequence)
-            next_sequence, previous = walk.next_sequence, data_log
+            walk, size = self._replay_file(header, offset, next_log_sequence)
+            next_log_sequence, previous = walk.next_log_sequence, data_log
             read_bytes += self._file_sizes[data_log]
             self._on_progress(read_bytes, total_bytes)
             position = data_log << OFFSET_BITS | walk.end
@@ -501,14 +501,14 @@ class Recovery:
                 )
         return self._checked(JournalEnd(position, [], position, "the data log ends"))
 
-    def _replay_file(self, header: DataLogHeader, offset: int, next_sequence: int) -> tuple[Walk, int]:
+    def _replay_file(self, header: DataLogHeader, offset: int, next_log_sequence: int) -> tuple[Walk, int]:
         """Apply the records of one data log from an offset on, and make them durable.
 
         Return the finished walk and the size of the file.
         """
         file = self._disk.open(data_log_name(header.data_log))
         try:
-            walk = self._walk(file, header, offset, next_sequence)
+            walk = self._walk(file, header, offset, next_log_sequence)
             file.sync()
             return walk, file.size()
         finally:
@@ -553,12 +553,12 @@ class Recovery:
         told = f"{SYNC_MARK} tells so up to {location_text(self._synced)}"
         return f" ({told}; if journal/ is a copy from before that, delete {STATE_DIRECTORY})"
 
-    def _walk(self, file: File, header: DataLogHeader, offset: int, next_sequence: int) -> Walk:
+    def _walk(self, file: File, header: DataLogHeader, offset: int, next_log_sequence: int) -> Walk:
         durable_log, durable_offset = self.durable >> OFFSET_BITS, self.durable & OFFSET_MASK
         verify_from = 0
         if header.data_log <= durable_log:
             verify_from = durable_offset if header.data_log == durable_log else OFFSET_MASK
-        walk = Walk(file, header, offset, next_sequence=next_sequence, verify_from=verify_from)
+        walk = Walk(file, header, offset, next_log_sequence=next_log_sequence, verify_from=verify_from)
         for place, record, head in walk:
             try:
                 self.replay.apply(file, header.data_log << OFFSET_BITS | place, record, head)
@@ -566,17 +566,17 @@ class Recovery:
                 self._give_up(header.data_log, place, str(damage))
             self._result.replayed_records += 1
             end = header.data_log << OFFSET_BITS | walk.end
-            assert walk.next_sequence is not None
-            next_sequence = walk.next_sequence
-            self.replay.checkpoint_if_crowded(file, end, walk.epoch, next_sequence)
+            assert walk.next_log_sequence is not None
+            next_log_sequence = walk.next_log_sequence
+            self.replay.checkpoint_if_crowded(file, end, walk.epoch, next_log_sequence)
             while plain := walk.gather(PLAIN_RECORDS_MAX):
-                self.replay.apply_plain(file, header.data_log, plain, walk.epoch, next_sequence)
-                self._result.replayed_records += walk.next_sequence - next_sequence
-                next_sequence = walk.next_sequence
+                self.replay.apply_plain(file, header.data_log, plain, walk.epoch, next_log_sequence)
+                self._result.replayed_records += walk.next_log_sequence - next_log_sequence
+                next_log_sequence = walk.next_log_sequence
         self.durable = max(self.durable, walk.durable)
         self._result.epoch = max(self._result.epoch, walk.epoch)
-        assert walk.next_sequence is not None
-        self._result.next_sequence = walk.next_sequence
+        assert walk.next_log_sequence is not None
+        self._result.next_log_sequence = walk.next_log_sequence
         return walk
 
     def _cut(self, end: JournalEnd) -> None:

@@ -80,7 +80,7 @@ class _Stretch:
     places: list[_Place]
     """Damaged places with something intact behind them."""
     end: int
-    next_sequence: int
+    next_log_sequence: int
     epoch: int
     is_whole: bool
     problem: str
@@ -138,7 +138,7 @@ class Repair:
         for data_log in ids:
             stretch = read[data_log] = self._read(data_log, least_sequence)
             if stretch is not None:
-                least_sequence = stretch.next_sequence
+                least_sequence = stretch.next_log_sequence
         return read
 
     def _read(self, data_log: int, least_sequence: int) -> _Stretch | None:
@@ -196,12 +196,12 @@ class Repair:
         due, next_due = header.first_sequence, header.first_sequence
         follows: int | None = due
         while True:
-            walk = Walk(file, header, offset, next_sequence=follows)
+            walk = Walk(file, header, offset, next_log_sequence=follows)
             for _, record, head in walk:
                 self._note(header.data_log, record, head)
             self.durable = max(self.durable, walk.durable)
             offset, epoch = walk.end, max(epoch, walk.epoch)
-            next_due = walk.next_sequence if walk.next_sequence is not None else next_due
+            next_due = walk.next_log_sequence if walk.next_log_sequence is not None else next_due
             problem = walk.problem or "zeros where records were"
             is_whole = walk.is_sealed or offset == file.size()
             found = None if is_whole else next(find_records(file, header, offset + 1), None)
@@ -242,7 +242,7 @@ class Repair:
 
     def _finish(self, file: File, data_log: int, stretch: _Stretch, next_first: int) -> None:
         """End a data log before damage that has nothing intact behind it; the durable rest goes on in the next one."""
-        records = next_first - stretch.next_sequence
+        records = next_first - stretch.next_log_sequence
         is_durable = (data_log << OFFSET_BITS | stretch.end) < self.durable
         is_sealed = stretch.is_whole and stretch.end != file.size()
         if records < 0 or not is_durable or is_sealed or (stretch.is_whole and not records):
@@ -253,7 +253,7 @@ class Repair:
         file.truncate(stretch.end)
         if records:
             file.seek(stretch.end)
-            file.append(encode_lost(stretch.header.salt, stretch.next_sequence, stretch.epoch, records, LOST_BYTES))
+            file.append(encode_lost(stretch.header.salt, stretch.next_log_sequence, stretch.epoch, records, LOST_BYTES))
         self._places.append(DamagedPlace(data_log, stretch.end, lost_bytes, records, stretch.problem))
 
     def _write(
@@ -280,7 +280,7 @@ class Repair:
         later = next(stretch for other, stretch in known if other > data_log)
         earlier = next((stretch for other, stretch in reversed(known) if other < data_log), None)
         behind = later.header.first_sequence
-        first = min(earlier.next_sequence, behind) if earlier is not None else behind
+        first = min(earlier.next_log_sequence, behind) if earlier is not None else behind
         epoch = earlier.epoch if earlier is not None else later.header.epoch
         header = DataLogHeader(self._random_salt(), self._store_id, data_log, epoch, first, 0)
         file = self._disk.open(data_log_name(data_log), create=True)

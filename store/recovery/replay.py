@@ -227,21 +227,21 @@ class Replay:
             if record.flags & TIMED:
                 self._put_times(file, offset + record.head_bytes, lane, part)
 
-    def apply_plain(self, file: File, data_log: int, plain: list[Plain], epoch: int, next_sequence: int) -> None:
+    def apply_plain(self, file: File, data_log: int, plain: list[Plain], epoch: int, next_log_sequence: int) -> None:
         """Apply plain records; add consecutive messages of a lane together.
 
-        next_sequence: log sequence of the first record.
+        next_log_sequence: log sequence of the first record.
         """
         index = self._index
         use = index.use(data_log)
         for offset, number, sequence, messages, offsets, lengths in plain:
-            self.checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, epoch, next_sequence)
+            self.checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, epoch, next_log_sequence)
             if messages:
                 lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
                 index.remove(lane, sequence, sequence + messages - 1, data_log)
-                next_sequence += 1
+                next_log_sequence += 1
                 continue
-            next_sequence += len(offsets)
+            next_log_sequence += len(offsets)
             lane = index.lane_numbered(number)
             known = lane.next_sequence - sequence
             if known < len(offsets):
@@ -259,7 +259,7 @@ class Replay:
                     self._duplicates.note(identity(part.destination, *found))
             begin += length
 
-    def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
+    def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_log_sequence: int) -> None:
         """Checkpoint if the index is crowded, so that it stays bounded however long the replay is.
 
         position: end of what was applied. file: the data log of the position; those before it are synced.
@@ -267,7 +267,7 @@ class Replay:
         if self._index.is_crowded and self._announced is None:
             self._subscriptions.sweep()
             file.sync()
-            self.checkpoint(position, epoch, next_sequence)
+            self.checkpoint(position, epoch, next_log_sequence)
 
     def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
         """Store the index as it is now. Requires: the journal is synced up to the position."""

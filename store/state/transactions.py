@@ -261,7 +261,7 @@ class Transactions:
         # Make room first: the state record of a data log that begins here must not describe the change before its
         # record.
         self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             self._branches.uncount(branch)
             branch.move(places)
             self._branches.count(branch)
@@ -269,7 +269,7 @@ class Transactions:
 
     def rollback(self, branch: Branch) -> None:
         """End a branch as if its messages had never been sent. StoreFull: nothing has changed."""
-        with self._journal.whole:
+        with self._journal.all_or_broken:
             self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
             self._branches.forget(branch.number)
 
@@ -291,10 +291,10 @@ class Transactions:
         """
         journal, index = self._journal, self._index
         branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
-        with journal.whole:
+        with journal.all_or_broken:
             time_ms = self._now_ms()
             offset = journal.append(COMMIT, 0, 0, encode_commit(branch, time_ms))
-            position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_sequence - 1
+            position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_log_sequence - 1
 
             def lengths_of(placed: CommittedSlice) -> Sequence[int]:
                 return lengths.get(placed.position) or self._read_lengths(branch.number, placed)

@@ -153,7 +153,7 @@ class Chunk:
         high = bisect_right(self.sequences, last - base)
         return (1 << high) - (1 << low) if low < high else 0
 
-    def release(self, messages: int) -> int:
+    def drop_owner(self, messages: int) -> int:
         """Take these bits from one owner; return how many messages have no owner any more, so that their bytes are
         dead.
         """

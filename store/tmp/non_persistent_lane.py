@@ -46,7 +46,7 @@ class NonPersistentBlock:
 
 
 class NonPersistentLane(PendingLane):
-    """A lane of messages that are not in the journal. The state lock guards it."""
+    """The store's lane of messages that are not in the journal. The state lock guards it."""
 
     __slots__ = (
         "pool",
@@ -373,12 +373,12 @@ class NonPersistentLane(PendingLane):
 class NonPersistentDueTimes:
     """Finds non-persistent messages by their times. All blocks are in RAM. The state lock guards it."""
 
-    def release(self, lane: NonPersistentLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """Release messages that are due, in up to `most_blocks` blocks; return runs of them."""
+    def take_due(self, lane: NonPersistentLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+        """Let messages that are due wait no longer, in up to `most_blocks` blocks of RAM; return them as runs."""
         due = [found for found in lane.timed_blocks() if found[1].earliest[DUE] <= now_ms]
         runs: list[tuple[int, int]] = []
         for number, times, gone in due[:most_blocks]:
-            runs += runs_of_ones(times.release(now_ms, gone), number << BLOCK_SHIFT)
+            runs += runs_of_ones(times.take_due(now_ms, gone), number << BLOCK_SHIFT)
         if len(due) <= most_blocks:
             lane.earliest[DUE] = self._earliest(lane, DUE)
         return runs

@@ -310,7 +310,7 @@ class TmpStorage:
         chunk = share.chunk
         if not share.held:
             chunk.shares.remove(share)
-        self._messages -= chunk.release(messages)
+        self._messages -= chunk.drop_owner(messages)
         if not chunk.live_bytes:
             del chunk.file.chunks[chunk]
             self._account.release(_charge(chunk))

@@ -206,7 +206,7 @@ def test_checkpoint_that_finds_no_space_even_so_is_postponed() -> None:
     opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
     opened.add(BODY)
     index._needed_bytes = 1 << 50
-    assert not opened.store.messages.checkpoint() and index.refused == 2 and opened.store.journal.is_full
+    assert not opened.store.message_store.checkpoint() and index.refused == 2 and opened.store.journal.is_full
     opened.add(BODY)
     assert not opened.store.journal.is_full, "the journal itself has space"
     assert opened.bodies() == [BODY] * 2
@@ -239,11 +239,11 @@ def test_full_disk_opens_and_consumers_make_room(is_closed: bool) -> None:
         disk = disk.crash_process()
     disk.capacity_bytes -= disk.free_bytes()
     again = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
-    assert again.bodies() == sent[1:] and again.store.messages.is_full
+    assert again.bodies() == sent[1:] and again.store.message_store.is_full
     with pytest.raises(StoreFull):
         again.add(b"x")
     again.remove(1, len(sent) - 1)
-    assert again.store.cleanup.run().deleted and not again.store.messages.is_full
+    assert again.store.cleanup.run().deleted and not again.store.message_store.is_full
     again.add(b"at last")
     assert again.bodies() == [b"at last"]
     again.store.close()
@@ -303,7 +303,7 @@ def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: P
         opened.add(sent[-1])
         opened.store.journal.sync()
         going.clear()
-    assert states > 500 and was_full and not opened.store.messages.is_full
+    assert states > 500 and was_full and not opened.store.message_store.is_full
 
 
 # Calls that fail.

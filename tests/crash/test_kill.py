@@ -453,7 +453,7 @@ class Chain:
         return event.kind == OPENED
 
     def _open_and_close(self) -> None:
-        """A life without a kill, in this process, that leaves the mark of a clean shutdown."""
+        """A life without a kill, in this process, that leaves the marker of a clean shutdown."""
         with forebay.open(self._directory, settings_for(self._sync)) as bay:
             self._model.settle(found_in(bay))
 

@@ -134,7 +134,7 @@ class Life:
                     self.acknowledge(self.random.choice((0.1, 0.6, 0.95)))
                 begin_data_log(self.opened)
             self._share = 1.0
-            self.opened.store.messages.checkpoint()
+            self.opened.store.message_store.checkpoint()
             self.synced()
             sealed = sorted(self.opened.store.cleanup.cleaner.sealed())
             for data_log in self.random.sample(sealed, min(len(sealed), 2)):

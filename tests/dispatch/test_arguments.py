@@ -145,7 +145,7 @@ def is_one_of_ours(error: BaseException) -> bool:
     return type(error) is ArgumentError and isinstance(error, TypeError) and isinstance(error, SettingsError)
 
 
-class Doors:
+class Facades:
     """All public objects of one store, of one of the two interfaces."""
 
     def __init__(self, bay: Any, queue: Any, limited: Any, topic: Any, limited_topic: Any) -> None:
@@ -159,11 +159,11 @@ class Doors:
         self.transaction: Any = None
 
     def call(self, method: str, arguments: dict[str, Any]) -> Any:
-        door, name = method.split(".")
+        facade, name = method.split(".")
         if name == "prefetch":
             self.consumer.prefetch = arguments["prefetch"]
             return None
-        return getattr(getattr(self, door), name)(**arguments)
+        return getattr(getattr(self, facade), name)(**arguments)
 
     def state(self) -> object:
         statistics = self.queue.statistics()
@@ -181,9 +181,9 @@ def opened(directory: Path) -> forebay.Forebay:
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
-    with opened(tmp_path_factory.mktemp("doors")) as bay:
-        found = Doors(bay, bay.queue("orders"), bay.queue("limited"), bay.topic("news"), bay.topic("limited"))
+def facades(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Facades]:
+    with opened(tmp_path_factory.mktemp("facades")) as bay:
+        found = Facades(bay, bay.queue("orders"), bay.queue("limited"), bay.topic("news"), bay.topic("limited"))
         found.consumer = found.queue.subscribe()
         found.limited_consumer = found.limited.subscribe()
         found.subscriber = found.topic.subscribe()
@@ -204,13 +204,13 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture(scope="module")
-def doors_in_loop(tmp_path_factory: pytest.TempPathFactory, loop: asyncio.AbstractEventLoop) -> Iterator[Doors]:
-    inner = opened(tmp_path_factory.mktemp("doors"))
+def doors_in_loop(tmp_path_factory: pytest.TempPathFactory, loop: asyncio.AbstractEventLoop) -> Iterator[Facades]:
+    inner = opened(tmp_path_factory.mktemp("facades"))
 
-    async def open_doors() -> Doors:
+    async def open_doors() -> Facades:
         bay = forebay.aio.Forebay(inner, workers=Inline())
         queue, limited, topic = await bay.queue("orders"), await bay.queue("limited"), await bay.topic("news")
-        found = Doors(bay, queue, limited, topic, await bay.topic("limited"))
+        found = Facades(bay, queue, limited, topic, await bay.topic("limited"))
         found.consumer = await found.queue.subscribe()
         found.limited_consumer = await found.limited.subscribe()
         found.subscriber = await found.topic.subscribe()
@@ -226,19 +226,19 @@ def doors_in_loop(tmp_path_factory: pytest.TempPathFactory, loop: asyncio.Abstra
 
 
 @pytest.mark.parametrize(("method", "parameter"), cases(in_loop=False))
-def test_wrong_type_is_an_argument_error(doors: Doors, method: str, parameter: str) -> None:
+def test_wrong_type_is_an_argument_error(facades: Facades, method: str, parameter: str) -> None:
     base, types = METHODS[method]
-    before = doors.state()
+    before = facades.state()
     for value in wrong(types[parameter]):
         with pytest.raises(ForebayError) as caught:
-            doors.call(method, base | {parameter: value})
+            facades.call(method, base | {parameter: value})
         assert is_one_of_ours(caught.value), (value, caught.value)
-    assert doors.state() == before
+    assert facades.state() == before
 
 
 @pytest.mark.parametrize(("method", "parameter"), cases(in_loop=True))
 def test_wrong_type_is_an_argument_error_in_a_loop(
-    doors_in_loop: Doors, loop: asyncio.AbstractEventLoop, method: str, parameter: str
+    doors_in_loop: Facades, loop: asyncio.AbstractEventLoop, method: str, parameter: str
 ) -> None:
     base, types = METHODS[method]
 
@@ -261,21 +261,21 @@ def test_wrong_type_is_an_argument_error_in_a_loop(
     ("field", "types"),
     [(name, types) for name, types in SEND.items() if name not in ("transaction", "timeout", "retain")],
 )
-def test_wrong_type_in_a_message_is_an_argument_error(doors: Doors, field: str, types: Types) -> None:
-    before = doors.state()
-    for queue in (doors.queue, doors.limited):
+def test_wrong_type_in_a_message_is_an_argument_error(facades: Facades, field: str, types: Types) -> None:
+    before = facades.state()
+    for queue in (facades.queue, facades.limited):
         for value in wrong(types):
             fields: dict[str, Any] = {"body": b"x", "message_id": "7"} | {field: value}
             for messages in ([Message(**fields)], iter([Message(**fields)])):
                 with pytest.raises(ForebayError) as caught:
                     queue.send_many(messages)
                 assert is_one_of_ours(caught.value), (value, caught.value)
-    assert doors.state() == before
+    assert facades.state() == before
 
 
 @pytest.mark.parametrize("headers", [{7: "x"}, {None: "x"}, {"x": object()}, {"x": ()}, {"x": [{1}]}])
-def test_wrong_type_in_headers_is_an_argument_error(doors: Doors, headers: Any) -> None:
-    for call in (doors.queue.send, doors.limited.send, doors.topic.send):
+def test_wrong_type_in_headers_is_an_argument_error(facades: Facades, headers: Any) -> None:
+    for call in (facades.queue.send, facades.limited.send, facades.topic.send):
         with pytest.raises(ArgumentError):
             call(b"x", headers=headers)
 
@@ -325,13 +325,13 @@ async def _open_in_loop(directory: Path, settings: Any) -> None:
     await forebay.aio.open(directory, settings)
 
 
-def test_wrong_value_of_the_right_type_is_no_type_error(doors: Doors) -> None:
+def test_wrong_value_of_the_right_type_is_no_type_error(facades: Facades) -> None:
     calls: list[Callable[[], object]] = [
-        lambda: doors.queue.send(b"x", priority=10),
-        lambda: doors.queue.send(b"x", delay=-1),
-        lambda: doors.queue.send(b"x", message_id=""),
-        lambda: doors.bay.queue(""),
-        lambda: doors.consumer.take(0),
+        lambda: facades.queue.send(b"x", priority=10),
+        lambda: facades.queue.send(b"x", delay=-1),
+        lambda: facades.queue.send(b"x", message_id=""),
+        lambda: facades.bay.queue(""),
+        lambda: facades.consumer.take(0),
         lambda: Settings(memory_limit="1KiB"),
     ]
     for call in calls:
@@ -340,7 +340,7 @@ def test_wrong_value_of_the_right_type_is_no_type_error(doors: Doors) -> None:
         assert not isinstance(caught.value, TypeError)
 
 
-def test_loop_opens_nothing_but_a_forebay(doors: Doors) -> None:
+def test_loop_opens_nothing_but_a_forebay(facades: Facades) -> None:
     async def wrap(value: Any) -> None:
         forebay.aio.Forebay(value)
 
@@ -373,12 +373,12 @@ def test_every_public_method_is_called_here(interface: Any) -> None:
                 assert (kind, name, parameter) in called
 
 
-def _kind(door: str) -> str:
-    if door == "bay":
+def _kind(facade: str) -> str:
+    if facade == "bay":
         return "Forebay"
-    if door.endswith(("consumer", "subscriber")):
+    if facade.endswith(("consumer", "subscriber")):
         return "Consumer"
-    return "Topic" if door.endswith("topic") else "Queue" if door == "limited" else door.capitalize()
+    return "Topic" if facade.endswith("topic") else "Queue" if facade == "limited" else facade.capitalize()
 
 
 INTERNAL = {

@@ -163,7 +163,7 @@ def test_a_decision_has_one_question_and_its_measurement(page: str) -> None:
     assert f"({Path(page).name})" in TEXTS["docs/decisions/index.md"]
 
 
-FLOORS = ("store", "cache", "dispatch", "pipeline", "tests/support")
+LAYERS = ("store", "cache", "dispatch", "pipeline", "tests/support")
 CLASS_OR_MEMBER = re.compile(r"`((?:[A-Z][a-z]+){2,}|[A-Z][a-z]\w*\.[a-z_]+)(?:\(.*\))?`")
 
 
@@ -172,7 +172,7 @@ def members_by_class() -> dict[str, set[str]]:
     """Return what each class of the source has, by its name; what it inherits from a class of ours too."""
     members: dict[str, set[str]] = {}
     bases: dict[str, set[str]] = {}
-    for path in map(ROOT.joinpath, source_files(*FLOORS)):
+    for path in map(ROOT.joinpath, source_files(*LAYERS)):
         for name in defined_in(path):
             cls, _, member = name.partition(".")
             members.setdefault(cls, set()).add(member)
@@ -224,12 +224,12 @@ def test_layers_of_a_package_name_all_that_is_in_it(layers: reference.Layers) ->
     assert {name for row in layers.rows for name in row} == inside
 
 
-@pytest.mark.parametrize("floor", ["store", "dispatch"])
-def test_overview_names_every_package_and_every_module_beside_them(floor: str) -> None:
-    packages = {path.parent.name for path in (ROOT / floor).glob("*/__init__.py")}
-    modules = {path.stem for path in (ROOT / floor).glob("*.py")} - {"__init__"}
+@pytest.mark.parametrize("layer", ["store", "dispatch"])
+def test_overview_names_every_package_and_every_module_beside_them(layer: str) -> None:
+    packages = {path.parent.name for path in (ROOT / layer).glob("*/__init__.py")}
+    modules = {path.stem for path in (ROOT / layer).glob("*.py")} - {"__init__"}
     named = {name for row in rows(section(TEXTS["docs/internals/overview.md"], "Packages")) for name in row[:2]}
-    assert packages | modules <= set(re.findall(rf"`{floor}\.(\w+)`", " ".join(named)))
+    assert packages | modules <= set(re.findall(rf"`{layer}\.(\w+)`", " ".join(named)))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def defined_in(path: Path) -> Iterator[str]:
 
 @cache
 def names_by_file() -> dict[Path, set[str]]:
-    return {path: set(defined_in(path)) for floor in FLOORS for path in (ROOT / floor).rglob("*.py")}
+    return {path: set(defined_in(path)) for layer in LAYERS for path in (ROOT / layer).rglob("*.py")}
 
 
 FILE_NAMED = re.compile(r"[\w./-]*\w\.(?:py|md)\b")
@@ -312,7 +312,7 @@ def named_in_vain(package: Path, docstring: str) -> list[str]:
 
 def test_what_a_package_says_of_its_files_and_classes_is_there() -> None:
     packages = [
-        path for path in map(ROOT.joinpath, source_files(*FLOORS, "console", "pages")) if path.stem == "__init__"
+        path for path in map(ROOT.joinpath, source_files(*LAYERS, "console", "pages")) if path.stem == "__init__"
     ]
     found = {path.parent: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in packages}
     assert sum(len(FILE_NAMED.findall(text)) for text in found.values()) > 20

@@ -1,4 +1,4 @@
-"""The picture of imports: no circle of files inside a floor, with imports counted that only types need.
+"""The picture of imports: no circle of files inside a layer, with imports counted that only types need.
 
 And what `import forebay` leaves for later: every program that imports it, and every command, waits for what it
 doesn't.
@@ -18,7 +18,7 @@ import pytest
 import forebay
 
 ROOT = Path(forebay.__file__).parent
-FLOORS = ("store", "cache", "dispatch", "pipeline", "benchmarks", "console", "pages")
+LAYERS = ("store", "cache", "dispatch", "pipeline", "benchmarks", "console", "pages")
 LATE = (
     "argparse",
     "asyncio",
@@ -131,24 +131,24 @@ def graph_of(root: Path, package: str) -> dict[str, set[str]]:
     return {name: set(imported(name, path, modules)) for name, path in modules.items()}
 
 
-@pytest.mark.parametrize("floor", FLOORS)
-def test_no_circle_of_files(floor: str) -> None:
-    assert circles(graph_of(ROOT, floor)) == []
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_circle_of_files(layer: str) -> None:
+    assert circles(graph_of(ROOT, layer)) == []
 
 
 def test_a_circle_is_found_also_where_only_types_close_it(tmp_path: Path) -> None:
     files = {
-        "floor/__init__.py": "",
-        "floor/a.py": "from .room.b import B\n",
-        "floor/room/__init__.py": "",
-        "floor/room/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import c\n",
-        "floor/room/c.py": "import forebay.floor.a\nimport os\n",
-        "floor/d.py": "from .a import A\nfrom .room import c\n",
+        "layer/__init__.py": "",
+        "layer/a.py": "from .room.b import B\n",
+        "layer/room/__init__.py": "",
+        "layer/room/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import c\n",
+        "layer/room/c.py": "import forebay.layer.a\nimport os\n",
+        "layer/d.py": "from .a import A\nfrom .room import c\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert circles(graph_of(tmp_path, "floor")) == [["floor.a", "floor.room.b", "floor.room.c"]]
+    assert circles(graph_of(tmp_path, "layer")) == [["layer.a", "layer.room.b", "layer.room.c"]]
 
 
 def modules_behind(code: str) -> list[str]:

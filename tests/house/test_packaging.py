@@ -27,7 +27,7 @@ from forebay.store.format.record import crc32
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
-DOORS = {"__init__.py", "__main__.py", "aio.py", "metrics.py", "setup.py", "testing.py"}
+FACADES = {"__init__.py", "__main__.py", "aio.py", "metrics.py", "setup.py", "testing.py"}
 NOT_INSTALLED = {"tests", "build", "dist"}
 
 # Asked by place, because a build leaves metadata in the root too.
@@ -62,9 +62,9 @@ def folders_with_code() -> set[Path]:
     }
 
 
-def test_root_holds_only_the_doors() -> None:
+def test_root_holds_only_the_facades() -> None:
     """Any other module there would be installed as a part of forebay."""
-    assert {module.name for module in ROOT.glob("*.py")} <= DOORS
+    assert {module.name for module in ROOT.glob("*.py")} <= FACADES
 
 
 def test_every_folder_with_code_is_listed_as_a_package() -> None:
@@ -151,9 +151,9 @@ def assigned(name: str) -> Any:
     raise AssertionError(f"setup.py has no {name}")
 
 
-FLOORS = assigned("FLOORS")
+LAYERS = assigned("LAYERS")
 INTERPRETED = assigned("INTERPRETED")
-MODULES = [module.relative_to(ROOT) for floor in FLOORS for module in sorted((ROOT / floor).rglob("*.py"))]
+MODULES = [module.relative_to(ROOT) for layer in LAYERS for module in sorted((ROOT / layer).rglob("*.py"))]
 
 
 @pytest.mark.parametrize("pattern", INTERPRETED)
@@ -161,10 +161,10 @@ def test_what_stays_interpreted_is_there(pattern: str) -> None:
     assert any(module.match(pattern) for module in MODULES)
 
 
-def test_doors_of_compiled_classes_are_compiled() -> None:
-    """An interpreted one would be listed in vain, and a path that moved would take a door's checks away."""
-    for door in assigned("DOORS"):
-        module = Path("dispatch", *door.split(".")[:-1]).with_suffix(".py")
+def test_facades_of_compiled_classes_are_compiled() -> None:
+    """An interpreted one would be listed in vain, and a path that moved would take a facade's checks away."""
+    for facade in assigned("FACADES"):
+        module = Path("dispatch", *facade.split(".")[:-1]).with_suffix(".py")
         assert module in MODULES
         assert not any(map(module.match, INTERPRETED))
 

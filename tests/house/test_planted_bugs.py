@@ -29,7 +29,7 @@ BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *INTERLEAVING_BUGS, *MACHINE_BUGS)
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 60
 CONTROL_LIMIT_SECONDS = 1_200
-FLOORS = ("store", "cache", "dispatch")
+LAYERS = ("store", "cache", "dispatch")
 EXIT_OK, EXIT_TESTS_FAILED = 0, 1
 
 WITNESS = """
@@ -56,8 +56,8 @@ def copy_package(directory: Path) -> None:
 
 @cache
 def sources() -> dict[str, str]:
-    """Of the floors, by path from the root."""
-    paths = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+    """Of the layers, by path from the root."""
+    paths = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOORS = ("store/", "cache/", "dispatch/")
+LAYERS = ("store/", "cache/", "dispatch/")
 TESTS = ("tests/",)
 PACKAGE = (
-    *FLOORS,
+    *LAYERS,
     "pipeline/",
     "benchmarks/",
     "console/",
@@ -36,7 +36,7 @@ object of itself, or of two that are one module."""
 CHECKED_BY_TESTS = {"_check", "_replace", "_fields", "_asdict"}
 """What a structure has for tests, and what named tuples have for everybody."""
 
-# The floors get disk, clock and randomness through a constructor, so that a test can hold them. These modules
+# The layers get disk, clock and randomness through a constructor, so that a test can hold them. These modules
 # are where the real ones come from.
 SYSTEM_MODULES = {"datetime", "fcntl", "io", "mmap", "os", "pathlib", "random", "secrets", "shutil", "socket"}
 SYSTEM_MODULES |= {"sqlite3", "subprocess", "tempfile", "time", "uuid"}
@@ -288,12 +288,12 @@ RULES: dict[Rule, tuple[str, ...]] = {
     says_of_each_method_what_it_does: PACKAGE,
     has_whole_comments: ALL,
     fits_in_the_head: ALL,
-    gets_the_system_from_above: FLOORS,
+    gets_the_system_from_above: LAYERS,
     executes_nothing_it_reads: PACKAGE,
-    slices_by_values: FLOORS,
-    knows_in_a_finally_what_it_asks: FLOORS,
-    leaves_no_try_by_a_jump: FLOORS,
-    prints_nothing: FLOORS,
+    slices_by_values: LAYERS,
+    knows_in_a_finally_what_it_asks: LAYERS,
+    leaves_no_try_by_a_jump: LAYERS,
+    prints_nothing: LAYERS,
     never_sleeps: TESTS,
 }
 

@@ -30,7 +30,7 @@ from forebay.testing import ManualClock
 
 STEPS_MAX = 50_000
 """More than any run needs that comes to an end."""
-FLOORS = tuple(str(Path(forebay.__file__).with_name(floor)) for floor in ("store", "cache", "dispatch"))
+LAYERS = tuple(str(Path(forebay.__file__).with_name(layer)) for layer in ("store", "cache", "dispatch"))
 CLOCK = ManualClock.advance.__code__.co_filename
 
 
@@ -257,7 +257,7 @@ class Turns:
         code = frame.f_code
         path = code.co_filename
         # What is imported is imported under a lock that the turns don't know. The clock is the turns' own.
-        if not path.startswith(FLOORS) or code.co_name == "<module>" or path == CLOCK:
+        if not path.startswith(LAYERS) or code.co_name == "<module>" or path == CLOCK:
             return None
         return self._trace_line
 

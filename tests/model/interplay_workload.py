@@ -147,7 +147,7 @@ class Workload:
         if IS_COMPILED:
             return  # nothing comes in between there
         store = inside(self.bay).store
-        read = store.messages.read
+        read = store.message_store.read
 
         def reading(regions: Any) -> Any:
             self._interrupt()
@@ -155,7 +155,7 @@ class Workload:
             self._interrupt()
             return found
 
-        store.messages.read = reading  # type: ignore[method-assign]
+        store.message_store.read = reading  # type: ignore[method-assign]
         if self._commits_large:
             store.transactions.is_small = lambda branch: False  # type: ignore[method-assign]
 

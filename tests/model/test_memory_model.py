@@ -462,7 +462,7 @@ SHORT_SEEDS = 2
     "seed", [pytest.param(seed, marks=[pytest.mark.soak] if seed >= SHORT_SEEDS else []) for seed in range(100)]
 )
 def test_the_ledger_stays_below_the_limit_ten_million_times(seed: int) -> None:
-    """Ten million steps of the memory floor alone: the budget, its guarantees, both caches and a limit that changes."""
+    """Ten million steps of the memory layer alone: the budget, its guarantees, both caches and a limit that changes."""
     steps = LEDGER_STEPS if seed >= SHORT_SEEDS else LEDGER_STEPS // 10
     LedgerModel(seed).run(steps)
 

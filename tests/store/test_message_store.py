@@ -1,4 +1,4 @@
-"""The door of the store floor: what was added is there until it is removed, whatever ends the process between."""
+"""The facade of the store layer: what was added is there until it is removed, whatever ends the process between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay.store.disk.layout import JOURNAL, data_log_name
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import ATTEST, DROP, HEADER_BYTES
 from forebay.store.format.state import decode_state
-from forebay.store.journal.marker import read_marker
+from forebay.store.journal.shutdown_marker import read_shutdown_marker
 from forebay.store.metadata.store import MetadataFull
 from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
 from forebay.testing import ManualClock
@@ -115,7 +115,7 @@ def test_clean_shutdown_leaves_nothing_to_replay(disk: SimulatedDisk, metadata: 
 def test_kill_loses_nothing_and_brings_nothing_back(disk: SimulatedDisk, metadata: Metadata, opened: OpenStore) -> None:
     for n in range(20):
         opened.add(b"%d" % n)
-    opened.store.messages.checkpoint()
+    opened.store.message_store.checkpoint()
     opened.add(b"20", b"21", b"22")
     opened.remove(3, 7)
     opened.remove(21)
@@ -152,10 +152,10 @@ def test_sequences_never_restart_though_all_messages_and_their_data_logs_are_gon
 
 
 def test_store_keeps_its_id_and_with_it_the_prefix_of_message_ids(disk: SimulatedDisk, opened: OpenStore) -> None:
-    prefix = opened.store.messages.id_prefix(1, 4)
+    prefix = opened.store.message_store.id_prefix(1, 4)
     opened.store.close()
     again = OpenStore(disk, Metadata(), clock=ManualClock(99))
-    assert again.store.messages.id_prefix(1, 4) == prefix
+    assert again.store.message_store.id_prefix(1, 4) == prefix
 
 
 # Adding and removing.
@@ -241,13 +241,13 @@ def test_failed_disk_is_refused_until_opened_again_and_keeps_what_was_durable(
     for attempt in (
         lambda: opened.add(b"refused"),
         lambda: opened.remove(0),
-        opened.store.messages.checkpoint,
+        opened.store.message_store.checkpoint,
         opened.store.cleanup.run,
     ):
         with pytest.raises(StoreFailed):
             attempt()
     opened.store.close()
-    mark = read_marker(disk)
+    mark = read_shutdown_marker(disk)
     assert mark is not None and not mark.is_clean
     again = OpenStore(power_cut(disk), metadata, clock=ManualClock(1))
     assert again.bodies()[:1] == [b"durable"]
@@ -261,7 +261,7 @@ def test_checkpoint_without_news_writes_nothing(metadata: Metadata, opened: Open
     opened.add(b"body")
     commits = metadata.commits
     for _ in range(3):
-        assert opened.store.messages.checkpoint()
+        assert opened.store.message_store.checkpoint()
     assert metadata.commits == commits + 1
 
 
@@ -279,7 +279,7 @@ def test_index_never_runs_ahead_of_the_synced_journal(
     metadata.before_commit = look
     for _ in range(5):
         fill_data_logs(opened, 1)
-        opened.store.messages.checkpoint()
+        opened.store.message_store.checkpoint()
     opened.store.close()
     assert len(positions) == 6 and positions == sorted(positions)
 
@@ -295,12 +295,12 @@ def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
     for _ in range(3):
         opened.add(b"body")
         opened.remove(0, 1)
-        assert not opened.store.messages.checkpoint()
+        assert not opened.store.message_store.checkpoint()
         opened.check()
     assert opened.store.cleanup.run().deleted == ()
     expected = opened.pending()
     metadata.before_commit = lambda position: None
-    assert opened.store.messages.checkpoint()
+    assert opened.store.message_store.checkpoint()
     again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
     assert again.pending() == expected and again.report.replayed_records == 0
 
@@ -308,11 +308,11 @@ def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
 def test_checkpoint_is_urgent_when_replay_would_grow_too_long(disk: SimulatedDisk, metadata: Metadata) -> None:
     opened = OpenStore(disk, metadata, max_checkpoint_adds=100)
     for _ in range(200):
-        assert not opened.store.messages.is_checkpoint_urgent
+        assert not opened.store.message_store.is_checkpoint_urgent
         opened.add(b"body")
-    assert opened.store.messages.is_checkpoint_urgent
-    opened.store.messages.checkpoint()
-    assert not opened.store.messages.is_checkpoint_urgent
+    assert opened.store.message_store.is_checkpoint_urgent
+    opened.store.message_store.checkpoint()
+    assert not opened.store.message_store.is_checkpoint_urgent
 
 
 # Cleanup.
@@ -423,7 +423,7 @@ def test_data_log_from_which_recovery_would_replay_is_never_deleted(
         raise MetadataFull("no space")
 
     sent = fill_data_logs(opened, 3)
-    opened.store.messages.checkpoint()
+    opened.store.message_store.checkpoint()
     at = opened.store.journal.data_log
     sent += fill_data_logs(opened, 3)
     opened.remove(sent[0], sent[-1])
@@ -452,12 +452,12 @@ def test_idle_store_attests_once_how_far_it_is_durable(
         opened.store.journal.sync()
         assert not opened.store.attestation.write()
     opened.add(b"body")
-    opened.store.messages.checkpoint()
+    opened.store.message_store.checkpoint()
     commits, end = metadata.commits, opened.store.journal.end
     for _ in range(3):
         opened.store.journal.sync()
         opened.store.attestation.write()
-        opened.store.messages.checkpoint()
+        opened.store.message_store.checkpoint()
     assert opened.store.journal.end == end + 32, "an idle store grows"
     assert metadata.commits == commits, "an attest record alone is no reason for a checkpoint"
 
@@ -470,7 +470,7 @@ def test_closed_store_refuses_and_closing_twice_is_closing_once(disk: SimulatedD
     with pytest.raises(Closed):
         opened.add(b"refused", lane=lane)
     with pytest.raises(Closed):
-        opened.store.messages.raise_if_closed()
+        opened.store.message_store.raise_if_closed()
     assert disk.image() == image
 
 
@@ -478,7 +478,7 @@ def test_close_seals_and_marks_behind_everything(disk: SimulatedDisk, opened: Op
     opened.add(b"body")
     opened.store.close()
     walk, _ = walked(disk, 1)
-    mark = read_marker(disk)
+    mark = read_shutdown_marker(disk)
     assert walk.is_sealed and mark is not None and mark.is_clean
     assert mark.position == 1 << OFFSET_BITS | walk.end
     for image in disk.every_power_cut():
@@ -562,7 +562,7 @@ def test_random_lives_agree_with_a_dict(seed: int) -> None:
     life = Life(seed)
     for _ in range(150):
         if life.opened.store.index.is_crowded:
-            life.opened.store.messages.checkpoint()
+            life.opened.store.message_store.checkpoint()
         name = life.random.choice(("orders", "orders", "other"))
         action = life.random.random()
         if action < 0.5:
@@ -570,7 +570,7 @@ def test_random_lives_agree_with_a_dict(seed: int) -> None:
         elif action < 0.8:
             life.remove(name)
         elif action < 0.85:
-            life.opened.store.messages.checkpoint()
+            life.opened.store.message_store.checkpoint()
         elif action < 0.92:
             life.opened.store.cleanup.run()
         else:

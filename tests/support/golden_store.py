@@ -119,8 +119,8 @@ def write_golden(root: Path) -> Pending:
     store.journal.sync()
     store.attestation.write()
     with opened.lock:
-        store.messages.add(orders, clock.time_ms(), encode_properties(HEADERS, "foreign id"), b"all headers")
-    store.messages.checkpoint()
+        store.message_store.add(orders, clock.time_ms(), encode_properties(HEADERS, "foreign id"), b"all headers")
+    store.message_store.checkpoint()
     pending = pending_in(opened)
     store.close()
     return pending
@@ -132,13 +132,13 @@ def _publish(opened: OpenStore) -> None:
     with opened.lock:
         number = opened.store.destination_records.create("prices", TOPIC).number
         lane = opened.store.index.lane(number, 4)
-        store.messages.add(lane, 0, b"", b"to nobody")
+        store.message_store.add(lane, 0, b"", b"to nobody")
         ended, audit = records.subscribe(number, "ended", None), records.subscribe(number, "audit", "kg > 1")
         for n in range(6):
-            store.messages.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
+            store.message_store.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
         records.unsubscribe(ended)
         late = records.subscribe(number, "late", None)
-        store.messages.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
+        store.message_store.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
         audited = audit.lanes[4]
         assert audited is not None
         records.acknowledge_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)

@@ -97,10 +97,10 @@ class Inside:
 
     def __init__(self, opened: Forebay | Queue | Topic | Consumer) -> None:
         self.__engine: Engine = opened._engine if isinstance(opened, Forebay) else engine_of(opened.monitor)
-        self.__floors = self.__engine.floors
-        self.__topics = self.__floors.clients.topic_owners.topics
+        self.__layers = self.__engine.layers
+        self.__topics = self.__layers.clients.topic_owners.topics
 
-    # ------------------------------------------------------------------ the floors
+    # ------------------------------------------------------------------ the layers
 
     @property
     def lock(self) -> OwnedLock:
@@ -117,7 +117,7 @@ class Inside:
 
     @property
     def store(self) -> DirectoryStore:
-        return self.__floors.store.directory
+        return self.__layers.store_parts.directory
 
     @property
     def journal(self) -> Journal:
@@ -137,36 +137,36 @@ class Inside:
 
     @property
     def budget(self) -> Budget:
-        return self.__floors.foundation.budget
+        return self.__layers.foundation.budget
 
     @property
     def overflow(self) -> Overflow:
-        return self.__floors.store.overflow
+        return self.__layers.store_parts.overflow
 
     # ------------------------------------------------------------------ dispatch
 
     @property
     def target_area(self) -> TargetArea:
-        return self.__floors.areas.target_area
+        return self.__layers.areas.target_area
 
     @property
     def dispatch_area(self) -> DispatchArea:
-        return self.__floors.areas.dispatch_area
+        return self.__layers.areas.dispatch_area
 
     @property
     def loads(self) -> LoadRequests:
-        return self.__floors.areas.loads
+        return self.__layers.areas.loads
 
     @property
     def memories(self) -> Memories:
-        return self.__floors.areas.memory.memories
+        return self.__layers.areas.memory.memories
 
     def lists(self) -> list[TargetList]:
-        return list(self.__floors.areas.target_area.lists)
+        return list(self.__layers.areas.target_area.lists)
 
     def queue_state(self, name: str = "orders") -> QueueState:
         """Return the state of an existing queue. For a closed queue it is a separate object, only to be read."""
-        queues = self.__floors.core.queues
+        queues = self.__layers.core.queues
         if name in queues.by_name:
             return queues.by_name[name]
         with self.__engine.monitor.lock:
@@ -176,12 +176,12 @@ class Inside:
 
     def open_queues(self) -> list[str]:
         """Return the names of the open queues, sorted."""
-        return sorted(self.__floors.core.queues.by_name)
+        return sorted(self.__layers.core.queues.by_name)
 
     def close_idle(self) -> int:
         """Close every queue and topic that can be closed; return how many."""
-        monitor, known = self.__engine.monitor, self.__floors.core.queues
-        with monitor.lock, monitor.whole:
+        monitor, known = self.__engine.monitor, self.__layers.core.queues
+        with monitor.lock, monitor.all_or_broken:
             undecided, queues = self.transactions.destination_numbers(), list(known.by_name.values())
             topics = list(self.__topics.by_name.values())
             closed = sum(known.close_idle(queue, undecided) for queue in queues)
@@ -193,14 +193,14 @@ class Inside:
 
     def held_open(self, name: str = "orders") -> AbstractContextManager[QueueState]:
         """Hold a queue open, as a call under way does."""
-        return self.__floors.core.queues.held_open(self.queue_state(name))
+        return self.__layers.core.queues.held_open(self.queue_state(name))
 
     def topic_state(self, name: str = "prices") -> TopicState:
         return self.__topics.by_name[name]
 
     def lane(self, queue: NamedDestinationState, priority: int) -> PersistentLaneState:
         """Return the persistent lane of a priority, made if needed."""
-        return self.__floors.core.parts.lanes.create(queue, priority)
+        return self.__layers.core.parts.lanes.create(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """Return the consumers of a queue."""
@@ -212,43 +212,43 @@ class Inside:
 
     @property
     def dead_letters(self) -> DeadLetterMover:
-        return self.__floors.admin.dead_letters
+        return self.__layers.admin.dead_letters
 
     @property
     def loader(self) -> EagerLoader:
-        return self.__floors.core.loader
+        return self.__layers.core.loader
 
     @property
     def warmer(self) -> CacheWarmer:
-        return self.__floors.core.warmer
+        return self.__layers.core.warmer
 
     @property
     def windows(self) -> DuplicateWindows:
-        return self.__floors.store.windows
+        return self.__layers.store_parts.windows
 
     @property
     def redelivery(self) -> Redelivery:
-        return self.__floors.settling.redelivery
+        return self.__layers.settling.redelivery
 
     @property
     def space(self) -> Space:
-        return self.__floors.clients.space
+        return self.__layers.clients.space
 
     @property
     def timed(self) -> TimedLanes:
-        return self.__floors.settling.timed
+        return self.__layers.settling.timed
 
     @property
     def transactions(self) -> TransactionRegistry:
-        return self.__floors.core.transactions
+        return self.__layers.core.transactions
 
     @property
     def browsers(self) -> Browsers:
-        return self.__floors.admin.browsers
+        return self.__layers.admin.browsers
 
     @property
     def recorder(self) -> Recorder | None:
-        return self.__floors.recorder
+        return self.__layers.recorder
 
     @property
     def resizing(self) -> Resizing:
@@ -257,34 +257,34 @@ class Inside:
     @property
     def message_limit(self) -> tuple[int, bool]:
         """Return the largest size of a message, and whether a setting rather than the memory limit says so."""
-        producers = self.__floors.clients.producers
+        producers = self.__layers.clients.producers
         return producers.max_message_bytes, producers.is_limited_by_setting
 
     @property
     def unpublished(self) -> Any:
         """With sync "always": messages that are stored and must become durable before they are dispatched."""
-        return self.__floors.core.publisher.unpublished
+        return self.__layers.core.publisher.unpublished
 
     def hold_unsynced(self, lane: Any, messages: Any) -> None:
         """Let stored messages wait until they are durable. Requires: the lock."""
         charge = charges_bytes(messages)
-        self.__floors.core.publisher.hold(lane, messages, charge)
+        self.__layers.core.publisher.hold(lane, messages, charge)
 
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:
         """Let writing calls return at once during the block, with nothing synced or published."""
-        confirm = self.__floors.core.confirmer.confirm
-        self.__floors.core.confirmer.confirm = lambda position: None  # type: ignore[method-assign]
+        confirm = self.__layers.core.confirmer.confirm
+        self.__layers.core.confirmer.confirm = lambda position: None  # type: ignore[method-assign]
         try:
             yield
         finally:
-            self.__floors.core.confirmer.confirm = confirm  # type: ignore[method-assign]
+            self.__layers.core.confirmer.confirm = confirm  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------ work in the background
 
     def position(self) -> int:
         """Return the position of the journal's end, as writers see it."""
-        return self.__floors.core.confirmer.position()
+        return self.__layers.core.confirmer.position()
 
     def step(self) -> int:
         return self.__engine.step()
@@ -298,8 +298,8 @@ class Inside:
 
     def give_up_readers(self) -> None:
         """Close all files that are open only for reading."""
-        self.__floors.store.directory.give_up_readers()
-        self.__floors.store.overflow.storage.give_up_readers()
+        self.__layers.store_parts.directory.give_up_readers()
+        self.__layers.store_parts.overflow.storage.give_up_readers()
 
     def lock_is_free(self) -> None:
         assert not self.__engine.monitor.lock.is_owned()
@@ -315,11 +315,11 @@ class Inside:
 
     def parked(self) -> list[tuple[float, LaneState, int]]:
         """Return (time, lane, sequence) of messages that wait for their redelivery."""
-        floors, found = self.__floors, []
+        layers, found = self.__layers, []
         now, now_ms = self.__engine.monitor.monotonic(), self.store.steady.now_ms()
         for number, waiting in list(self.index.put_off.items()):
-            lane = floors.foundation.late_calls.lane(number)
-            for first, last in floors.settling.delayed.runs(lane) if lane is not None else ():
+            lane = layers.foundation.late_calls.lane(number)
+            for first, last in layers.settling.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
                     if lane is not None and lane.pending_lane.is_pending(sequence):
                         found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, lane, sequence))
@@ -331,19 +331,19 @@ class Inside:
         clock: Any = cast("MethodType", engine.monitor.monotonic).__self__
         clock.advance(seconds)
         with engine.monitor.lock:
-            while self.__floors.settling.due.release():
+            while self.__layers.settling.due.release_due():
                 pass
 
     def next_due(self) -> float | None:
-        return self.__floors.settling.due.next_due
+        return self.__layers.settling.due.next_due
 
     def release_due(self) -> int:
         """Release the messages that are due; return how many."""
-        return self.__floors.settling.due.release()
+        return self.__layers.settling.due.release_due()
 
     @property
     def wakeups(self) -> Wakeups:
-        return self.__floors.foundation.wakeups
+        return self.__layers.foundation.wakeups
 
     @property
     def threads(self) -> list[threading.Thread]:

@@ -1,4 +1,4 @@
-"""Helpers for tests of the store: an open DirectoryStore without threads, and its pending messages."""
+"""Helpers for tests of the store layer: an open DirectoryStore without threads, and its pending messages."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ class OpenStore:
         lane = lane or self.lane()
         with self.lock:
             if len(bodies) == 1:
-                return self.store.messages.add(lane, self.clock.time_ms(), b"", bodies[0])
-            return self.store.messages.append_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
+                return self.store.message_store.add(lane, self.clock.time_ms(), b"", bodies[0])
+            return self.store.message_store.append_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
 
     def remove(self, first: int, last: int | None = None, lane: DestinationLane | None = None) -> int:
         lane = lane or self.lane()
         with self.lock:
             if last is None:
-                return self.store.messages.acknowledge_one(lane, first)
-            return self.store.messages.acknowledge(lane, first, last)
+                return self.store.message_store.acknowledge_one(lane, first)
+            return self.store.message_store.acknowledge(lane, first, last)
 
     def pending(self, lane: JournaledLane | None = None) -> list[StoredMessage]:
         """Return all pending messages of a lane, read from the journal. AssertionError: one is unreadable."""
@@ -76,8 +76,8 @@ class OpenStore:
                 run = lane.pending_run(at, 1 << 30)
                 if run is None:
                     return found
-                regions = self.store.messages.plan(lane, [run])
-            messages, unreadable = self.store.messages.read(regions)
+                regions = self.store.message_store.plan(lane, [run])
+            messages, unreadable = self.store.message_store.read(regions)
             assert not unreadable
             found += messages
             at = run[1] + 1

@@ -150,7 +150,7 @@ LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERRO
 def events_table() -> str:
     """Return the events of all log records as a Markdown table, made from the calls that log them."""
     found: dict[str, tuple[set[str], set[str], set[str]]] = {}
-    for path in (path for floor in ("store", "cache", "dispatch") for path in sorted((ROOT / floor).rglob("*.py"))):
+    for path in (path for layer in ("store", "cache", "dispatch") for path in sorted((ROOT / layer).rglob("*.py"))):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         loggers = {
             target.id: call.args[0].value

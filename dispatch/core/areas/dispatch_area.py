@@ -17,7 +17,7 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
-from ..model import Collector, ConsumerGroup, LaneState, Taker, TargetList
+from ..model import Collector, ConsumerGroup, CoreConsumer, LaneState, TargetList
 from .list_events import ListEvents
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
@@ -44,7 +44,7 @@ class DispatchArea(Collector):
         self.lists_holder = memories.common.lists_holder
         self.dispatch_holder = memories.common.dispatch_holder
         # Consumers that can't take because deliveries of others fill the memory, and lists that the loader gave up.
-        self.waits_for_memory: dict[Taker | TargetList, None] = {}
+        self.waits_for_memory: dict[CoreConsumer | TargetList, None] = {}
         self._now_ms = now_ms
         self._events = events
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0
@@ -62,7 +62,7 @@ class DispatchArea(Collector):
 
     # ------------------------------------------------------------------ handing out
 
-    def collect_one(self, consumer: Taker) -> Delivery | None:
+    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Collect one message if its list holds it and nothing has to be checked twice; otherwise return None."""
         lists = consumer.consumer_group.lists
         if not lists:
@@ -91,14 +91,14 @@ class DispatchArea(Collector):
         lane.in_flight[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and (
-            target.frontier < lane.published or target.references.count  # else all that remains came back
+            target.frontier < lane.published_end or target.references.count  # else all that remains came back
         ):
             self._loads.runs_low(target)
         if target.taken_bytes >= target.sample_at_bytes:
             self._events.sampled(target)
         return delivery
 
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` direct messages in order, without reading any.
 
         If the result is empty, call `starving`.
@@ -124,7 +124,7 @@ class DispatchArea(Collector):
         return deliveries
 
     def collect_interleaved(
-        self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+        self, consumer: CoreConsumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
         """Hand out from a list and its counterpart in order of arrival.
 
@@ -148,7 +148,7 @@ class DispatchArea(Collector):
 
     def hand_out(
         self,
-        consumer: Taker,
+        consumer: CoreConsumer,
         target: TargetList,
         most: int,
         max_bytes: int | None,
@@ -382,7 +382,7 @@ def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
     return most, BEHIND_ALL
 
 
-def _deliveries_of(consumer: Taker, lane: LaneState, taken: Sequence[StoredMessage]) -> list[Delivery]:
+def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: Sequence[StoredMessage]) -> list[Delivery]:
     """Make deliveries of messages that have left their list with their charges. From now on they are in flight."""
     attempts, in_flight, number = lane.delivery_counts, lane.in_flight, consumer.delivered
     deliveries: list[Delivery] = []

@@ -41,8 +41,8 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
     counterpart = target.counterpart
     assert counterpart is not None
     persistent, non_persistent = (target, counterpart) if target.lane.is_persistent else (counterpart, target)
-    next_persistent = persistent.next_sequence
-    next_non_persistent = non_persistent.next_sequence
+    next_persistent = persistent.next_to_hand_out
+    next_non_persistent = non_persistent.next_to_hand_out
     if next_non_persistent is None:
         return persistent, BEHIND_ALL
     if next_persistent is None:

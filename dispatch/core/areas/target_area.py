@@ -69,7 +69,7 @@ class TargetArea(ListKeeper):
     def __init__(
         self,
         monitor: Monitor,
-        store: PersistentStore,
+        message_store: PersistentStore,
         delivery_count_table: DeliveryCountTable,
         return_counts: ReturnCounts,
         memory: MemoryParts,
@@ -92,9 +92,9 @@ class TargetArea(ListKeeper):
         self._group_memory = memory.groups
         self.consumer_memory = memory.consumers
         self.destination_memory = memory.destinations
-        self.reader = LaneReader(monitor, store, Tab(budget.holders["read_buffers"]))
+        self.reader = LaneReader(monitor, message_store, Tab(budget.holders["read_buffers"]))
         self.monitor = monitor
-        self.store = store
+        self.message_store = message_store
         self.delivery_count_table = delivery_count_table
         self.return_counts = return_counts
         self._loads = loads
@@ -134,8 +134,8 @@ class TargetArea(ListKeeper):
         for memory in self.memories.of_patterns.values():
             self._keep_share(memory)
         self.watch.shares_changed()
-        self.consumer_memory.settle()
-        self.destination_memory.settle()
+        self.consumer_memory.catch_up()
+        self.destination_memory.catch_up()
         self._move_all_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
@@ -309,8 +309,8 @@ class TargetArea(ListKeeper):
         self.reclaim.measurements += 1
         for target in self.lists:
             target.measure(seconds)
-        self.consumer_memory.settle()
-        self.destination_memory.settle()
+        self.consumer_memory.catch_up()
+        self.destination_memory.catch_up()
         self._move_all_watermarks()
         self.watch.measured()
         self._dispatch_area.relieve()
@@ -362,9 +362,9 @@ class TargetArea(ListKeeper):
         charge: that of the messages; None: compute it.
         """
         first = messages.start if isinstance(messages, range) else messages[0][0]
-        if first > lane.published:
+        if first > lane.published_end:
             for reader in lane.readers():
-                if first > reader.published:
+                if first > reader.published_end:
                     self.pass_holes(reader, first)
         if isinstance(messages, range):
             lane.arrive_unloaded(messages.stop)
@@ -375,13 +375,13 @@ class TargetArea(ListKeeper):
         """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
         for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
-                if target.lane is lane and target.frontier == lane.published:
+                if target.lane is lane and target.frontier == lane.published_end:
                     target.frontier = first
-        lane.published = first
+        lane.published_end = first
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
-        lane.published = end
+        lane.published_end = end
         if not lane.destination.consumer_groups:
             lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         for consumer_group in lane.destination.consumer_groups.values():
@@ -410,7 +410,7 @@ class TargetArea(ListKeeper):
         targets = _shared_lists(lane)
         decoded = _decoded(targets, messages)
         for at, message in enumerate(messages):
-            lane.published = message[0] + 1
+            lane.published_end = message[0] + 1
             if targets:
                 self._offer_to_lists(lane, message, targets, decoded, at)
             else:

@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...traits import trait
-from ..deliveries.delivery import Delivery, LaneMessages, Settler
+from ..deliveries.delivery import Delivery, LaneMessages, SettlingConsumer
 
 L = TypeVar("L", bound=LaneMessages)
-T = TypeVar("T", bound=Settler)
+T = TypeVar("T", bound=SettlingConsumer)
 
 
 @trait

@@ -1,8 +1,8 @@
 """Protocols: what lanes and lists need from the store, the caches, and from messages that a selector judges.
 
 The classes that fulfil these protocols lie in store and cache, and do not know them. Lanes and lists call the
-TargetArea, consumers and distributions through the abstract classes ListKeeper, Taker and Distribution. Those stand in
-model.py, because their methods take and return lanes, lists and deliveries.
+TargetArea, consumers and distributions through the abstract classes ListKeeper, CoreConsumer and Distribution. Those
+stand in model.py, because their methods take and return lanes, lists and deliveries.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ReturnCounts(Protocol):
 class LaneDueTimes(Protocol):
     """The timetable of a lane, as in DueTimes. Every method requires the lock."""
 
-    def release(self, lane: OwnLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
+    def take_due(self, lane: OwnLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 
     def expired_blocks(self, lane: OwnLane, now_ms: int) -> list[int]: ...
 

@@ -51,8 +51,8 @@ _LATE: Final = -1
 """The number of a delivery that was not settled before its deadline and has gone back."""
 
 
-class Settler(ABC):
-    """The interface of a consumer that its deliveries call when they are settled."""
+class SettlingConsumer(ABC):
+    """The consumer as its deliveries see it: what settles them. Consumer defines all of it."""
 
     __slots__ = ("in_flight",)
 
@@ -89,7 +89,7 @@ class LaneMessages(ABC):
 
     state        recorded in         enters it by                    leaves it by
     unpublished  sequence >=         a send that is not durable yet  Publisher: it arrives
-                 published
+                 published_end
     free         no record           an arrival; giving back; the    a hand-out, an expiry, an operator
                                      end of a delay or transaction
     in flight    in_flight           DispatchArea: a hand-out        DispatchArea.settle: ack, nack, release, close
@@ -110,7 +110,7 @@ class LaneMessages(ABC):
         "memory",
         "backing_store",
         "syncs",
-        "published",
+        "published_end",
         "first_sequence",
         "first_bytes",
         "first_removed_bytes",
@@ -142,12 +142,15 @@ class LaneMessages(ABC):
         self.id_prefix = id_prefix
         # The memory that the messages are charged to.
         self.memory = memory
-        # The store behind this lane: it has the messages that are not in RAM, and takes the acks.
+        # The store behind this lane: it has the messages that are not in RAM, and takes the acks. For a persistent lane
+        # this is the `message_store` to which Producers send, and for a queue `pending_lane` is the `destination_lane`
+        # in which they add. Reads and acks go by these two, because they differ for subscriptions and non-persistent
+        # lanes.
         self.backing_store = backing_store
         # Whether acks are durable before they are confirmed.
         self.syncs = syncs
         # Sequences below this may be dispatched. With sync "always" they are durable.
-        self.published = pending_lane.next_sequence
+        self.published_end = pending_lane.next_sequence
         self.first_sequence = pending_lane.next_sequence
         # The statistics count from here.
         self.first_bytes, self.first_removed_bytes = pending_lane.enqueued_bytes, pending_lane.removed_bytes
@@ -197,7 +200,7 @@ class LaneMessages(ABC):
     def free_messages(self) -> int:
         """Number of free messages, including those that are not due yet. O(1), plus the blocks with dead letters."""
         pending_lane = self.pending_lane
-        unpublished = max(pending_lane.next_sequence - self.published, 0)
+        unpublished = max(pending_lane.next_sequence - self.published_end, 0)
         held = len(self.in_flight) + self.parked.count + pending_lane.put_off_messages
         # A dead letter that an earlier process moved away is still pending until the next step.
         for first, last in self.dead_letters:
@@ -213,7 +216,7 @@ class LaneMessages(ABC):
         for first, last in self.dead_letters:
             assert not any(sequence in self.parked for sequence in range(first, last + 1))
         if self.pending_lane.pending_messages <= BLOCK_MESSAGES:
-            assert self.free_count(0, self.published - 1) == self.free_messages
+            assert self.free_count(0, self.published_end - 1) == self.free_messages
 
     @property
     def is_idle(self) -> bool:
@@ -301,7 +304,7 @@ class Delivery:
 
     def __init__(
         self,
-        consumer: Settler,
+        consumer: SettlingConsumer,
         lane: LaneMessages,
         sequence: int,
         properties: bytes,

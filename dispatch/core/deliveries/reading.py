@@ -22,13 +22,13 @@ from .delivery import LaneMessages
 class LaneReader:
     """The reader for all lanes of an open store. No method may be called under the lock."""
 
-    def __init__(self, monitor: Monitor, store: PersistentStore, memory: Tab) -> None:
+    def __init__(self, monitor: Monitor, message_store: PersistentStore, memory: Tab) -> None:
         """Make the one LaneReader of a store.
 
         memory: pays while headers are read of messages that are too large for RAM.
         """
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._memory = memory
 
     def read_one(self, lane: LaneMessages, sequence: int) -> StoredMessage:
@@ -45,7 +45,7 @@ class LaneReader:
 
     def _read(self, lane: LaneMessages, sequence: int, read: Callable[[Sequence[Any]], ReadResult]) -> StoredMessage:
         with self._monitor.lock:
-            self._store.raise_if_closed()
+            self._message_store.raise_if_closed()
             if not lane.pending_lane.is_pending(sequence):
                 raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = lane.peek(sequence)
@@ -70,12 +70,12 @@ class _PaidRead:
 
     def pay(self, charge_bytes: int) -> None:
         """Charge for bytes that are about to be read."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._memory.charge(charge_bytes)
             self._paid_bytes += charge_bytes
 
     def end(self) -> None:
         """Release the whole charge."""
         # An error of the read matters more than one of the release.
-        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:
+        with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
             self._memory.release(self._paid_bytes)

@@ -36,7 +36,7 @@ class DestinationLanes:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        message_store: MessageStore,
         epoch: int,
         target_area: TargetArea,
         memory: MemoryParts,
@@ -46,7 +46,7 @@ class DestinationLanes:
     ) -> None:
         """Make the one DestinationLanes of a store. epoch: of the journal, which has a new one at each open."""
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._epoch = epoch
         self._target_area = target_area
         self._overflow = memory.overflow
@@ -68,7 +68,7 @@ class DestinationLanes:
 
         Requires: the lock. O(lanes + what was sent in prepared transactions).
         """
-        used = {lane.destination_number for lane in self._store.lanes()}
+        used = {lane.destination_number for lane in self._message_store.lanes()}
         return used | {placed.lane_number >> LANE_SHIFT for branch in prepared for placed in branch}
 
     def restore(self, opened: Mapping[int, NamedDestinationState]) -> list[PersistentLaneState]:
@@ -77,10 +77,10 @@ class DestinationLanes:
         opened: by number. Requires: the lock.
         """
         restored: list[PersistentLaneState] = []
-        for pending_lane in self._store.lanes():
+        for pending_lane in self._message_store.lanes():
             destination = opened.get(pending_lane.destination_number)
             if destination is not None:
-                lane = destination.make_lane(pending_lane.priority, self._store)
+                lane = destination.make_lane(pending_lane.priority, self._message_store)
                 destination.put_lane(pending_lane.priority, lane)
                 restored.append(lane)
         return restored
@@ -92,7 +92,7 @@ class DestinationLanes:
 
         Closed: the destination is deleted. StoreFull: memory has no room for the lists of its consumers.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             destination.raise_if_not_sendable()
             lane = destination.lanes[priority]
             if lane is None:
@@ -105,7 +105,7 @@ class DestinationLanes:
         return destination.lanes[priority] or self._add(destination, priority)
 
     def _add(self, destination: NamedDestinationState, priority: int) -> PersistentLaneState:
-        lane = destination.make_lane(priority, self._store)
+        lane = destination.make_lane(priority, self._message_store)
         destination.put_lane(priority, lane)
         self._target_area.add_lane(lane)
         non_persistent = destination.non_persistent_lanes[priority]
@@ -117,7 +117,7 @@ class DestinationLanes:
 
     def create_non_persistent(self, destination: NamedDestinationState, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: as in `create`."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             destination.raise_if_not_sendable()
             if destination.non_persistent_lanes[priority] is None:
                 self._overhead.require_lanes(destination, NON_PERSISTENT_LANE_BYTES)
@@ -148,7 +148,7 @@ class DestinationLanes:
 
         It contains the epoch, because each open of the store counts from 0.
         """
-        return f"{self._store.id_prefix(destination, priority)}e{self._epoch}-"
+        return f"{self._message_store.id_prefix(destination, priority)}e{self._epoch}-"
 
     def take_sequence(self, number: int) -> int:
         """Return the next sequence of a closed lane of non-persistent messages, or of a topic's subscriptions.
@@ -170,7 +170,7 @@ class DestinationLanes:
         number, next_sequence = lane.pending_lane.number, lane.pending_lane.next_sequence
         self._removals.drop_lane(lane)
         if lane.is_persistent:
-            self._store.put_away(number)
+            self._message_store.put_away(number)
         else:  # the lane continues with a new block, which takes no memory yet
             self._non_persistent.put(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
 

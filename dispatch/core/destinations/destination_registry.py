@@ -102,7 +102,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         found = self.by_name.get(name)
         if found is not None:
             return found
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             if self._rows.number_of(self.kind, name) is None:
                 raise_if_temporary(name)
@@ -159,7 +159,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         """
         if not known.is_reopenable:
             return known
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             return self._current(known)
 
     def _current(self, known: S) -> S:
@@ -185,7 +185,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
         is_to_go: the call deletes the destination, so full memory does not refuse to open it.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             number = self._number_now(known)
             held = known
             if number is not None:
@@ -202,7 +202,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
         Closed: a caller has deleted the destination. StoreFull. Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             held = self._current(known)
             is_new = held.is_reopenable

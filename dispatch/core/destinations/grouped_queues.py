@@ -26,7 +26,7 @@ class GroupedQueues:
     def prepare(self, queue: DestinationState) -> None:
         """Prepare a queue for its first message with a group. Requires: no lock."""
         if queue.keeps_groups:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._monitor.raise_if_closed()
                 queue.raise_if_deleted()
                 self.note(queue)

@@ -146,7 +146,7 @@ class DestinationOverhead:
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
-        self._destination_memory.settle()  # release the charges of objects that hosts have dropped
+        self._destination_memory.catch_up()  # release the charges of objects that hosts have dropped
         target_area, shares = self._target_area, self._target_area.shares
         both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)

@@ -11,14 +11,14 @@ from ..model import NamedDestinationState, PersistentLaneState
 
 
 class QueueState(NamedDestinationState):
-    """One queue. Its messages are in its own lanes, and its consumers take from them."""
+    """Dispatch's state of a queue. Its messages are in its own lanes, and its consumers take from them."""
 
     __slots__ = ()
 
     noun: ClassVar[str] = "queue"
     kind: ClassVar[int] = QUEUE
 
-    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
+    def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Return a new lane of the queue for one priority."""
-        pending_lane = store.lane(self.number, priority)
-        return QueueLaneState(self, pending_lane, store.id_prefix(self.number, priority))
+        pending_lane = message_store.lane(self.number, priority)
+        return QueueLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))

@@ -22,7 +22,10 @@ from ..model import DestinationState, LaneState, NonPersistentLaneState, TargetL
 
 
 class SpillingLaneState(NonPersistentLaneState):
-    """A lane of non-persistent messages, in RAM first and then in tmp-storage. The state lock guards it."""
+    """Dispatch's state of a lane of non-persistent messages, in RAM first and then in tmp-storage.
+
+    The state lock guards it.
+    """
 
     __slots__ = ("overflow", "note_times")
 
@@ -57,15 +60,15 @@ class SpillingLaneState(NonPersistentLaneState):
         """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
         pending_lane = self.tmp_lane
         persistent_lane = self.persistent_lane
-        if persistent_lane is not None and persistent_lane.published != pending_lane.newest_turn:
-            pending_lane.take_turn(persistent_lane.published)
+        if persistent_lane is not None and persistent_lane.published_end != pending_lane.newest_turn:
+            pending_lane.take_turn(persistent_lane.published_end)
         length = len(properties) + len(body)
         sequence = pending_lane.add(length)
         message = (sequence, properties, body, timestamp)
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references.count:
             if sole.admit((message,), length + OVERHEAD_BYTES):
-                self.published = sequence + 1
+                self.published_end = sequence + 1
                 consumer_group = sole.consumer_group
                 if consumer_group.waiting:
                     consumer_group.arrived.notify()
@@ -80,7 +83,7 @@ class SpillingLaneState(NonPersistentLaneState):
         except BaseException:
             pending_lane.retract()
             raise
-        self.published = sequence + 1
+        self.published_end = sequence + 1
         if sole is None:
             self.arrive(message)
         elif sole.consumer_group.is_awaited:
@@ -96,7 +99,7 @@ class SpillingLaneState(NonPersistentLaneState):
             pending_lane.put_times(sequence, times)
             self.note_times(self)
             return sequence
-        before = pending_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published
+        before = pending_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published_end
         if before != pending_lane.newest_turn:
             pending_lane.take_turn(before)
         sequence = pending_lane.add(len(properties) + len(body))
@@ -129,7 +132,7 @@ class SpillingLaneState(NonPersistentLaneState):
     def arrive(self, message: StoredMessage) -> None:
         """Let a message arrive if there is not just one list. Requires: the message was admitted."""
         sequence, pending_lane, target_area = message[0], self.tmp_lane, self.destination.target_area
-        self.published = sequence + 1
+        self.published_end = sequence + 1
         if target_area.offer_to_consumer_groups(self, message) or pending_lane.is_spilled(sequence):
             return
         if not self.overflow.buffer.put(pending_lane.number, message):

@@ -15,7 +15,10 @@ from ..model import PersistentLaneState
 
 
 class QueueLaneState(PersistentLaneState):
-    """The persistent lane of a queue. The lane of a subscription takes messages in alike. The state lock guards it."""
+    """Dispatch's state of a persistent lane of a queue. That of a subscription takes messages in alike.
+
+    The state lock guards it.
+    """
 
     __slots__ = ()
 
@@ -25,7 +28,7 @@ class QueueLaneState(PersistentLaneState):
         if sole is None:
             head, number = self.memory.head_queue_cache, self.pending_lane.number
             if head.is_stopped(number) and not self.destination.consumer_groups:
-                self.published = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
+                self.published_end = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
                 return
             self.destination.target_area.offer_slice(self, messages)
             return
@@ -33,9 +36,9 @@ class QueueLaneState(PersistentLaneState):
         is_next = sole.frontier == first and not sole.references
         is_far = sole.frontier < first and not sole.is_near
         if is_next and sole.admit(messages, charges_bytes(messages) if charge is None else charge):
-            self.published = sole.frontier
+            self.published_end = sole.frontier
         elif is_far and not self.pending_cache.has(self.pending_lane.number):
-            self.published = messages[-1][0] + 1  # they stay references until the list reaches them
+            self.published_end = messages[-1][0] + 1  # they stay references until the list reaches them
         else:
             for message in messages:
                 self.arrive(message)
@@ -44,7 +47,7 @@ class QueueLaneState(PersistentLaneState):
     def arrive(self, message: StoredMessage) -> None:
         """Let a stored message be dispatched. Every single message takes this path."""
         sequence = message[0]
-        behind = self.published = sequence + 1
+        behind = self.published_end = sequence + 1
         sole = self.sole
         if sole is None:
             self.destination.target_area.offer_to_consumer_groups(self, message)

@@ -30,21 +30,30 @@ NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
 class ListContents:
     """The messages of a list, by where they are. The state lock guards it.
 
-    Everything before `frontier` has been examined. Of that, `direct` holds the messages in RAM, `returned` the
-    sequences of messages that came back, and `references` the sequences that match and are not in RAM.
+    Four sequences say how far things have come:
+
+    passed_end                 everything before it was handed out or assigned, is gone, or does not match; what came
+                               back of that is in `returned` or `direct`
+    frontier                   everything before it has been examined
+    LaneState.published_end    everything before it may be dispatched
+    first_to_load              the next load begins there
+
+    Of what has been examined, `direct` holds the messages in RAM, `returned` the sequences of messages that came back,
+    and `references` the sequences that match and are not in RAM.
     """
 
-    __slots__ = ("frontier", "passed", "returned", "direct", "direct_bytes", "references")
+    __slots__ = ("frontier", "passed_end_min", "returned", "direct", "direct_bytes", "references")
 
     def __init__(self, memory: Tab) -> None:
         """Make empty contents.
 
         memory: pays for the list itself, not for its messages.
         """
+        # The first sequence that the list has not examined: whether it is pending, free and matches.
         self.frontier = 0
-        # The list has passed everything before this sequence, even while a message that came back is in direct before
-        # it.
-        self.passed = 0
+        # Lower bound of `passed_end`: the list has passed everything before it, even while a message that came back is
+        # in `direct` before it.
+        self.passed_end_min = 0
         self.returned = ListRuns(memory)
         # A deque of its own only while the list holds direct messages or takes arrivals on the fast path.
         self.direct = NO_MESSAGES
@@ -53,17 +62,17 @@ class ListContents:
         self.references = ListRuns(memory)
 
     @property
-    def front(self) -> int:
-        """Sequence before which the list has passed all candidates; those that came back are in returned or direct."""
+    def passed_end(self) -> int:
+        """Sequence before which the list has passed everything; what came back of that is in returned or direct."""
         if self.direct:
             first = self.direct[0][0]
         else:
             first = self.references.first if self.references else self.frontier
-        return max(first, self.passed)
+        return max(first, self.passed_end_min)
 
     @property
     def first_to_load(self) -> int:
-        """Sequence before which nothing is loaded for the list."""
+        """Where the next load begins: the first sequence that came back, is a reference, or is not examined."""
         first = self.returned.first if self.returned else self.frontier
         return min(first, self.references.first if self.references else self.frontier)
 
@@ -127,7 +136,7 @@ class ListContents:
 
         Requires: they are in order and their charge is made.
         """
-        self.passed = self.front
+        self.passed_end_min = self.passed_end
         self.own_direct()
         direct = self.direct
         merged: list[StoredMessage] = []

@@ -19,7 +19,7 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..areas.target_area import TargetArea
 from ..deliveries.delivery import Delivery, mark_late
-from ..model import DestinationState, LaneState, Taker, consumer_of, lane_of
+from ..model import CoreConsumer, DestinationState, LaneState, consumer_of, lane_of
 from ..monitor import Monitor
 from .redelivery import Redelivery
 
@@ -65,10 +65,10 @@ class _Wheel:
 
     def __init__(self, seconds: float, now: float) -> None:
         self.seconds = seconds
-        self.consumers: dict[Taker, _Watched] = {}
+        self.consumers: dict[CoreConsumer, _Watched] = {}
         # Each note: its time, and how many deliveries each consumer had had by then. The oldest is first; LOOKS + 1 at
         # most, and one more while a note that gave back all it could at once is kept for the rest.
-        self.notes: deque[tuple[float, dict[Taker, int]]] = deque()
+        self.notes: deque[tuple[float, dict[CoreConsumer, int]]] = deque()
         self.next_note = now + seconds / LOOKS
 
     @property
@@ -76,7 +76,7 @@ class _Wheel:
         """Time at which the oldest note becomes as old as the deadline."""
         return self.notes[0][0] + self.seconds if self.notes else inf
 
-    def unnoted(self) -> list[Taker]:
+    def unnoted(self) -> list[CoreConsumer]:
         """Return the consumers that hold deliveries which no note counts yet. O(consumers)."""
         return [
             consumer
@@ -117,7 +117,7 @@ class AckDeadlines:
         self._wake_maintenance = wake_maintenance
         self._has_background = has_background
         self._wheels: dict[float, _Wheel] = {}
-        self._watched: dict[Taker, _Watched] = {}
+        self._watched: dict[CoreConsumer, _Watched] = {}
         # Lower bound of the time at which the first extended deadline passes.
         self._next_extended = inf
         self._told_at = -inf
@@ -144,7 +144,7 @@ class AckDeadlines:
             self._holder.release(WATCH_BYTES)
             raise
 
-    def watch(self, consumer: Taker, seconds: float) -> None:
+    def watch(self, consumer: CoreConsumer, seconds: float) -> None:
         """Give all deliveries of a consumer a deadline. Requires: the caller is inside `room`."""
         wheel = self._wheels.get(seconds)
         if wheel is None:
@@ -153,7 +153,7 @@ class AckDeadlines:
             self._wake_maintenance()  # maintenance may sleep until a later time
         self._watched[consumer] = wheel.consumers[consumer] = _Watched(wheel)
 
-    def unwatch(self, consumer: Taker) -> None:
+    def unwatch(self, consumer: CoreConsumer) -> None:
         """Forget a consumer that is closed. A second call does nothing."""
         watched = self._watched.pop(consumer, None)
         if watched is None:
@@ -163,7 +163,7 @@ class AckDeadlines:
             noted.pop(consumer, None)
         self._holder.release(WATCH_BYTES + EXTENSION_BYTES * len(watched.extended))
 
-    def extend(self, consumer: Taker, deliveries: Sequence[Delivery], seconds: float) -> None:
+    def extend(self, consumer: CoreConsumer, deliveries: Sequence[Delivery], seconds: float) -> None:
         """Move the deadline of deliveries in flight to so many seconds from now. StoreFull: nothing has changed."""
         watched = self._watched.get(consumer)
         if watched is None:
@@ -233,7 +233,7 @@ class AckDeadlines:
         if now < wheel.next_note:
             return
         wheel.next_note = now + wheel.seconds / LOOKS
-        noted: dict[Taker, int] = {}
+        noted: dict[CoreConsumer, int] = {}
         for consumer in wheel.unnoted():
             noted[consumer] = wheel.consumers[consumer].noted = consumer.delivered
         if noted:
@@ -244,11 +244,11 @@ class AckDeadlines:
         if wheel.next_passed > now or len(late) >= RETURNED_MAX:
             return
         at = now
-        limits: dict[Taker, int] = {}
+        limits: dict[CoreConsumer, int] = {}
         while wheel.next_passed <= now:
             at, noted = wheel.notes.popleft()
             limits.update(noted)
-        queues: dict[DestinationState, dict[Taker, int]] = {}
+        queues: dict[DestinationState, dict[CoreConsumer, int]] = {}
         for consumer, number in limits.items():
             if consumer.in_flight:
                 queues.setdefault(consumer.destination, {})[consumer] = number
@@ -259,7 +259,7 @@ class AckDeadlines:
             wheel.notes.appendleft((at, limits))  # the rest follows at the next call, which is due at once
             del late[RETURNED_MAX:]
 
-    def _collect_lane(self, lane: LaneState, limits: dict[Taker, int], late: list[Delivery]) -> None:
+    def _collect_lane(self, lane: LaneState, limits: dict[CoreConsumer, int], late: list[Delivery]) -> None:
         """Collect late deliveries of one lane. The lane keeps deliveries in the order of hand-outs, so the oldest come
         first.
         """
@@ -299,7 +299,7 @@ class AckDeadlines:
             if extended:
                 self._next_extended = min(self._next_extended, min(until for _, until in extended.values()))
 
-    def _prune(self, consumer: Taker, watched: _Watched) -> None:
+    def _prune(self, consumer: CoreConsumer, watched: _Watched) -> None:
         """Forget extended deliveries of a consumer that are settled."""
         extended = watched.extended
         for key in [key for key, (number, _) in extended.items() if not _is_held(consumer, key, number)]:
@@ -336,6 +336,6 @@ class AckDeadlines:
                 assert all(wheel.consumers[consumer].noted >= number for consumer, number in noted.items())
 
 
-def _is_held(consumer: Taker, key: _Key, number: int) -> bool:
+def _is_held(consumer: CoreConsumer, key: _Key, number: int) -> bool:
     delivery = key[0].in_flight.get(key[1])
     return delivery is not None and consumer_of(delivery) is consumer and delivery.number == number

@@ -148,7 +148,7 @@ class DelayedRedelivery:
         released = 0
         for number, waiting in list(self._index.put_off.items()):
             if waiting.earliest[DUE] <= now_ms:
-                runs = self._timetable.release(waiting, now_ms, RELEASE_BLOCKS)
+                runs = self._timetable.take_due(waiting, now_ms, RELEASE_BLOCKS)
                 lane = self._find(number)
                 if lane is not None:
                     self._target_area.offer_put_off(lane, runs)
@@ -240,7 +240,7 @@ class TimedLanes:
         released = 0
         for lane in list(self._sweep_at):
             if lane.pending_lane.earliest[DUE] <= now_ms:
-                runs = lane.backing_store.timetable.release(lane.pending_lane, now_ms, RELEASE_BLOCKS)
+                runs = lane.backing_store.timetable.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
                 for reader in lane.readers():
                     self._target_area.offer_runs(reader, runs)
                 released += len(runs)
@@ -276,7 +276,7 @@ class TimedLanes:
         now = self._monitor.monotonic()
         if now < self.next_sweep:
             return []
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             due = [lane for lane, at in self._sweep_at.items() if at <= now or lane in self._met]
             self._met.clear()
             for lane in due:

@@ -35,6 +35,6 @@ class DueMessages:
         due = self.next_due
         return self._deadlines.next_look if due is None else min(due, self._deadlines.next_look)
 
-    def release(self) -> int:
+    def release_due(self) -> int:
         """Offer the messages whose time has come; return how many runs and messages they were. Requires: the lock."""
         return self._deadlines.release_due() + self._timed.release_due() + self._delayed.release_due()

@@ -133,7 +133,7 @@ class Redelivery:
         lane.destination.distribution.comes_back(delivery, is_delayed=False)
         self._target_area.offer_again(lane, message)
 
-    def release(self, lane: LaneState, first: int, last: int) -> None:
+    def give_back(self, lane: LaneState, first: int, last: int) -> None:
         """Give back messages that a prepared transaction had acknowledged. Each had at least one attempt."""
         known = lane.delivery_counts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]

@@ -100,7 +100,7 @@ class Removals:
         """
         target_area = self._target_area
         everything = SequenceSet()
-        everything.add(0, max(lane.published, lane.pending_lane.next_sequence))
+        everything.add(0, max(lane.published_end, lane.pending_lane.next_sequence))
         self._delayed.cancel(lane, everything)
         target_area.forget(lane, everything)
         target_area.on_lane_gone(lane)

@@ -9,11 +9,11 @@ from .foundation import Foundation
 from .store_parts import StoreParts
 
 
-def make_admin(foundation: Foundation, store: StoreParts, core: Core, clients: Clients) -> AdminOwners:
+def make_admin(foundation: Foundation, store_parts: StoreParts, core: Core, clients: Clients) -> AdminOwners:
     """Make these owners, and let consumers reject deliveries from now on. Requires: the store is open."""
     admin = make_admin_owners(
         core.parts,
-        store.directory,
+        store_parts.directory,
         budget=foundation.budget,
         topics=clients.topic_owners.topics,
         topic_admin=clients.topic_owners.topic_admin,

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from ..ledger_audit import DestinationAudit, LedgerAudit
-from .floors import Floors
+from .layers import Layers
 
 
-def make_audit(floors: Floors) -> LedgerAudit:
-    """Return an audit that asks each floor what its own parts should be charged."""
-    areas = floors.areas
+def make_audit(layers: Layers) -> LedgerAudit:
+    """Return an audit that asks each layer what its own parts should be charged."""
+    areas = layers.areas
     return LedgerAudit(
-        floors.foundation.monitor,
-        floors.foundation.budget,
-        floors.admin.browsers,
+        layers.foundation.monitor,
+        layers.foundation.budget,
+        layers.admin.browsers,
         [
             areas.target_area,
             # Before the store, because looking at subscriptions opens lanes, which the store is charged for.
-            DestinationAudit(floors.open_destinations, areas.memory, areas.target_area),
-            floors.store,
-            floors.settling,
-            floors.core,
-            floors.clients,
-            *([floors.recorder] if floors.recorder is not None else []),
+            DestinationAudit(layers.open_destinations, areas.memory, areas.target_area),
+            layers.store_parts,
+            layers.settling,
+            layers.core,
+            layers.clients,
+            *([layers.recorder] if layers.recorder is not None else []),
         ],
     )

@@ -36,14 +36,16 @@ class Clients:
         return {"keys": self.topic_owners.topics.keys_charge}
 
 
-def make_clients(foundation: Foundation, store: StoreParts, areas: Areas, settling: Settling, core: Core) -> Clients:
+def make_clients(
+    foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling, core: Core
+) -> Clients:
     """Make the owners that serve consumers, topics and senders. Requires: the store is open."""
-    parts = _make_consumer_parts(foundation, store, areas, settling, core)
+    parts = _make_consumer_parts(foundation, store_parts, areas, settling, core)
     consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
     topic_owners = make_topic_owners(
         core.parts,
-        store.directory,
-        overflow=store.overflow,
+        store_parts.directory,
+        overflow=store_parts.overflow,
         consumers=consumers,
         transactions=core.transactions,
         reading=foundation.budget.holders["read_buffers"],
@@ -52,20 +54,20 @@ def make_clients(foundation: Foundation, store: StoreParts, areas: Areas, settli
     foundation.late_calls.numbered_lanes = topic_owners.numbered_lanes
     space = Space(
         foundation.monitor,
-        store.directory.cleanup,
-        store.overflow,
+        store_parts.directory.cleanup,
+        store_parts.overflow,
         core.confirmer,
         foundation.policies,
         foundation.wakeups.ask_for_cleanup,
     )
-    producers = _make_producers(foundation, store, settling, core, topic_owners, space)
+    producers = _make_producers(foundation, store_parts, settling, core, topic_owners, space)
     return Clients(consumers=consumers, topic_owners=topic_owners, space=space, producers=producers)
 
 
 def _make_consumer_parts(
-    foundation: Foundation, store: StoreParts, areas: Areas, settling: Settling, core: Core
+    foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling, core: Core
 ) -> ConsumerParts:
-    monitor, directory = foundation.monitor, store.directory
+    monitor, directory = foundation.monitor, store_parts.directory
     return ConsumerParts(
         monitor=monitor,
         journal=directory.journal,
@@ -74,7 +76,7 @@ def _make_consumer_parts(
         searches=SearchParts(monitor, areas.dispatch_area, areas.loads, core.loader, settling.due),
         settlements=Settlements(
             monitor,
-            directory.messages,
+            directory.message_store,
             directory.cleanup,
             areas.dispatch_area,
             settling.deadlines,
@@ -91,12 +93,21 @@ def _make_consumer_parts(
 
 
 def _make_producers(
-    foundation: Foundation, store: StoreParts, settling: Settling, core: Core, topic_owners: TopicOwners, space: Space
+    foundation: Foundation,
+    store_parts: StoreParts,
+    settling: Settling,
+    core: Core,
+    topic_owners: TopicOwners,
+    space: Space,
 ) -> Producers:
-    monitor, messages, now_ms = foundation.monitor, store.directory.messages, store.directory.steady.now_ms
+    monitor, message_store, now_ms = (
+        foundation.monitor,
+        store_parts.directory.message_store,
+        store_parts.directory.steady.now_ms,
+    )
     return Producers(
         monitor=monitor,
-        store=messages,
+        message_store=message_store,
         publisher=core.publisher,
         confirmer=core.confirmer,
         lanes=core.parts.lanes,
@@ -105,12 +116,12 @@ def _make_producers(
         fan_outs=topic_owners.fan_outs,
         transactions=core.transactions,
         timed=settling.timed,
-        slices=SliceWriter(monitor, messages, now_ms, core.publisher, settling.timed, store.windows),
+        slices=SliceWriter(monitor, message_store, now_ms, core.publisher, settling.timed, store_parts.windows),
         space=space,
         full_policy=FullPolicy(
             monitor,
-            messages,
-            store.directory.journal,
+            message_store,
+            store_parts.directory.journal,
             core.publisher,
             core.parts.dead_letter_queues,
             core.removals,

@@ -40,7 +40,7 @@ class Core:
     loader: EagerLoader
     warmer: CacheWarmer
     parts: CoreParts
-    """The parts of this and the lower floors from which `dispatch.topics` and `dispatch.admin` make their owners."""
+    """The parts of this and the lower layers from which `dispatch.topics` and `dispatch.admin` make their owners."""
 
     def audit(self) -> dict[str, int]:
         """Return the charges for messages on their way: unsynced, in transactions, or being loaded into the cache."""
@@ -53,10 +53,10 @@ class Core:
         }
 
 
-def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling: Settling) -> Core:
+def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling) -> Core:
     """Make the queues and what moves their messages. Requires: the store is open."""
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
-    directory, reading = store.directory, budget.holders["read_buffers"]
+    directory, reading = store_parts.directory, budget.holders["read_buffers"]
     records, rows = directory.destination_records, directory.destination_table
     publisher = Publisher(
         monitor,
@@ -67,21 +67,21 @@ def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling:
     )
     confirmer = ThreadConfirmer(
         monitor,
-        directory.messages,
+        directory.message_store,
         directory.journal,
         directory.index.cache,
         publisher,
-        partial(foundation.wakeups.leave_checkpoint, directory.messages),
+        partial(foundation.wakeups.leave_checkpoint, directory.message_store),
     )
-    transactions = _make_transactions(foundation, store, areas, settling, publisher, confirmer)
+    transactions = _make_transactions(foundation, store_parts, areas, settling, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, settling.delayed)
     overhead = DestinationOverhead(
         areas.target_area, budget, foundation.existing, areas.memory.consumers, late_calls.close_some
     )
-    lanes = _make_lanes(foundation, store, areas, settling, overhead, removals)
+    lanes = _make_lanes(foundation, store_parts, areas, settling, overhead, removals)
     opener = late_calls.opener = DestinationOpener(
         rows=rows,
-        policies=DestinationPolicies(monitor, rows, store.windows, foundation.policies),
+        policies=DestinationPolicies(monitor, rows, store_parts.windows, foundation.policies),
         lanes=lanes,
         overhead=overhead,
         publisher=publisher,
@@ -90,7 +90,9 @@ def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling:
     )
     queues = Queues(monitor, directory.journal, records, rows, opener, areas.target_area)
     groups = GroupedQueues(monitor, records, overhead, areas.target_area.distributions)
-    loader = EagerLoader(monitor, areas.target_area, areas.dispatch_area, areas.loads, store.overflow.account, reading)
+    loader = EagerLoader(
+        monitor, areas.target_area, areas.dispatch_area, areas.loads, store_parts.overflow.account, reading
+    )
     warmer = late_calls.warmer = CacheWarmer(
         monitor, areas.target_area, areas.loads, budget, areas.memory.memories, reading, queues.by_number
     )
@@ -125,22 +127,22 @@ def make_core(foundation: Foundation, store: StoreParts, areas: Areas, settling:
 
 def _make_transactions(
     foundation: Foundation,
-    store: StoreParts,
+    store_parts: StoreParts,
     areas: Areas,
     settling: Settling,
     publisher: Publisher,
     confirmer: ThreadConfirmer,
 ) -> TransactionRegistry:
-    directory, budget = store.directory, foundation.budget
+    directory, budget = store_parts.directory, foundation.budget
     memory = TransactionMemory(budget.holder("transactions"), budget, areas.target_area)
     return TransactionRegistry(
         monitor=foundation.monitor,
-        store=directory.messages,
+        message_store=directory.message_store,
         journal=directory.journal,
         transactions=directory.transactions,
         branches=directory.branches,
         confirmer=confirmer,
-        windows=store.windows,
+        windows=store_parts.windows,
         memory=memory,
         staging=Staging(
             transactions=directory.transactions,
@@ -148,7 +150,7 @@ def _make_transactions(
             redelivery=settling.redelivery,
             publisher=publisher,
             timed=settling.timed,
-            windows=store.windows,
+            windows=store_parts.windows,
             memory=memory,
             now_ms=directory.steady.now_ms,
         ),
@@ -158,7 +160,7 @@ def _make_transactions(
 
 def _make_lanes(
     foundation: Foundation,
-    store: StoreParts,
+    store_parts: StoreParts,
     areas: Areas,
     settling: Settling,
     overhead: DestinationOverhead,
@@ -166,8 +168,8 @@ def _make_lanes(
 ) -> DestinationLanes:
     return DestinationLanes(
         monitor=foundation.monitor,
-        store=store.directory.messages,
-        epoch=store.directory.journal.epoch,
+        message_store=store_parts.directory.message_store,
+        epoch=store_parts.directory.journal.epoch,
         target_area=areas.target_area,
         memory=areas.memory,
         overhead=overhead,

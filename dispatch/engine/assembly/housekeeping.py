@@ -12,7 +12,7 @@ from ...admin.oldest import OldestMessages
 from ...admin.unreadable import Quarantine
 from ...consumer.stuck import StuckConsumers
 from ...core.destinations.queue_state import QueueState
-from ...core.model import Taker
+from ...core.model import CoreConsumer
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...topics.subscriptions.open_subscriptions import OpenSubscriptions
@@ -31,7 +31,7 @@ from ..reports import Reports
 from ..resizing import Resizing
 from ..status import StatusOutput, StatusReporter
 from ..upkeep import AttestDuty, CheckpointDuty, CleanupDuty, ExpiryDuty, ReleaseDuty, RelocationDuty, SyncDuty
-from .floors import Floors
+from .layers import Layers
 from .surroundings import Surroundings
 
 
@@ -39,7 +39,7 @@ from .surroundings import Surroundings
 class Explaining:
     """Functions that say what a store waits for. The caller passes them: `dispatch.explain` is above the engine."""
 
-    why_stuck: Callable[[ExplainedOwners, Taker], tuple[int, str] | None]
+    why_stuck: Callable[[ExplainedOwners, CoreConsumer], tuple[int, str] | None]
     """Returns log level and text for a consumer that waits and gets nothing; called under no lock."""
     in_short: Callable[[ExplainedOwners, Sequence[QueueState]], str]
     """Returns a sentence about these queues for the status; called under no lock."""
@@ -72,35 +72,39 @@ class Housekeeping:
 
 
 def make_housekeeping(
-    floors: Floors, surroundings: Surroundings, explained: ExplainedOwners, explaining: Explaining
+    layers: Layers, surroundings: Surroundings, explained: ExplainedOwners, explaining: Explaining
 ) -> Housekeeping:
     """Make the duties and the reports. No thread runs before `start`."""
-    foundation = floors.foundation
+    foundation = layers.foundation
     process = ProcessWatch(foundation.monitor, foundation.budget, surroundings.guard)
-    resizing = _make_resizing(floors)
+    resizing = _make_resizing(layers)
     oldest = OldestMessages(foundation.monitor)
-    status = _make_status(floors, oldest, surroundings.status, partial(explaining.in_short, explained))
+    status = _make_status(layers, oldest, surroundings.status, partial(explaining.in_short, explained))
     stuck = StuckConsumers(partial(explaining.why_stuck, explained))
     automatic = AutoLimit(foundation.monitor, resizing, surroundings.memory_figures)
     duties = [
-        *_make_sync_duties(floors),  # first, because confirmed messages wait for them
-        *_make_message_duties(floors, stuck),
-        *_make_other_duties(floors, process, resizing, automatic, stuck, status),
-        *_make_store_duties(floors),
+        *_make_sync_duties(layers),  # first, because confirmed messages wait for them
+        *_make_message_duties(layers, stuck),
+        *_make_other_duties(layers, process, resizing, automatic, stuck, status),
+        *_make_store_duties(layers),
     ]
     maintenance = Maintenance(foundation.monitor, duties)
     background = Background(
         foundation.monitor,
         foundation.wakeups,
-        floors.areas.loads,
-        partial(_load, floors.core.loader, floors.core.warmer),
+        layers.areas.loads,
+        partial(_load, layers.core.loader, layers.core.warmer),
         maintenance.step,
         maintenance.pause,
     )
     check = HealthCheck(
-        foundation.monitor, floors.store.directory.messages, floors.areas.dispatch_area, maintenance, background
+        foundation.monitor,
+        layers.store_parts.directory.message_store,
+        layers.areas.dispatch_area,
+        maintenance,
+        background,
     )
-    reports = foundation.late_calls.reports = _make_reports(floors, check, oldest, process)
+    reports = foundation.late_calls.reports = _make_reports(layers, check, oldest, process)
     return Housekeeping(
         resizing=resizing,
         process=process,
@@ -112,16 +116,18 @@ def make_housekeeping(
     )
 
 
-def _make_sync_duties(floors: Floors) -> list[Duty]:
+def _make_sync_duties(layers: Layers) -> list[Duty]:
     """Return the duty that syncs at intervals; no duty if the settings ask for another kind of sync."""
-    settings, directory = floors.foundation.settings, floors.store.directory
+    settings, directory = layers.foundation.settings, layers.store_parts.directory
     if settings.sync != "interval":
         return []
-    return [SyncDuty(floors.foundation.monitor, directory.messages, directory.journal, settings.sync_interval_seconds)]
+    return [
+        SyncDuty(layers.foundation.monitor, directory.message_store, directory.journal, settings.sync_interval_seconds)
+    ]
 
 
 def _make_other_duties(
-    floors: Floors,
+    layers: Layers,
     process: ProcessWatch,
     resizing: Resizing,
     automatic: AutoLimit,
@@ -129,17 +135,17 @@ def _make_other_duties(
     status: StatusReporter | None,
 ) -> list[Duty]:
     """Return the duties that have no time of their own and check at each step, in the order in which they are done."""
-    admin, topics = floors.admin, floors.clients.topic_owners
+    admin, topics = layers.admin, layers.clients.topic_owners
     return [
-        *([Duty("trace", floors.recorder.write)] if floors.recorder is not None else []),
+        *([Duty("trace", layers.recorder.write)] if layers.recorder is not None else []),
         Duty("memory guard", process.step),
         Duty("resize", resizing.step),
-        Duty("sifting of topics", partial(_sift, topics.subscriptions, floors.foundation.wakeups)),
+        Duty("sifting of topics", partial(_sift, topics.subscriptions, layers.foundation.wakeups)),
         Duty("memory limit", automatic.step),
         Duty("stuck consumers", stuck.tell),
-        Duty("publishing", floors.core.confirmer.confirm_left),
+        Duty("publishing", layers.core.confirmer.confirm_left),
         Duty("dead letters", admin.dead_letters.steps),
-        Duty("duplicate windows", floors.store.windows.warn),
+        Duty("duplicate windows", layers.store_parts.windows.warn),
         Duty("temporary destinations", admin.temporaries.sweep),
         Duty("inactive destinations", admin.inactive.step),
         Duty("idle destinations", admin.idle.step),
@@ -161,96 +167,96 @@ def _sift(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
     return 1
 
 
-def _make_resizing(floors: Floors) -> Resizing:
-    foundation, directory = floors.foundation, floors.store.directory
+def _make_resizing(layers: Layers) -> Resizing:
+    foundation, directory = layers.foundation, layers.store_parts.directory
     index_fit = IndexFit(
         monitor=foundation.monitor,
-        store=directory.messages,
+        message_store=directory.message_store,
         index=directory.index,
         metadata_store=directory.metadata_store,
         budget=foundation.budget,
-        target_area=floors.areas.target_area,
+        target_area=layers.areas.target_area,
         shares=foundation.shares,
     )
     return Resizing(
         monitor=foundation.monitor,
-        store=directory.messages,
+        message_store=directory.message_store,
         index_fit=index_fit,
         budget=foundation.budget,
-        target_area=floors.areas.target_area,
-        producers=floors.clients.producers,
-        windows=floors.store.windows,
+        target_area=layers.areas.target_area,
+        producers=layers.clients.producers,
+        windows=layers.store_parts.windows,
         settings=foundation.settings,
     )
 
 
 def _make_status(
-    floors: Floors,
+    layers: Layers,
     oldest: OldestMessages,
     output: StatusOutput | None,
     sentence: Callable[[Sequence[QueueState]], str],
 ) -> StatusReporter | None:
     """Return the reporter of the status; None if there is no place for a status, or the settings want none."""
-    interval_seconds = floors.foundation.settings.status_interval_seconds
+    interval_seconds = layers.foundation.settings.status_interval_seconds
     if output is None or interval_seconds is None:
         return None
     return StatusReporter(
-        floors.foundation.monitor,
-        floors.core.queues,
-        floors.clients.topic_owners.topics,
+        layers.foundation.monitor,
+        layers.core.queues,
+        layers.clients.topic_owners.topics,
         oldest,
         output,
         interval_seconds,
-        floors.foundation.late_calls.status_of_the_whole,
+        layers.foundation.late_calls.status_of_the_whole,
         sentence,
     )
 
 
-def _make_message_duties(floors: Floors, stuck: StuckConsumers) -> list[Duty]:
+def _make_message_duties(layers: Layers, stuck: StuckConsumers) -> list[Duty]:
     """Return the duties for messages with a time: they offer due messages and remove expired ones."""
-    monitor, areas, settling, admin = floors.foundation.monitor, floors.areas, floors.settling, floors.admin
+    monitor, areas, settling, admin = layers.foundation.monitor, layers.areas, layers.settling, layers.admin
     measurements = Measurements(
-        monitor, areas.target_area, areas.dispatch_area, floors.core.warmer, stuck, floors.open_destinations.consumers
+        monitor, areas.target_area, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
     )
     return [
-        ReleaseDuty(monitor, settling.due, admin.browsers, measurements, floors.store.overflow),
+        ReleaseDuty(monitor, settling.due, admin.browsers, measurements, layers.store_parts.overflow),
         ExpiryDuty(admin.sweeper, settling.timed),
     ]
 
 
-def _make_store_duties(floors: Floors) -> list[Duty]:
+def _make_store_duties(layers: Layers) -> list[Duty]:
     """Return the duties that look after the files of the store, such as checkpoints and cleanup."""
-    foundation, directory, settings = floors.foundation, floors.store.directory, floors.foundation.settings
-    monitor, messages, cleanup = foundation.monitor, directory.messages, directory.cleanup
-    quarantine = Quarantine(monitor, floors.areas.target_area.unreadable)
+    foundation, directory, settings = layers.foundation, layers.store_parts.directory, layers.foundation.settings
+    monitor, message_store, cleanup = foundation.monitor, directory.message_store, directory.cleanup
+    quarantine = Quarantine(monitor, layers.areas.target_area.unreadable)
     return [
         CheckpointDuty(
             monitor,
-            messages,
+            message_store,
             directory.write_destinations,
-            floors.settling.timed,
+            layers.settling.timed,
             settings.checkpoint_interval_seconds,
         ),
-        RelocationDuty(monitor, cleanup.relocation, messages.checkpoint),
-        CleanupDuty(monitor, messages, cleanup, foundation.wakeups, settings.cleanup_interval_seconds),
+        RelocationDuty(monitor, cleanup.relocation, message_store.checkpoint),
+        CleanupDuty(monitor, message_store, cleanup, foundation.wakeups, settings.cleanup_interval_seconds),
         *([Duty("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
         AttestDuty(directory.attestation),
     ]
 
 
-def _make_reports(floors: Floors, check: HealthCheck, oldest: OldestMessages, process: ProcessWatch) -> Reports:
-    monitor, directory, areas = floors.foundation.monitor, floors.store.directory, floors.areas
+def _make_reports(layers: Layers, check: HealthCheck, oldest: OldestMessages, process: ProcessWatch) -> Reports:
+    monitor, directory, areas = layers.foundation.monitor, layers.store_parts.directory, layers.areas
     return Reports(
         monitor,
         check,
-        DestinationReports(monitor, floors.core.queues, floors.clients.topic_owners.topics, oldest),
+        DestinationReports(monitor, layers.core.queues, layers.clients.topic_owners.topics, oldest),
         MemoryReports(monitor, areas.memory, areas.target_area, process),
         directory.disk_use,
-        floors.store.windows,
+        layers.store_parts.windows,
         {
             "sync": directory.journal.sync_durations,
             "checkpoint": directory.checkpointer.durations,
-            "load": floors.core.loader.durations,
-            "take": floors.clients.consumers.take_durations,
+            "load": layers.core.loader.durations,
+            "take": layers.clients.consumers.take_durations,
         },
     )

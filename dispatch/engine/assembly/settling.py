@@ -29,14 +29,14 @@ class Settling:
         return {"deadlines": self.deadlines.charge_bytes}
 
 
-def make_settling(foundation: Foundation, store: StoreParts, areas: Areas) -> Settling:
+def make_settling(foundation: Foundation, store_parts: StoreParts, areas: Areas) -> Settling:
     """Make the owners of redelivery, delays, expiry and ack deadlines. Requires: the store is open."""
-    monitor, policies, directory = foundation.monitor, foundation.policies, store.directory
+    monitor, policies, directory = foundation.monitor, foundation.policies, store_parts.directory
     target_area, wake_maintenance = areas.target_area, foundation.wakeups.wake_maintenance
     delayed = DelayedRedelivery(
         monitor,
         directory.index,
-        directory.messages.timetable,
+        directory.message_store.timetable,
         directory.steady,
         target_area,
         foundation.late_calls.lane,

@@ -69,12 +69,12 @@ def make_store_parts(foundation: Foundation, surroundings: Surroundings) -> Stor
     return StoreParts(disk=disk, directory=directory, windows=windows, overflow=overflow)
 
 
-def open_store(foundation: Foundation, store: StoreParts) -> RecoveryReport:
+def open_store(foundation: Foundation, store_parts: StoreParts) -> RecoveryReport:
     """Open the store, and ingest the sequence sets that wait for it. Raises what `open_and_ingest` raises."""
     settings = foundation.settings
     return open_and_ingest(
-        store.disk,
-        store.directory,
+        store_parts.disk,
+        store_parts.directory,
         foundation.monitor.lock,
         foundation.budget.holders["read_buffers"],
         message_bytes_max=min(settings.max_message_size_bytes, settings.memory_limit_bytes),

@@ -96,7 +96,7 @@ class Evictor(EvictionRule):
     def pass_over(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
         """Remove messages that were just stored for a subscriber, which never sees them."""
         lane.subscription.topic.evicted += lane.subscription_lane.remove(first, last, NO_RECORD)
-        lane.published = last + 1
+        lane.published_end = last + 1
 
     def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
         """Remove the messages first to last that were not admitted, and then evict what exceeds the limit."""
@@ -142,5 +142,5 @@ class Evictor(EvictionRule):
         waiting = subscription.depth
         for lane in subscription.all_lanes():
             unwanted = lane.unwanted.count if lane.unwanted is not None else 0
-            waiting -= len(lane.in_flight) + unwanted + lane.pending_lane.next_sequence - lane.published
+            waiting -= len(lane.in_flight) + unwanted + lane.pending_lane.next_sequence - lane.published_end
         return waiting

@@ -97,6 +97,6 @@ class TopicRetention:
             return 0
         self._trim_at = now + TRIM_SECONDS
         if self._put_off:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self.apply_all(list(self._put_off))
         return self._trimmer.trim(self._monitor.clock_ms()) if self._trimmer.is_retaining else 0

@@ -196,7 +196,7 @@ class OpenSubscriptions(SubscriptionRegistry):
 
         Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             for memory, subscriber in self._cached[-FORGOTTEN_AT_ONCE:]:
                 for lane in filter(None, subscriber.lanes):
                     memory.pending_cache.forget(lane.number)

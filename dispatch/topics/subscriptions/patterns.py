@@ -69,7 +69,7 @@ class PatternRegistry:
 
 
 class PatternState(NamedDestinationState):
-    """All topics that match a pattern, as its one consumer sees them. `name` is the pattern.
+    """Dispatch's state of a pattern: all topics that match, as its one consumer sees them. `name` is the pattern.
 
     The state lock guards it.
     """
@@ -98,7 +98,7 @@ class PatternState(NamedDestinationState):
         (found,) = self.consumer_groups.values()
         return found
 
-    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
+    def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Raise SettingsError: nothing can be sent to a pattern."""
         raise self._refusal()
 

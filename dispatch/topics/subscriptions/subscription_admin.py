@@ -46,7 +46,7 @@ class SubscriptionAdmin:
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             with self._idle(topic, name) as subscription:
                 self._records.unsubscribe(subscription.subscriber)
@@ -62,7 +62,7 @@ class SubscriptionAdmin:
         transaction without an outcome knows it.
         """
         lanes, firsts = self.places(topic, target)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             with self._idle(topic, name) as subscription:
@@ -75,7 +75,7 @@ class SubscriptionAdmin:
 
     def places(self, topic: TopicState, target: Target) -> tuple[list[TopicLane], list[tuple[int, int]]]:
         """Return the lanes of a topic, and (priority, sequence) of the place to go to. Requires: no lock."""
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             lanes = topic.stored_lanes()

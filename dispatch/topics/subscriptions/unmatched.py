@@ -51,13 +51,15 @@ class _Run(NamedTuple):
 class UnmatchedSweeper:
     """Examines one run of messages in each `step`."""
 
-    def __init__(self, monitor: Monitor, store: MessageStore, records: SubscriptionRecords, reading: Holder) -> None:
+    def __init__(
+        self, monitor: Monitor, message_store: MessageStore, records: SubscriptionRecords, reading: Holder
+    ) -> None:
         """Make the one UnmatchedSweeper of a store.
 
         reading: pays for messages in RAM while they are examined.
         """
         self._monitor = monitor
-        self._store = store
+        self._message_store = message_store
         self._records = records
         self._reading = reading
         # Subscriptions with a selector; the one whose last turn is longest ago is first.
@@ -67,16 +69,16 @@ class UnmatchedSweeper:
         """Examine one run of messages; return whether there was one. Requires: no lock."""
         if not self.subscriptions:
             return False
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             run = self._next()
         if run is None:
             return False
         try:
             unwanted = self._examine(run)
         finally:
-            with self._monitor.lock, self._monitor.whole:
+            with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(run.charge)
-        with self._monitor.lock, self._monitor.whole:
+        with self._monitor.lock, self._monitor.all_or_broken:
             for lane, begin in run.examiners.items():
                 if lane.subscription not in self.subscriptions:
                     continue
@@ -140,15 +142,15 @@ class UnmatchedSweeper:
         """Choose the next pending messages that are not examined yet. None: there are none, or memory has no room."""
         pending_lane = lane.subscription_lane
         found = _unexamined(lane)
-        if found is None or found[0] >= lane.published:
-            lane.examined = lane.published
+        if found is None or found[0] >= lane.published_end:
+            lane.examined = lane.published_end
             return None
-        first, last = found[0], min(found[1], lane.published - 1)
+        first, last = found[0], min(found[1], lane.published_end - 1)
         selector = lane.subscription.selector
         assert selector is not None
         candidate = lane.next_candidate(selector, lane.skip_names(selector), first)
         if candidate is None or candidate.sequence > first:
-            end = lane.published if candidate is None else min(candidate.sequence, lane.published)
+            end = lane.published_end if candidate is None else min(candidate.sequence, lane.published_end)
             last = min(end, first + UNWANTED_MESSAGES_MAX) - 1
             return _Run(lane, {lane: first}, first, last, [], 0, is_known=True)
         survey = candidate.survey(first)
@@ -159,7 +161,7 @@ class UnmatchedSweeper:
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
             return _Run(lane, {lane: first}, first, last, [], 0, survey)
-        regions = self._store.plan(pending_lane, [(first, last)])
+        regions = self._message_store.plan(pending_lane, [(first, last)])
         charge = total + max(region.length for region in regions)
         if not self._reading.reserve(charge):
             return None
@@ -168,7 +170,7 @@ class UnmatchedSweeper:
     def _read(self, run: _Run) -> list[StoredMessage]:
         """Read the messages. A message that can't be read stays where it is; the loader reports it."""
         if run.regions:
-            return self._store.read(run.regions)[0]
+            return self._message_store.read(run.regions)[0]
         try:
             return [run.lane.read_headers(run.first)]
         except ForebayError:

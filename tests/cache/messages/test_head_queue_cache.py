@@ -159,7 +159,7 @@ def test_whatever_happens_while_it_reads(what: str, monkeypatch: pytest.MonkeyPa
     ids = fill(bay, 100)
     bay.reopen()
     consumers: list[Consumer] = []
-    read = bay.store.messages.read
+    read = bay.store.message_store.read
 
     def interrupted(regions: object) -> object:
         monkeypatch.undo()
@@ -171,7 +171,7 @@ def test_whatever_happens_while_it_reads(what: str, monkeypatch: pytest.MonkeyPa
             bay.queue().delete()
         return read(regions)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bay.store.messages, "read", interrupted)
+    monkeypatch.setattr(bay.store.message_store, "read", interrupted)
     assert bay.warmer.step()
     bay.bay.step()
     bay.check()
@@ -190,14 +190,14 @@ def test_a_subscription_may_end_while_its_head_is_read(taken: int, monkeypatch: 
     topic = bay.bay.topic("prices")
     with topic.subscribe(durable="ledger") as consumer:
         assert len(take(consumer, taken)) == taken
-    read = bay.store.messages.read
+    read = bay.store.message_store.read
 
     def interrupted(regions: Sequence[Region]) -> object:
         monkeypatch.undo()
         topic.unsubscribe("ledger")
         return read(regions)
 
-    monkeypatch.setattr(bay.store.messages, "read", interrupted)
+    monkeypatch.setattr(bay.store.message_store, "read", interrupted)
     bay.warmer.step()
     assert held_bytes(bay) == 0
     bay.check()
@@ -210,14 +210,14 @@ def test_who_needs_memory_while_its_first_messages_are_read_is_told_that_it_has_
     bay = SimulatedBay(memory_limit="16MiB")
     fill(bay, 100)
     bay.reopen()
-    budget, read = bay.budget, bay.store.messages.read
+    budget, read = bay.budget, bay.store.message_store.read
 
     def interrupted(regions: object) -> object:
         assert held_bytes(bay) > 0, "what is being read is charged"
         bay.target_area.make_room(budget.free_bytes + 1, None)
         return read(regions)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bay.store.messages, "read", interrupted)
+    monkeypatch.setattr(bay.store.message_store, "read", interrupted)
     assert bay.warmer.step()
     assert held_bytes(bay) > 0
     bay.check()
@@ -232,7 +232,7 @@ def test_a_read_that_fails_leaves_no_charge(monkeypatch: pytest.MonkeyPatch) -> 
     def failing(regions: object) -> object:
         raise MemoryError
 
-    monkeypatch.setattr(bay.store.messages, "read", failing)
+    monkeypatch.setattr(bay.store.message_store, "read", failing)
     with pytest.raises(MemoryError):
         bay.warmer.step()
     bay.check()

@@ -217,7 +217,7 @@ def test_what_is_not_durable_yet_is_not_seen() -> None:
     with simulated.lock:
         lane = simulated.queue_state("orders").lanes[4]
         assert lane is not None
-        simulated.store.messages.add(lane.destination_lane, 0, b"", b"7")
+        simulated.store.message_store.add(lane.destination_lane, 0, b"", b"7")
     assert numbers(queue.browse()) == [0, 1, 2]
 
 

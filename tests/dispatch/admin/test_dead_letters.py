@@ -201,7 +201,7 @@ def test_headers_that_make_no_sense_go_as_they_are() -> None:
     simulated = failing(1)
     lane = simulated.lane(simulated.queue()._destination, 4)
     with simulated.lock:
-        sequence = simulated.store.messages.add(lane.destination_lane, 7, b"\xff\xff\xff", b"body")
+        sequence = simulated.store.message_store.add(lane.destination_lane, 7, b"\xff\xff\xff", b"body")
         lane.arrive((sequence, b"\xff\xff\xff", b"body", 7))
     give_up(simulated.queue(), attempts=1)
     simulated.bay.step()
@@ -217,7 +217,7 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     lane = simulated.queue_state("orders").lanes[4]
     assert lane is not None
     simulated.memories.common.pending_cache.forget(lane.pending_lane.number)
-    (region,) = simulated.store.messages.plan(lane.destination_lane, [(1, 1)])
+    (region,) = simulated.store.message_store.plan(lane.destination_lane, [(1, 1)])
     name = next(name for name in simulated.disk.list("journal") if name.startswith("data-"))
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)
     simulated.disk.flip_bit(f"journal/{name}", at, 0)

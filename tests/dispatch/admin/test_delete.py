@@ -151,11 +151,11 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     before = simulated.journal.journal_bytes
     with simulated.lock, pytest.raises(Closed):
         if is_many:
-            simulated.store.messages.append_slice(
+            simulated.store.message_store.append_slice(
                 lane.destination_lane, 0, [(b"", b"1")] * min(2, lane.destination_lane.slice_room)
             )
         else:
-            simulated.store.messages.add(lane.destination_lane, 0, b"", b"1")
+            simulated.store.message_store.add(lane.destination_lane, 0, b"", b"1")
     assert simulated.journal.journal_bytes == before
     assert simulated.journal.failure is None
     simulated.queue("prices").send(b"1")
@@ -205,7 +205,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     with simulated.lock:
         lane = simulated.queue_state("orders").lanes[0]
         assert lane is not None
-        sequence = simulated.store.messages.add(lane.destination_lane, 0, b"", b"7")
+        sequence = simulated.store.message_store.add(lane.destination_lane, 0, b"", b"7")
         simulated.hold_unsynced(lane, ((sequence, b"", b"7", 0),))
     queue.delete()
     assert not simulated.unpublished
@@ -560,5 +560,5 @@ def test_who_still_has_a_lane_of_what_was_deleted_hears_that_it_is_closed(kind: 
     assert lane is not None
     destination.delete()
     with simulated.lock, pytest.raises(Closed, match="^the queue or topic is closed"):
-        simulated.store.messages.add(lane.destination_lane, 0, b"", b"2")
+        simulated.store.message_store.add(lane.destination_lane, 0, b"", b"2")
     simulated.check()

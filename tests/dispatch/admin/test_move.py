@@ -169,9 +169,9 @@ def test_large_messages_and_messages_sent_one_by_one_move_too() -> None:
 @pytest.mark.parametrize("is_vectored", [False, True])
 def test_slices_are_as_the_setting_says(is_vectored: bool) -> None:
     simulated = filled(300, use_vectored_io=is_vectored)
-    before = simulated.journal.next_sequence
+    before = simulated.journal.next_log_sequence
     simulated.queue().move("late")
-    records = simulated.journal.next_sequence - before
+    records = simulated.journal.next_log_sequence - before
     assert records == 300 + 2 + 1 if not is_vectored else records <= 6
 
 

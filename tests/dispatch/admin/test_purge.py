@@ -228,13 +228,13 @@ def test_many_runs_in_a_small_index_are_purged_whole(monkeypatch: pytest.MonkeyP
         keeper.nack(batch[1:], delay=1e6)
         held.append(batch[0])
     index, store = simulated.index, simulated.store
-    remove, dirty = store.messages.acknowledge, []
+    remove, dirty = store.message_store.acknowledge, []
 
     def counted(lane: DestinationLane, first: int, last: int) -> int:
         dirty.append(len(index.cache.dirty))
         return remove(lane, first, last)
 
-    monkeypatch.setattr(store.messages, "acknowledge", counted)
+    monkeypatch.setattr(store.message_store, "acknowledge", counted)
     assert queue.purge() == 40_000 - len(held)
     assert len(dirty) > 100 and max(dirty) <= 14
     simulated.check()

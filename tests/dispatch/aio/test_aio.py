@@ -258,13 +258,13 @@ def test_a_lazy_delivery_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch
         [delivery] = await consumer.take()
         assert delivery.is_lazy
         threads = set()
-        read = bay.store.messages.read
+        read = bay.store.message_store.read
 
         def spied(*arguments: Any) -> Any:
             threads.add(threading.get_ident())
             return read(*arguments)
 
-        monkeypatch.setattr(bay.store.messages, "read", spied)
+        monkeypatch.setattr(bay.store.message_store, "read", spied)
         assert (await delivery.read()).body == body
         assert threads and threading.get_ident() not in threads
         assert delivery.body == body

@@ -483,13 +483,13 @@ def test_a_backlog_is_read_beside_the_loop_and_in_order(tmp_path: Path, monkeypa
     async def main() -> None:
         async with forebay.aio.open(tmp_path, memory_limit="4MiB", sync="never") as bay:
             store, readers = inside(bay.synchronous).store, set()
-            read = store.messages.read
+            read = store.message_store.read
 
             def spied(*arguments: Any) -> Any:
                 readers.add(threading.get_ident())
                 return read(*arguments)
 
-            monkeypatch.setattr(store.messages, "read", spied)
+            monkeypatch.setattr(store.message_store, "read", spied)
             queue = await bay.queue("orders")
             number = 0
             async with queue.subscribe() as consumer:

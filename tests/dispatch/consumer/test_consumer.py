@@ -527,7 +527,7 @@ def test_a_batch_is_synced_once_where_its_ack_is_in_the_journal_and_never_where_
         held = consumer.take(10)
         others = bay.lane(bay.queue_state("other"), 4).destination_lane
         with bay.lock:
-            bay.store.messages.add(others, 0, b"", b"of a call that has not synced yet")
+            bay.store.message_store.add(others, 0, b"", b"of a call that has not synced yet")
         before = bay.journal.syncs
         consumer.ack(held)
         assert bay.journal.syncs == before + syncs

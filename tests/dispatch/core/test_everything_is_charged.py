@@ -70,7 +70,7 @@ def test_messages_that_wait_for_their_sync_are_charged_until_it_is_done() -> Non
     with bay.lock:
         lane = bay.queue_state("orders").lanes[4]
         assert lane is not None
-        sequence = bay.store.messages.add(lane.destination_lane, 0, b"", BODY)
+        sequence = bay.store.message_store.add(lane.destination_lane, 0, b"", BODY)
         bay.hold_unsynced(lane, ((sequence, b"", BODY, 0),))
     assert charged(bay, "unsynced") == 2 * STEP
     bay.check()

@@ -30,7 +30,7 @@ def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontie
     queue = QueueState(bay.target_area, 1, "orders")
     lane = QueueLaneState(queue, bay.index.lane(1, 4), "")
     bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
-    lane.published = 1000
+    lane.published_end = 1000
     target = TargetList(lane, ConsumerGroup(None))
     target.move_high_watermark(MIB, 1.0)
     for sequence in direct:
@@ -50,13 +50,13 @@ def direct(target: TargetList) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("direct", "references", "frontier", "front"),
+    ("direct", "references", "frontier", "end"),
     [([5, 6], [9], 20, 5), ([], [9, 10], 20, 9), ([], [], 20, 20), ([], [], 0, 0)],
 )
-def test_front_is_the_first_place_that_nobody_has_passed(
-    direct: list[int], references: list[int], frontier: int, front: int
+def test_passed_end_is_the_first_place_that_nobody_has_passed(
+    direct: list[int], references: list[int], frontier: int, end: int
 ) -> None:
-    assert list_of(SimulatedBay(), direct, references, frontier).front == front
+    assert list_of(SimulatedBay(), direct, references, frontier).passed_end == end
 
 
 def test_the_last_direct_message_becomes_the_first_reference() -> None:
@@ -79,9 +79,9 @@ def test_what_came_back_stands_before_what_has_not_gone_out_and_between_what_cam
 def test_what_was_passed_stays_passed_while_something_that_came_back_stands_in_front() -> None:
     target = list_of(SimulatedBay(), [10, 11], [], 20)
     target.put_back([message(3)])
-    assert target.front == 10
+    assert target.passed_end == 10
     target.direct.clear()
-    assert target.front == 20
+    assert target.passed_end == 20
 
 
 def test_before_returned_counts_what_may_be_handed_out_first() -> None:

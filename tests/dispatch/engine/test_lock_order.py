@@ -35,7 +35,7 @@ def test_a_call_from_inside_a_later_lock_is_refused_while_another_thread_has_the
     bay.queue().send(b"y")
     journal = inside(bay.bay).journal
     held = bay.lock if inner == "state" else journal.sync_lock
-    first = journal.sync_lock if name == "sync" else bay.store.messages.checkpoint_lock
+    first = journal.sync_lock if name == "sync" else bay.store.message_store.checkpoint_lock
     is_held, may_go = threading.Event(), threading.Event()
 
     def keep(lock: OwnedLock = first) -> None:

@@ -114,7 +114,7 @@ def test_a_step_is_refused_inside_each_lock_that_its_work_would_take() -> None:
     queue = bay.queue()
     queue.send(b"1")
     bay.clock.advance(60.0)
-    for lock in (bay.journal.sync_lock, bay.store.messages.checkpoint_lock):
+    for lock in (bay.journal.sync_lock, bay.store.message_store.checkpoint_lock):
         assert isinstance(within(lock, bay.bay.step), NestedCall)
     assert not bay.bay.statistics().failing, "a refused step is no failed background work"
     assert bay.bay.step() and not bay.bay.statistics().failing
@@ -368,13 +368,13 @@ def test_what_is_logged_under_a_lock_keeps_its_time_place_and_error(caplog: pyte
 
 
 def test_no_handler_is_called_but_by_the_late_log() -> None:
-    """The rule of the house: floors make no logger of their own, and warn only where no lock is held.
+    """The rule of the house: layers make no logger of their own, and warn only where no lock is held.
 
     The finalizer in forebay.py looks first, and puts the warning off until the lock is free (see test_habits.py).
     """
     found = []
-    for floor in ("store", "cache", "dispatch"):
-        for path in (ROOT / floor).rglob("*.py"):
+    for layer in ("store", "cache", "dispatch"):
+        for path in (ROOT / layer).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in ("logging.getLogger", "warnings.warn"):
                     found.append(path.name)

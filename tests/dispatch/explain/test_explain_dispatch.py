@@ -444,7 +444,7 @@ def damaged() -> SimulatedBay:
     bay = SimulatedBay()
     bay.queue().send(b"x" * 1000)
     bay.reopen()
-    bay.store.messages.read = lambda _: ([], [(0, "the body does not verify")])  # type: ignore[method-assign, assignment]
+    bay.store.message_store.read = lambda _: ([], [(0, "the body does not verify")])  # type: ignore[method-assign, assignment]
     return bay
 
 

@@ -128,7 +128,7 @@ def test_what_a_load_reads_is_charged_before_it_is_read(monkeypatch: pytest.Monk
     send_equal(bay.queue(), 200, BODY)
     bay.reopen()
     store, holders = bay.store, bay.budget.holders
-    read, reads = store.messages.read, 0
+    read, reads = store.message_store.read, 0
 
     def watched(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         nonlocal reads
@@ -137,7 +137,7 @@ def test_what_a_load_reads_is_charged_before_it_is_read(monkeypatch: pytest.Monk
         assert holders["target_lists"].held_bytes >= sum(region.length for region in regions)
         return read(regions)
 
-    monkeypatch.setattr(store.messages, "read", watched)
+    monkeypatch.setattr(store.message_store, "read", watched)
     with bay.queue().subscribe() as consumer:
         assert len(consumer.take(200)) and reads
     bay.check()

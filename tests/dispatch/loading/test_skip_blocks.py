@@ -194,7 +194,7 @@ def test_after_a_power_cut_no_fingerprint_speaks_of_messages_that_were_lost() ->
         send(simulated.queue(), range(3 * BLOCK_MESSAGES))
         assert found(simulated.queue(), "region = 'de'") == []
         if seed % 2:
-            inside(simulated.bay).store.messages.checkpoint()
+            inside(simulated.bay).store.message_store.checkpoint()
         simulated.power_cut(Random(seed), PowerCut.SYNCED)
         queue = simulated.queue()
         depth = queue.depth

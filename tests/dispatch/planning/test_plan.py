@@ -47,7 +47,7 @@ MIB = 1 << 20
 def read_back(bay: RecordedBay, traffic: Callable[[RecordedBay], None]) -> int:
     """How many messages the store itself read from its journal for that traffic."""
     store = bay.store
-    read = store.messages.read
+    read = store.message_store.read
     count = 0
 
     def counted(regions: Any) -> Any:
@@ -56,7 +56,7 @@ def read_back(bay: RecordedBay, traffic: Callable[[RecordedBay], None]) -> int:
         count += len(found[0])
         return found
 
-    store.messages.read = counted  # type: ignore[method-assign]
+    store.message_store.read = counted  # type: ignore[method-assign]
     traffic(bay)
     bay.bay.close()
     return count

@@ -91,12 +91,12 @@ def test_drop_oldest_makes_room_for_a_batch_at_once() -> None:
     bay = limited("drop_oldest", max_messages=10)
     queue = bay.queue()
     queue.send_many([Message(b"old") for _ in range(10)])
-    records = bay.journal.next_sequence
+    records = bay.journal.next_log_sequence
     ids = queue.send_many([Message(b"%d" % n) for n in range(25)])
     assert len(ids) == 25
     assert bodies(queue.browse()) == [b"%d" % n for n in range(15, 25)]
     assert dropped(bay) == 25
-    assert bay.journal.next_sequence - records < 10
+    assert bay.journal.next_log_sequence - records < 10
 
 
 def test_the_lowest_priority_goes_first_and_both_kinds_by_age() -> None:

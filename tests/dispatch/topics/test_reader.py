@@ -95,7 +95,7 @@ def test_message_that_is_not_durable_yet_comes_when_it_is() -> None:
     lane = bay.topic_state().lanes[4]
     assert lane is not None
     with bay.lock:
-        sequence = bay.store.messages.add(lane.destination_lane, 0, b"", b"1")
+        sequence = bay.store.message_store.add(lane.destination_lane, 0, b"", b"1")
         bay.hold_unsynced(lane, ((sequence, b"", b"1", 0),))
     with topic.reader("begin") as reader:
         assert bodies(reader.take(10)) == [b"0", b"1"]

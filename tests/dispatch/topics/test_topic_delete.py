@@ -200,7 +200,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     lane = bay.topic_state().lanes[4]
     assert lane is not None
     with bay.lock:
-        sequence = bay.store.messages.add(lane.destination_lane, 0, b"", b"7")
+        sequence = bay.store.message_store.add(lane.destination_lane, 0, b"", b"7")
         bay.hold_unsynced(lane, ((sequence, b"", b"7", 0),))
     topic.delete()
     assert not bay.unpublished

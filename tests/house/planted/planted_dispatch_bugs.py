@@ -1,4 +1,4 @@
-"""Bugs of the floors above the store, in order, charge and what is confirmed: see planting.py."""
+"""Bugs of the layers above the store, in order, charge and what is confirmed: see planting.py."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ DISPATCH_BUGS = (
     Bug(
         "what was dealt to a closed consumer is lost",
         "Assigning.empty",
-        "assigned.unassigned.offer(own.lane, returned)",
+        "assigned.shared_group.offer(own.lane, returned)",
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),

@@ -25,8 +25,8 @@ INTERLEAVING_BUGS = (
     Bug(
         "what comes back is put in its place without the lock",
         "Settlements.nack",
-        "with self._monitor.lock, self._monitor.whole: ...",
-        "with self._monitor.whole: ...",
+        "with self._monitor.lock, self._monitor.all_or_broken: ...",
+        "with self._monitor.all_or_broken: ...",
         BETWEEN_LINES,
     ),
     Bug(
@@ -67,18 +67,18 @@ INTERLEAVING_BUGS = (
     Bug(
         "a load is put into its list without the lock",
         "EagerLoader.finish",
-        "with self._monitor.lock, self._monitor.whole:\n    self.install(load)",
+        "with self._monitor.lock, self._monitor.all_or_broken:\n    self.install(load)",
         "self.install(load)",
         BETWEEN_LINES,
     ),
     Bug(
         "a resize takes two locks in the other order",
         "IndexFit.step",
-        "with self._store.checkpoint_lock: ...",
+        "with self._message_store.checkpoint_lock: ...",
         "with self._monitor.lock:\n"
-        "    self._store.checkpoint_lock.acquire()\n"
+        "    self._message_store.checkpoint_lock.acquire()\n"
         "try: ...\n"
-        "finally: self._store.checkpoint_lock.release()",
+        "finally: self._message_store.checkpoint_lock.release()",
         AT_LOCKS,
     ),
     Bug(

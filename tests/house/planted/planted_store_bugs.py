@@ -91,18 +91,18 @@ STORE_BUGS = (
         "tests/crash/test_interruption.py::test_call_that_is_interrupted_between_journal_and_index_stops_the_store",
     ),
     Bug(
-        "the mark is not synced before its rename",
-        "write_marker",
+        "the marker is not synced before its rename",
+        "write_shutdown_marker",
         "file.sync()",
         "pass",
-        "tests/store/journal/test_mark.py::test_a_written_mark_survives_every_power_cut",
+        "tests/store/journal/test_shutdown_marker.py::test_a_written_marker_survives_every_power_cut",
     ),
     Bug(
-        "the directory is not synced after the mark's rename",
-        "write_marker",
+        "the directory is not synced after the marker's rename",
+        "write_shutdown_marker",
         "disk.sync_directory(STATE_DIRECTORY)",
         "pass",
-        "tests/store/journal/test_mark.py::test_a_written_mark_survives_every_power_cut",
+        "tests/store/journal/test_shutdown_marker.py::test_a_written_marker_survives_every_power_cut",
     ),
     Bug(
         "what was synced is written down before the sync",
@@ -145,7 +145,7 @@ STORE_BUGS = (
     Bug(
         "the log sequence is not looked at",
         "Walk._follow",
-        "header.sequence != self.next_sequence",
+        "header.sequence != self.next_log_sequence",
         "header.sequence < 0",
         "tests/store/journal/test_data_log.py::test_only_the_next_log_sequence_is_taken",
     ),

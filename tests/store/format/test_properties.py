@@ -389,7 +389,7 @@ def test_headers_of_many_messages_are_encoded_as_those_of_one(value: HeaderValue
 
 @pytest.mark.parametrize(
     "headers",
-    [{"": 1}, {1: 1}, {"a": object()}, {"a": "\ud800"}, {"\ud800": 1}, MappingProxyType({"a": 1}), 1, "a"],
+    [{"": 1}, {1: 1}, {"a": object()}, {"a": "\ud800"}, {"\ud800": 1}, MappingProxyType({"a": 1}), 1, "a", 0, "", []],
 )
 def test_headers_that_are_not_plain_are_left_to_be_encoded_one_by_one(headers: object) -> None:
     assert encode_headers_of_each([{"a": 1}, headers, None], b"") is None

@@ -138,11 +138,11 @@ def test_release_and_expiry_find_what_is_pending_and_whose_time_has_come() -> No
     for at in range(10):
         times.put(at, Times(100 + at, 50 + at))
     gone = 1 << 3
-    assert times.release(49, gone) == 0 and times.earliest == [50, 100]
-    assert times.release(55, gone) == 0b110111
+    assert times.take_due(49, gone) == 0 and times.earliest == [50, 100]
+    assert times.take_due(55, gone) == 0b110111
     assert times.waiting == 0b1111000000 and times.earliest == [56, 100]
     assert times.expired(104, gone) == 0b10111
-    assert times.release(1000, gone) == 0b1111000000 and times.earliest[DUE] == NEVER
+    assert times.take_due(1000, gone) == 0b1111000000 and times.earliest[DUE] == NEVER
 
 
 def timed(time: int, kind: int) -> bytes:

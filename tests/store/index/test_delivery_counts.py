@@ -119,13 +119,13 @@ def test_first_deliveries_and_their_acks_write_nothing_more_and_keep_nothing() -
     simulated = filled(300)
     journal = simulated.journal
     with simulated.queue().subscribe() as consumer:
-        before = journal.next_sequence
+        before = journal.next_log_sequence
         batch = consumer.take(100)
         one = consumer.take()
-        assert journal.next_sequence == before
+        assert journal.next_log_sequence == before
         consumer.ack(batch)
         consumer.ack(one)
-        assert journal.next_sequence == before + 2
+        assert journal.next_log_sequence == before + 2
         (lane,) = simulated.queue_state("orders").all_lanes()
         assert lane.delivery_counts is None
 
@@ -134,9 +134,9 @@ def test_one_record_says_that_a_batch_came_back() -> None:
     simulated = filled(600)
     with simulated.queue().subscribe() as consumer:
         batch = [*consumer.take(600), *consumer.take(600)]
-        before = simulated.journal.next_sequence
+        before = simulated.journal.next_log_sequence
         consumer.nack(batch)
-        assert simulated.journal.next_sequence == before + 1
+        assert simulated.journal.next_log_sequence == before + 1
     assert returns(simulated) == [(0, 599, 1)]
 
 
@@ -205,12 +205,12 @@ def test_non_persistent_messages_are_counted_in_ram_alone() -> None:
     simulated = SimulatedBay(policies=FOR_EVER)
     simulated.queue().send(b"1", persistent=False)
     with simulated.queue().subscribe() as consumer:
-        before = simulated.journal.next_sequence
+        before = simulated.journal.next_log_sequence
         for attempt in range(1, 4):
             delivery = consumer.take()[0]
             assert delivery.attempts == attempt
             delivery.nack()
-        assert simulated.journal.next_sequence == before
+        assert simulated.journal.next_log_sequence == before
         consumer.take()[0].ack()
     assert simulated.index.delivery_count_table.lanes == []
     simulated.check()

@@ -166,7 +166,7 @@ def test_walk_yields_every_record_with_its_place() -> None:
     assert [record.offset for record in records] == [DATA_LOG_HEADER_BYTES, *ENDS[:-1]]
     assert [record.header.sequence for record in records] == list(range(100, 108))
     assert all(IMAGE[offset : offset + header.head_bytes] == head for offset, header, head in records)
-    assert (walk.is_sealed, walk.problem, walk.end, walk.next_sequence) == (True, None, len(IMAGE), 108)
+    assert (walk.is_sealed, walk.problem, walk.end, walk.next_log_sequence) == (True, None, len(IMAGE), 108)
 
 
 def test_sealed_data_log_ends_with_the_offsets_of_its_records() -> None:
@@ -212,7 +212,7 @@ def test_walk_stops_at_any_flipped_bit() -> None:
         walk, records = walk_of(bytes(damaged))
         assert records == before(at), f"byte {at}"
         assert walk.problem is not None and walk.end == (ENDS[len(records) - 1] if records else DATA_LOG_HEADER_BYTES)
-        assert walk.next_sequence == 100 + len(records), "what follows a damaged record takes its number"
+        assert walk.next_log_sequence == 100 + len(records), "what follows a damaged record takes its number"
 
 
 def test_every_single_flipped_bit_of_a_sealed_data_log_is_noticed() -> None:
@@ -374,7 +374,7 @@ One = tuple[int, int, int, int, int]
 def gathered(disk: SimulatedDisk, verify_from: int | None) -> tuple[Walk, list[One]]:
     """Every plain record, however the walk came to it, and the walk."""
     file = disk.open_for_reading(NAME)
-    walk = Walk(file, data_log_header(disk, 1), DATA_LOG_HEADER_BYTES, next_sequence=100, verify_from=verify_from)
+    walk = Walk(file, data_log_header(disk, 1), DATA_LOG_HEADER_BYTES, next_log_sequence=100, verify_from=verify_from)
     plain: list[One] = []
     for offset, header, head in walk:
         plain += as_plain([FoundRecord(offset, header, head)])
@@ -422,13 +422,13 @@ def test_short_cut_takes_the_same_records_as_the_walk_whatever_is_damaged(
             file.open_for_reading(NAME),
             data_log_header(disk, 1),
             DATA_LOG_HEADER_BYTES,
-            next_sequence=100,
+            next_log_sequence=100,
             verify_from=verify_from,
         )
         expected = as_plain([FoundRecord(*record) for record in plainly])
         walk, plain = gathered(file, verify_from)
         assert plain == expected
-        for name in ("end", "next_sequence", "epoch", "durable", "problem"):
+        for name in ("end", "next_log_sequence", "epoch", "durable", "problem"):
             assert getattr(walk, name) == getattr(plainly, name), name
 
 

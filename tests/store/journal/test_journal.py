@@ -92,7 +92,7 @@ def test_records_lie_where_append_said_with_dense_numbers(disk: SimulatedDisk, j
     assert [record.offset for record in records if record.header.kind != ACK][1:] == offsets
     assert [record.header.kind for record in records] == [STATE, MESSAGE, MESSAGE, ACK, ATTEST]
     assert [record.header.sequence for record in records] == [100, 101, 102, 103, 104]
-    assert journal.next_sequence == 105 and journal.end == 1 << OFFSET_BITS | journal.offset
+    assert journal.next_log_sequence == 105 and journal.end == 1 << OFFSET_BITS | journal.offset
     assert all_bodies(disk) == [b"one", b"two", b"three"]
     assert decode_ranges(records[3].header, records[3].head) == (1, [Range(0, 3)])
 
@@ -358,12 +358,12 @@ def test_full_disk_refuses_one_append_and_the_next_goes_through(
     disk: SimulatedDisk, journal: Journal, append: Callable[[Journal], object], written: int, error: int
 ) -> None:
     send(journal, b"before")
-    end, sequence, attested = journal.end, journal.next_sequence, journal.attested
+    end, sequence, attested = journal.end, journal.next_log_sequence, journal.attested
     disk.fail("write", 1, error, written_bytes=written)
     with pytest.raises(StoreFull) as caught:
         append(journal)
     assert 48 <= caught.value.needed_bytes <= 700 and caught.value.available_bytes == disk.free_bytes()
-    assert (journal.end, journal.next_sequence, journal.attested) == (end, sequence, attested)
+    assert (journal.end, journal.next_log_sequence, journal.attested) == (end, sequence, attested)
     assert journal.failure is None
     send(journal, b"after")
     _, records = walked(disk, 1)
@@ -377,7 +377,7 @@ def test_remains_of_a_failed_write_are_never_taken_for_records(disk: SimulatedDi
     """The message that failed holds what would be the next record of just this place, had the epoch stayed."""
     salt = data_log_header(disk, 1).salt
     forged = encode_one(
-        salt, (journal.next_sequence + 1) << 16 | MAGIC, stamp(journal.epoch, 0), 4, 1, 1, 5, b"", b"forged", 6
+        salt, (journal.next_log_sequence + 1) << 16 | MAGIC, stamp(journal.epoch, 0), 4, 1, 1, 5, b"", b"forged", 6
     )
     disk.fail("write", 1, errno.ENOSPC, written_bytes=10_000)
     with pytest.raises(StoreFull):
@@ -586,7 +586,7 @@ def test_removal_is_durable_on_return(disk: SimulatedDisk, journal: Journal) -> 
 def test_begin_goes_on_with_number_and_epoch_in_a_file_of_its_own(disk: SimulatedDisk, journal: Journal) -> None:
     send(journal, b"earlier")
     journal.seal()
-    later = journal_on(disk, data_log=2, next_sequence=journal.next_sequence, epoch=8, seed=1)
+    later = journal_on(disk, data_log=2, next_log_sequence=journal.next_log_sequence, epoch=8, seed=1)
     send(later, b"later")
     assert all_bodies(disk) == [b"earlier", b"later"]
     assert data_log_header(disk, 2).epoch == 8

@@ -15,13 +15,13 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import JournalCorrupt
 from forebay.store.disk.layout import MAX_DATA_LOG_ID, STATE_DIRECTORY, data_log_name
 from forebay.store.inspect.dump import dump
-from forebay.store.journal.marker import Marker, read_marker
+from forebay.store.journal.shutdown_marker import ShutdownMarker, read_shutdown_marker
 from forebay.store.journal.sync_mark import SLOT_BYTES, SLOTS, SYNC_MARK, SyncMark, read_sync_mark, told_durable
 from forebay.store.numbering import OFFSET_BITS
 from forebay.store.recovery.verify import JournalFinding, Verdict, examine_all, judge
 
 STORE_ID, EPOCH = bytes(range(16)), 7
-LIFE = Marker(STORE_ID, EPOCH, 0, False)
+LIFE = ShutdownMarker(STORE_ID, EPOCH, 0, False)
 FIRST = 3 << OFFSET_BITS | 64
 MARK_BYTES = SLOTS * SLOT_BYTES
 
@@ -227,7 +227,7 @@ def test_mark_tells_of_every_sync_of_a_store() -> None:
         opened.store.journal.sync_at_standstill()
     assert told_durable(disk) == opened.store.journal.end
     opened.store.close()
-    assert told_durable(disk) == opened.store.journal.end and read_marker(disk) is not None
+    assert told_durable(disk) == opened.store.journal.end and read_shutdown_marker(disk) is not None
 
 
 def test_store_goes_on_and_counts_where_its_mark_cannot_be_written() -> None:

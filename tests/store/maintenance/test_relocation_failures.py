@@ -84,7 +84,7 @@ def test_full_disk_ends_a_round_without_loss_and_a_later_one_goes_on(caplog: pyt
     disk = SimulatedDisk()
     opened = opened_on(disk)
     stuck = with_stuck_messages(opened, 12)
-    opened.store.messages.checkpoint()
+    opened.store.message_store.checkpoint()
     with opened.lock:
         room = opened.store.journal._capacity - opened.store.journal.offset
     while room > 3000:
@@ -92,7 +92,7 @@ def test_full_disk_ends_a_round_without_loss_and_a_later_one_goes_on(caplog: pyt
         room -= 1564
     full = disk.capacity_bytes
     disk.capacity_bytes = sum(len(content) for content in disk.image().values())
-    opened.store.cleanup.relocation.run(opened.store.messages.checkpoint)
+    opened.store.cleanup.relocation.run(opened.store.message_store.checkpoint)
     emit_late()
     assert "relocation waits for space" in caplog.text
     assert sequences_of(opened) == stuck
@@ -111,9 +111,9 @@ def test_crowded_index_ends_a_step_and_a_checkpoint_lets_it_go_on() -> None:
     for lane in lanes:
         opened.add(b"stuck in " + str(lane.destination_number).encode(), lane=lane)
         if opened.store.index.is_crowded:
-            opened.store.messages.checkpoint()
+            opened.store.message_store.checkpoint()
     fill_data_log(opened)
-    opened.store.messages.checkpoint()
+    opened.store.message_store.checkpoint()
     before = [opened.bodies(lane) for lane in lanes]
     with opened.lock:
         work = opened.store.cleanup.relocation
@@ -122,7 +122,7 @@ def test_crowded_index_ends_a_step_and_a_checkpoint_lets_it_go_on() -> None:
     while work._source is not None:
         work.step()
         opened.store.index._check()
-        opened.store.messages.checkpoint()
+        opened.store.message_store.checkpoint()
         steps += 1
     assert steps > 2 and work.messages == 30
     assert [opened.bodies(lane) for lane in lanes] == before

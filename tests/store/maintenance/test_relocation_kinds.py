@@ -47,7 +47,7 @@ def pending_in(bay: Forebay) -> Found:
         bodies = found.setdefault(name, set())
         at = 0
         while (run := lane.pending_run(at, 1 << 30)) is not None:
-            messages, unreadable = store.messages.read(store.messages.plan(lane, [run]))
+            messages, unreadable = store.message_store.read(store.message_store.plan(lane, [run]))
             assert not unreadable
             for _, _, body, _ in messages:
                 assert body is not None and body not in bodies

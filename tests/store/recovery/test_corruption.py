@@ -265,23 +265,25 @@ def test_each_flipped_bit_below_an_open_store_spoils_the_messages_it_belongs_to_
 ) -> None:
     disk = store.copy()
     bay = opened(disk, store.index())
-    floor = inside(bay).store
-    names = {destination.number: destination.name for destination in floor.destination_table.values()}
+    directory = inside(bay).store
+    names = {destination.number: destination.name for destination in directory.destination_table.values()}
     lanes = []
     with inside(bay).lock:
-        for lane in floor.index.lanes.values():
+        for lane in directory.index.lanes.values():
             runs, at = [], 0
             while run := lane.pending_run(at, 1000):
                 runs.append(run)
                 at = run[1] + 1
-            regions = floor.messages.plan(lane, runs)
-            lanes.append((names[lane.destination_number], lane.priority, regions, floor.messages.read(regions)[0]))
+            regions = directory.message_store.plan(lane, runs)
+            lanes.append(
+                (names[lane.destination_number], lane.priority, regions, directory.message_store.read(regions)[0])
+            )
     assert sum(len(messages) for *_, messages in lanes) == len(store.contents)
     for data_log, offset, bit in store.flips(store.data_logs):
         spoilt = store.spoilt(data_log, range(offset, offset + 1))
         disk.flip_bit(data_log_name(data_log), offset, bit)
         for queue, priority, regions, messages in lanes:
-            found, unreadable = floor.messages.read(regions)
+            found, unreadable = directory.message_store.read(regions)
             expected = [message for message in messages if (queue, priority, message[0]) not in spoilt]
             assert found == expected, f"{data_log}:{offset} bit {bit}"
             assert len(unreadable) == len(messages) - len(expected)

@@ -84,7 +84,7 @@ def filled(ending: str) -> Store:
             gone |= {first - 3, first - 2}
             opened.store.journal.sync()
         if first % 40 == 20:
-            opened.store.messages.checkpoint()
+            opened.store.message_store.checkpoint()
     if ending == IDLE:
         assert opened.store.attestation.write()
     if ending == CLOSED:
@@ -158,8 +158,8 @@ def readable(opened: OpenStore) -> tuple[dict[int, bytes], int]:
             run = lane.pending_run(at, 1 << 30)
             if run is None:
                 return found, unreadable
-            regions = opened.store.messages.plan(lane, [run])
-        messages, problems = opened.store.messages.read(regions)
+            regions = opened.store.message_store.plan(lane, [run])
+        messages, problems = opened.store.message_store.read(regions)
         found.update({message[0]: message[2] for message in messages if message[2] is not None})
         unreadable += len(problems)
         at = run[1] + 1
@@ -263,7 +263,7 @@ def test_store_whose_checkpoint_lies_inside_the_damage_opens_with_report() -> No
     opened.add(b"before")
     begin = opened.store.journal.offset
     opened.add(b"damaged 1")
-    opened.store.messages.checkpoint()
+    opened.store.message_store.checkpoint()
     opened.add(b"damaged 2")
     end = opened.store.journal.offset
     opened.add(b"behind")

@@ -181,9 +181,9 @@ def test_message_that_can_be_read_after_all_is_not_set_aside() -> None:
     bay = damaged_bay(on_missing_data_log="report")
     store = bay.store
     lane = next(iter(store.index.lanes.values()))
-    assert [store.messages.quarantine(lane, sequence) for sequence in (0, 2, 3)] == [False] * 3, (
+    assert [store.message_store.quarantine(lane, sequence) for sequence in (0, 2, 3)] == [False] * 3, (
         "two intact ones, and none"
     )
     assert bay.queue().depth == 3 and bay.disk.list(QUARANTINE) == []
-    assert store.messages.quarantine(lane, 1)
+    assert store.message_store.quarantine(lane, 1)
     assert bay.queue().depth == 2

@@ -87,8 +87,8 @@ def readable(opened: OpenStore) -> dict[int, bytes]:
             run = lane.pending_run(at, 1 << 30)
             if run is None:
                 return found
-            regions = opened.store.messages.plan(lane, [run])
-        messages, _ = opened.store.messages.read(regions)
+            regions = opened.store.message_store.plan(lane, [run])
+        messages, _ = opened.store.message_store.read(regions)
         found.update({message[0]: message[2] for message in messages if message[2] is not None})
         at = run[1] + 1
 

@@ -216,8 +216,8 @@ def test_data_log_whose_header_is_damaged_while_it_is_in_use_costs_its_own_messa
     opened.add(b"in the second")
     disk.flip_bit(data_log_name(1), 3, 1)
     with opened.lock:
-        regions = opened.store.messages.plan(opened.store.index.lane(1, 4), [(0, 1)])
-    messages, [(sequence, problem)] = opened.store.messages.read(regions)
+        regions = opened.store.message_store.plan(opened.store.index.lane(1, 4), [(0, 1)])
+    messages, [(sequence, problem)] = opened.store.message_store.read(regions)
     assert [body for _, _, body, _ in messages] == [b"in the second"]
     assert sequence == 0 and "the data log's header does not verify" in problem
 
@@ -270,7 +270,7 @@ def test_survivors_of_a_data_log_with_a_hole_are_refused() -> None:
     for n in range(4):
         opened.add(b"%d" % n)
     middle = opened.store.journal._offsets[-3]
-    opened.store.messages.checkpoint()
+    opened.store.message_store.checkpoint()
     with opened.lock:
         opened.store.journal.roll()
         payload = survivors_payload(1, [Survivors(lane.number, 0, 1)])

@@ -456,7 +456,7 @@ def test_counts_of_owners_are_exact_for_any_number_of_them() -> None:
     for owners in (1, 2, 3, 7, 8, 64):
         chunk = tmp_chunk.Chunk(TmpFile(1, 0), 0)
         assert chunk.add(range(5), 0, [10] * 5, [0b11111] * owners) == 0
-        gone = [chunk.release(0b11111) for _ in range(owners)]
+        gone = [chunk.drop_owner(0b11111) for _ in range(owners)]
         assert gone == [0] * (owners - 1) + [5] and chunk.live_bytes == 0
         with pytest.raises(AssertionError, match="more than held it"):
-            chunk.release(1)
+            chunk.drop_owner(1)

@@ -1,4 +1,4 @@
-"""The clean-shutdown marker in kr-store/state: which journal the index belongs to, and how the last process ended.
+"""The shutdown marker in kr-store/state: which journal the index belongs to, and how the last process ended.
 
 Without it the next open makes a full replay. It is replaced as a whole (write, sync, rename, sync of the directory), so
 a crash leaves the old one or the new one.
@@ -22,7 +22,7 @@ _FORM: Final = struct.Struct("<8s16sIQB")
 _MAGIC: Final = b"FBMARK01"
 
 
-class Marker(NamedTuple):
+class ShutdownMarker(NamedTuple):
     store_id: bytes
     epoch: int
     position: int
@@ -30,7 +30,7 @@ class Marker(NamedTuple):
     is_clean: bool
 
 
-def read_marker(disk: Disk) -> Marker | None:
+def read_shutdown_marker(disk: Disk) -> ShutdownMarker | None:
     """Return the marker. None: there is none, or none that verifies."""
     if not disk.exists(_NAME):
         return None
@@ -42,10 +42,10 @@ def read_marker(disk: Disk) -> Marker | None:
     if len(data) != _FORM.size + 4 or zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
         return None
     magic, store_id, epoch, position, is_clean = _FORM.unpack(data[:-4])
-    return Marker(store_id, epoch, position, bool(is_clean)) if magic == _MAGIC else None
+    return ShutdownMarker(store_id, epoch, position, bool(is_clean)) if magic == _MAGIC else None
 
 
-def write_marker(disk: Disk, marker: Marker) -> None:
+def write_shutdown_marker(disk: Disk, marker: ShutdownMarker) -> None:
     if disk.exists(_NEW_NAME):
         disk.remove(_NEW_NAME)
     data = _FORM.pack(_MAGIC, marker.store_id, marker.epoch, marker.position, marker.is_clean)
@@ -59,14 +59,14 @@ def write_marker(disk: Disk, marker: Marker) -> None:
     disk.sync_directory(STATE_DIRECTORY)
 
 
-def leave_marker(disk: Disk, marker: Marker) -> None:
+def leave_shutdown_marker(disk: Disk, marker: ShutdownMarker) -> None:
     """Write the marker of a clean shutdown. On a full disk there is none, because the next replay needs the space."""
     try:
-        write_marker(disk, marker)
+        write_shutdown_marker(disk, marker)
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
         logger.warning(
-            "the mark of a clean shutdown found no space: the next open replays the journal",
+            "the marker of a clean shutdown found no space: the next open replays the journal",
             event="clean_mark_without_space",
         )

@@ -1,4 +1,4 @@
-"""Floors: all parts of an open store below its housekeeping, floor by floor, each made from those before it."""
+"""Layers: all parts of an open store below its housekeeping, layer by layer, each made from those before it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Floors:
-    """All floors of one open store. No owner gets this object: the assembly passes each owner only what it uses."""
+class Layers:
+    """All layers of one open store. No owner gets this object: the assembly passes each owner only what it uses."""
 
     foundation: Foundation
-    store: StoreParts
+    store_parts: StoreParts
     recorder: Recorder | None
     areas: Areas
     settling: Settling
