@@ -4,9 +4,9 @@
     python benchmarks/bench_bounds.py fanout retry --limits 4MiB --bodies 16,64KiB
     python benchmarks/bench_bounds.py --full                            with as many messages as the scenarios say
 
-Prints a table as Markdown, a row when its run has ended, and ends with 1 where
-a run did not hold. Each run is a broker process and a directory of its own.
-The column "wanted" says how many times the limit its messages would take in RAM.
+Prints a table as Markdown, with a row after each run. The exit code is 1 if a run broke a promise. Each run has a
+broker process and a directory of its own. The column "wanted" says how many times the limit its messages would take in
+RAM.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ BODIES: Final = "16;1KiB;64KiB;16,1KiB,64KiB"
 LIMITS: Final = "4MiB,16MiB,64MiB"
 
 LIMIT_FACTOR: Final = 3
-"""What the messages of a run would take in RAM, in limits: most of them find no room there."""
+"""RAM that the messages of a run would take, as a multiple of the limit, so that most find no room there."""
 SCHEDULED_SECONDS_MAX: Final = 8
-"""Of a run that is not --full and sends by a schedule."""
+"""Longest schedule of a run without --full."""
 DELIVERIES_MAX: Final = 200_000
-"""Deliveries of such a run: what a topic's message is to each subscription."""
+"""Most deliveries of a run without --full. A message of a topic counts once for each subscription."""
 DELIVERED_BYTES_MAX: Final = 2048 * MIB
-"""And their bodies, each of which is verified."""
+"""Most bytes of bodies that a run without --full delivers, because each body is verified."""
 CONSUMER_BYTES: Final = 2_090
 """Charged, about, for a consumer with a selector of its own."""
 QUEUE_BYTES: Final = 4_096
@@ -52,9 +52,9 @@ what handles of it keep that others have closed and opened since."""
 SPILLED_BYTES: Final = 18
 """Charged, about, for a non-persistent message in tmp-storage."""
 SPILLED_SHARE: Final = 0.75
-"""Of what the fixed parts of the lowest limit leave, for these."""
+"""Share of the memory beside the fixed parts that spilled messages may be charged, under the lowest limit."""
 EXAMINED_MAX: Final = 3_000_000
-"""Messages that its selectors examine, all together."""
+"""Most messages that all selectors of a run examine together."""
 
 COLUMNS: Final = (
     "scenario",
@@ -71,7 +71,7 @@ COLUMNS: Final = (
 
 
 class Mute:
-    """Hears of a run and says nothing: the table does."""
+    """An audience that shows nothing, because the table has the result."""
 
     def line(self, sample: Sample, done: int) -> None:
         """Do nothing with a sample."""
@@ -81,7 +81,7 @@ class Mute:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run and print; the exit code. Wrong usage leaves by SystemExit."""
+    """Run and print; return the exit code. SystemExit: wrong usage."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.scenarios) - set(shipped()):

@@ -1,4 +1,4 @@
-"""The budget: a charge admitted and released, refused, and handed over. Each message pays for two of these."""
+"""Benchmarks of the budget: a charge admitted and released, refused, and handed over. Each message pays for two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dispatch: the way of a message through the public interface, by itself, in batches, among others and back."""
+"""Benchmarks of dispatch: messages sent, taken and settled through the public interface, alone and in batches."""
 
 from __future__ import annotations
 

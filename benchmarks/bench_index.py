@@ -1,4 +1,4 @@
-"""The index: places added, looked up and removed, and a checkpoint's rows packed."""
+"""Benchmarks of the index: add, look up and remove places, and pack the rows of a checkpoint."""
 
 from __future__ import annotations
 

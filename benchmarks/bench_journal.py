@@ -20,7 +20,7 @@ SLICE = [(b"", BODY)] * 256
 
 
 class Journals:
-    """Makes one after the other in a directory, each with an empty data log of its own."""
+    """Makes journals in one directory, each with an empty data log of its own."""
 
     def __init__(self, directory: Path) -> None:
         self._disk = OsDisk(str(directory), maps=True)

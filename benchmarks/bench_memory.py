@@ -42,7 +42,7 @@ STRETCH_MESSAGES: Final = 4_096
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit code. Wrong usage leaves by SystemExit."""
+    """Measure and print; return the exit code. SystemExit: wrong usage."""
     arguments = _parser().parse_args(argv)
     try:
         lines = list(_measure_all(arguments))
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure_all(arguments: Namespace) -> Iterator[str]:
-    """Yield the lines of the report; the picture is drawn on the way."""
+    """Yield the lines of the report. Draws the picture too, if one is wanted."""
     wanted = arguments.only or [part for part in PARTS if part != "peers" or arguments.kahadb is not None]
     limits = [parse_size("--limits", size, minimum=MIN_MEMORY_LIMIT_BYTES) for size in arguments.limits.split(",")]
     part = arguments.part
@@ -131,7 +131,7 @@ def _about(arguments: Namespace) -> list[str]:
 def _measured(arguments: Namespace, name: str, *fields: object) -> Facts:
     print(f"{name} {fields}", file=sys.stderr)
     with TemporaryDirectory(dir=arguments.dir, prefix=PREFIX) as place:
-        os.sync()  # or this pass would share the disk with what the one before left to write
+        os.sync()  # otherwise the kernel would still write data of the previous pass
         # -P: a forebay in the current directory must not be taken for the one that is measured.
         command = [sys.executable, "-P", "-m", "forebay.benchmarks.bench_memory", "--pass"]
         ended = subprocess.run([*command, json.dumps([name, place, *fields])], stdout=subprocess.PIPE, check=True)

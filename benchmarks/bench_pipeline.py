@@ -3,11 +3,9 @@
     python benchmarks/bench_pipeline.py DIR                  made once in DIR, 4 GiB of it, then measured
     python benchmarks/bench_pipeline.py DIR --gib 1 --rounds 1
 
-Each broker's directory has 1 GiB of records of 1 KiB. A curve beyond what was
-made reads the same data logs by further directories of hard links, so it must
-fit into the page cache, and it takes no disk. A figure is the median of its
-rounds, behind some that are not counted: a JVM is warm when it has compiled
-what it runs often.
+Each broker's directory has 1 GiB of records of 1 KiB. A curve beyond those reads the same data logs through further
+directories of hard links: it takes no disk, but must fit into the page cache. A figure is the median of its rounds. The
+first rounds are not counted, because a JVM is slow until it has compiled the code that runs often.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ _NOISE: Final = random.Random(42).randbytes(MIB)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One question over so many bytes, each round of it. cpu_seconds: of Spark's JVM, its workers and this process."""
+    """The rounds of one question over a number of bytes. cpu_seconds: of Spark's JVM, its workers and this process."""
 
     title: str
     size_bytes: int
@@ -80,7 +78,7 @@ class Figure:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make what is not there, measure and print. Wrong usage leaves by SystemExit."""
+    """Make the stores that are missing, measure and print. SystemExit: wrong usage."""
     parser = ArgumentParser(prog="bench_pipeline.py", description="Print the figures of the data pipeline as Markdown.")
     parser.add_argument("directory", type=Path, metavar="DIR", help="where the journals are, or are made")
     parser.add_argument("--gib", type=int, default=4, metavar="N", help="to make and to measure (%(default)s)")
@@ -101,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def made(directory: Path, gib: int) -> list[Path]:
-    """Yield the brokers' directories, 1 GiB each: so many are made, the others link to them."""
+    """Return the brokers' directories, 1 GiB each. gib: how many are made; the others link to these."""
     brokers: list[Path] = []
     for number in range(max(gib, CURVE_GIB[-1])):
         broker = directory / f"broker-{number:02}"
@@ -116,7 +114,7 @@ def made(directory: Path, gib: int) -> list[Path]:
 
 
 def fill(broker: Path) -> None:
-    """1 GiB of records, stored by single sends. The name is given when all is there."""
+    """Store 1 GiB of records with single sends. The directory gets its name once it is complete."""
     partial = broker.with_suffix(".partial")
     with forebay.open(partial, broker_name=broker.name, memory_limit=64 * MIB, sync="never") as bay:
         send = bay.queue("orders").send
@@ -239,7 +237,7 @@ def measure_plain(title: str, brokers: list[Path], processes: int, rounds: int) 
 
 
 def read(brokers: list[Path]) -> float:
-    """Make the batches of these brokers; returns the CPU seconds."""
+    """Make the batches of these brokers; return the CPU seconds."""
     from forebay.pipeline.kernels.batches import Request, batches
 
     begun = time.process_time()
@@ -252,7 +250,7 @@ def read(brokers: list[Path]) -> float:
 
 
 def drain(frame: DataFrame) -> None:
-    """Every row and column of it, to the sink that keeps nothing."""
+    """Compute every row and column of a frame, and keep nothing."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -267,7 +265,7 @@ def _whole(damages: DataFrame) -> None:
 
 
 def _size_of(brokers: list[Path]) -> tuple[int, int]:
-    """Return bytes and records, near enough: a data log has a header, a state record and a directory besides."""
+    """Return bytes and records. Both are approximate: a data log also has a header, a state record and a directory."""
     paths = [path for broker in brokers for path in (broker / broker.name / JOURNAL).glob("data-*.log")]
     return sum(path.stat().st_size for path in paths), len(brokers) * (GIB // RECORD_BYTES)
 

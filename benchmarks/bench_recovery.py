@@ -1,4 +1,4 @@
-"""Recovery: a store opened again after a close, after a loss of its index."""
+"""Benchmarks of recovery: open a store again after a close, and after the loss of its index."""
 
 from __future__ import annotations
 

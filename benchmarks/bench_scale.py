@@ -1,4 +1,4 @@
-"""`make bench-scale`: what grows with what, as Markdown on standard output.
+"""`make bench-scale`: print as Markdown how costs grow with depth, consumers and other dimensions.
 
 python benchmarks/bench_scale.py                    all curves, some minutes
 python benchmarks/bench_scale.py depth selectors
@@ -30,7 +30,7 @@ PLACE: Final = Path(__file__).parent
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit code. Wrong usage leaves by SystemExit."""
+    """Measure and print; return the exit code. SystemExit: wrong usage."""
     names = [curve.name for curve in curves(deep=False)]
     parser = ArgumentParser(prog="bench_scale.py", description="What grows with what, as Markdown.")
     parser.add_argument("curves", nargs="*", metavar="CURVE", help=f"{', '.join(names)} (all)")
@@ -71,7 +71,7 @@ def _measured(curve: Curve, directory: Path) -> Measured:
 
 
 def _about(arguments: Namespace, measured: Sequence[Measured]) -> list[str]:
-    """Return what a reader must know, the paths of this machine left out."""
+    """Return lines about the machine and the run, without paths of this machine."""
     facts = [facts for each in measured for facts in each.facts]
     others = sum(each["others_seconds"] for each in facts) / sum(each["seconds"] for each in facts)
     command = ["python benchmarks/bench_scale.py", *arguments.curves]

@@ -1,4 +1,4 @@
-"""Selectors: compiled, asked, and a queue of which a consumer wants one message in a hundred."""
+"""Benchmarks of selectors: compile, evaluate, and take one message in a hundred from a queue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_matches(against_floor: AgainstFloor, text: str) -> None:
 
 
 def test_compiles(against_floor: AgainstFloor) -> None:
-    """None of them a second time, because compiled ones are kept."""
+    """Compile each text only once, because compiled selectors are cached."""
     numbers = count()
 
     def compile_them(texts: list[str]) -> None:

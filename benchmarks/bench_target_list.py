@@ -1,4 +1,4 @@
-"""TargetList: direct messages appended, given up for references, put back among others, forgotten."""
+"""Benchmarks of TargetList: append direct messages, turn them into references, put them back, forget them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration: the floor, which is what the machine needs just then for a fixed piece of plain Python."""
+"""Calibration: the floor, which is the CPU time that the machine needs just then for a fixed piece of plain Python."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _STEPS: Final = 5000
 
 
 class AgainstFloor(Protocol):
-    """The fixture by which a suite measures."""
+    """The fixture with which a suite measures CPU time in units of the floor."""
 
     def __call__(self, operations: int, make: Callable[[], State], work: Callable[[State], Any]) -> None:
-        """Time work on what make has made, in each round anew. operations: how many there are in one round."""
+        """Time `work` on a state that `make` makes for each round. operations: number of operations in one round."""
 
 
 def floor_seconds() -> float:
-    """CPU seconds of one step of what any store of messages does: a call, a header, a checksum, a copy, a lookup."""
+    """Return the CPU seconds of one step of the floor: a call, a header, a checksum, a copy, a lookup."""
     return min(_round_seconds() for _ in range(_ROUNDS)) / _STEPS
 
 

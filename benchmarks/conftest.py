@@ -1,8 +1,7 @@
-"""Fixtures of the suites of the structures: a measurement beside the floor.
+"""Fixtures for the benchmarks of the structures, which measure in units of the floor.
 
-Every figure is CPU time over that of the floor just before and just after. A
-slow machine makes both longer, and other processes neither; a slower
-structure makes the ratio larger.
+Every figure is CPU time over that of the floor just before and just after. A slow machine makes both longer, and other
+processes change neither. Only a slower structure makes the ratio larger.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ROUNDS: Final = 9
 
 @pytest.fixture
 def against_floor(benchmark: BenchmarkFixture) -> AgainstFloor:
-    """Measure, and note the floor for gate.py."""
+    """Return a function that measures one benchmark and notes the floor for gate.py."""
 
     def measure(operations: int, make: Callable[[], State], work: Callable[[State], Any]) -> None:
         before = floor_seconds()
@@ -37,6 +36,6 @@ def against_floor(benchmark: BenchmarkFixture) -> AgainstFloor:
 
 @pytest.fixture
 def bay(tmp_path: Path) -> Iterator[forebay.Forebay]:
-    """Yield a store without threads of its own, so that CPU time is that of the calls."""
+    """Yield a store without threads of its own, so that all CPU time is that of the calls."""
     with forebay.open(tmp_path / "store", memory_limit="64MiB", sync="never", background=False) as opened:
         yield opened

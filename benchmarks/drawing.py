@@ -33,7 +33,7 @@ _STYLE: Final = {
 
 
 def require(option: str) -> None:
-    """SettingsError where nothing can be drawn. option: what asked for it."""
+    """Raise SettingsError if matplotlib is missing. option: the option that asks for a picture."""
     if find_spec("matplotlib") is None:
         raise SettingsError(f"{option} draws with matplotlib, which is not there: pip install 'forebay[tools]'")
 

@@ -1,8 +1,8 @@
-"""Excess: what a process at work spends beyond its work around moments that are known, such as a look at it.
+"""Excess: the CPU time that a busy process spends beyond its work at known moments, such as a look at it.
 
 A process at work notes in short slices how many messages it has passed and what CPU time it has taken. Each moment is
-compared with the time just before and just after it, so the slow drift of a machine that others use is on both sides,
-and a tenth of a second is enough to decide about. What is spread over all seconds alike cannot be seen this way.
+compared with the time just before and just after it. So slow drift of a shared machine is on both sides, and a tenth of
+a second is long enough. Costs that are spread evenly over all seconds cannot be seen this way.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Final, NamedTuple
 
 CONFIDENCE: Final = 0.95
 LOOKS_MIN: Final = 6
-"""Of fewer differences the interval is endless."""
+"""Least number of differences for a finite interval."""
 
 
 class Spent(NamedTuple):
     """CPU seconds of a process, by what its threads are for."""
 
     worker: float
-    """The one that passes messages."""
+    """Of the thread that passes messages."""
     background: float
-    """Those of the store."""
+    """Of the store's threads."""
     serving: float
-    """All others."""
+    """Of all other threads."""
 
 
 class Slices:
@@ -70,7 +70,7 @@ class Slices:
 
 
 class Estimate(NamedTuple):
-    """A figure, and where it lies with 95 % confidence."""
+    """A figure, with its interval at 95 % confidence."""
 
     middle: float
     low: float
@@ -81,7 +81,7 @@ def estimate(differences: Sequence[float]) -> Estimate:
     """Return the middle of paired differences: the median of the means of all pairs of them (Hodges and Lehmann).
 
     The interval is that of Wilcoxon's signed ranks, which assumes nothing but that they lie evenly about their middle.
-    It is endless for fewer than LOOKS_MIN of them.
+    The interval is infinite for fewer than LOOKS_MIN differences.
     """
     means = sorted((one + other) / 2 for one, other in combinations_with_replacement(differences, 2))
     beyond = _means_beyond(len(differences))

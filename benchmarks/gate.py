@@ -1,12 +1,11 @@
-"""`make bench`: each structure over the floor of the machine, compared with the stored baseline.
+"""`make bench`: measure each structure in units of the machine's floor, and compare with the stored baseline.
 
     python benchmarks/gate.py            exit code 1: something got slower, and its name
     python benchmarks/gate.py --store    make this run the baseline
 
-A baseline counts on the machine, with the interpreter and with the library
-versions that it was made with: elsewhere there is nothing to compare with, and
-the exit code is 2. A figure is CPU time of one operation over CPU time of one step of the floor.
-It says little about the library and much about a change of it.
+A baseline is valid only on the machine, with the interpreter and with the library versions that it was made with.
+Elsewhere the exit code is 2. A figure is the CPU time of one operation over that of one step of the floor. It is meant
+for comparing two versions of the library, not as a figure of its own.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from forebay.benchmarks.works.machine import libraries, machine, software
 HERE: Final = Path(__file__).parent
 BASELINE: Final = HERE / "baseline.json"
 TOLERANCE: Final = 1.3
-"""Above so many times its baseline a structure counts as slower. Runs of one source on one machine lie within 1.2."""
+"""A structure counts as slower above this multiple of its baseline. Runs of one source differ by less."""
 
 Ratios = dict[str, float]
 """Floors that one operation takes, by suite and test: `bench_journal::test_acks`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, compare or store; the exit code. Wrong usage leaves by SystemExit."""
+    """Measure, print, compare or store; return the exit code. SystemExit: wrong usage."""
     parser = ArgumentParser(prog="gate.py", description="Each structure beside the floor and its baseline.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="bench_journal and so on (all)")
     parser.add_argument("--store", action="store_true", help="make this run the baseline of its suites")
@@ -66,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def differences(before: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Return a line for each thing that a baseline was made with and that is another here."""
+    """Return a line for each condition of the baseline that differs here, such as the interpreter."""
     there, now = _made_with(before), _made_with(here)
     return [
         f"{name}: {there.get(name, 'unknown')} there, {now.get(name, 'none')} here"
@@ -82,7 +81,7 @@ def _made_with(baseline: Mapping[str, Any]) -> dict[str, str]:
 
 
 def measured(suites: Sequence[str]) -> Ratios:
-    """Run the suites. Raises CalledProcessError where one of them fails."""
+    """Run the suites; return their figures. CalledProcessError: a suite failed."""
     with TemporaryDirectory() as place:
         written = Path(place) / "measured.json"
         command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -117,7 +116,7 @@ def _table(found: Mapping[str, float], before: Mapping[str, float]) -> Iterator[
 
 
 def _name(fullname: str) -> str:
-    """Without the folder, which is another one on each machine."""
+    """Return a test's name without its folder, which differs between machines."""
     path, _, test = fullname.partition("::")
     return f"{Path(path).stem}::{test}"
 

@@ -6,8 +6,8 @@
     python benchmarks/peers.py Brokers --write      RabbitMQ, Redis, PostgreSQL, NATS beside forebay
     python benchmarks/peers.py --also PYTHON        what that Python has of forebay too, in the same run
 
-Passes of all rows take turns, round after round, so that whatever else the
-machine does falls on all of them; a figure is the median of its rounds.
+Passes of all rows take turns, round after round, so that other work of the machine slows all of them alike. A figure is
+the median of its rounds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit code. Wrong usage leaves by SystemExit."""
+    """Measure and print; return the exit code. SystemExit: wrong usage."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     arguments.works = arguments.works or list(EVERYTHING)
@@ -160,7 +160,7 @@ def _parser() -> ArgumentParser:
 
 
 class Missing:
-    """Sentences about those that were not measured. Each is said once, when it is found."""
+    """Sentences about peers that were not measured. Each is printed once, when the peer is found missing."""
 
     def __init__(self) -> None:
         self.sentences: list[str] = []
@@ -172,7 +172,7 @@ class Missing:
 
 
 class Sides:
-    """Ours, and the others that are there."""
+    """Our builds, and the peers that are installed."""
 
     def __init__(self, arguments: Namespace, builds: Sequence[Build], stack: ExitStack) -> None:
         self._arguments = arguments
@@ -228,7 +228,7 @@ class Sides:
             yield from ((build.name, facts) for build in self._builds)
 
     def _measure_other(self, work: Peer | PythonQueue) -> Facts | None:
-        """None: the one to measure is not there."""
+        """Measure a peer once. None: it is not installed."""
         if isinstance(work, Peer):
             return self.kahadb.measure(work) if self.kahadb is not None else None
         return self._measure_queue(work) if self._queues is not None else None
@@ -243,7 +243,7 @@ class Sides:
 
 
 def _about(arguments: Namespace, builds: Sequence[Build], rounds: str, java: str = "") -> list[str]:
-    """Return what a reader must know, the paths of this machine left out."""
+    """Return lines about the machine and the run, without paths of this machine."""
     command = ["python benchmarks/peers.py"]
     if arguments.works != list(EVERYTHING):
         command += arguments.works

@@ -1,7 +1,7 @@
 """A data source whose rows cost nothing to make: it gives one batch of facts again and again.
 
-Its columns, types and rows in a batch are those of `facts`, so what is above
-this in a question over facts is ours.
+Its columns, types and rows in a batch are those of `facts`. So the difference between a question over `facts` and this
+source is the cost of reading journals.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def ready_made(spark: SparkSession, broker: Path, columns: Sequence[str], records: int, tasks: int) -> DataFrame:
-    """About so many rows, of which the first batch of a broker's facts is all there is."""
+    """Return about `records` rows, which repeat the first batch of a broker's facts."""
     spark.dataSource.register(ReadyMadeSource)
     reader = spark.read.format(ReadyMadeSource.name()).schema(ddl({name: COLUMNS[name] for name in columns}))
     return reader.option("records", records).option("tasks", tasks).load(str(broker))
 
 
 class ReadyMadeSource(DataSource):
-    """Made by its name, in Spark's planner."""
+    """The data source, which Spark's planner makes by its name."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,7 +41,7 @@ class ReadyMadeSource(DataSource):
 
 
 class ReadyMadeReader(DataSourceReader):
-    """Each task has as many rows."""
+    """Gives each task the same number of rows."""
 
     def __init__(self, broker: str, columns: Sequence[str], records: int, tasks: int) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""One match among many messages: what a selector's first scan costs, and what each further one does.
+"""Measure what a selector's first scan for one match among many messages costs, and what each further scan costs.
 
     python -m forebay.benchmarks.searching --messages 1000000 --directory /tmp
 
@@ -19,7 +19,7 @@ from forebay.store.disk.layout import INDEX_DIRECTORY
 
 BATCH = 256
 SCRAMBLE = 2_654_435_761
-"""Odd, so that the numbers below 2**32 become each another one, in no order."""
+"""An odd factor. Multiplication modulo 2**32 puts the numbers below 2**32 in an irregular order, without repeats."""
 SELECTORS = ("region = 'eu'", "n = {rare}", "id = '{rare_id}'")
 SCAN_SECONDS = 3600.0
 
@@ -50,7 +50,7 @@ def fill(queue: forebay.Queue, messages: int, rare: int) -> None:
 
 
 def search(queue: forebay.Queue, selector: str) -> str:
-    """Find the match, give it back, and say what that took."""
+    """Find the match and return it to the queue; return a text with the time and the bytes read."""
     bytes_before, began, computed = read_bytes(), time.perf_counter(), time.process_time()
     with queue.subscribe(selector=selector) as consumer:
         found = consumer.take(1, timeout=SCAN_SECONDS)

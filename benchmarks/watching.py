@@ -1,4 +1,4 @@
-"""What it costs a busy store to be watched, in CPU time of its own process.
+"""Measure what watching costs a busy store, in CPU time of its own process.
 
     python -m forebay.benchmarks.watching --queues 3 --looks 60
 
@@ -44,16 +44,16 @@ from .excess import LOOKS_MIN, Estimate, Slices, Spent, estimate
 
 BATCH: Final = 64
 BATCHES: Final = 8
-"""Of a slice: about 2 ms."""
+"""Batches of a slice, which takes about 2 ms."""
 BODY: Final = b"x" * 1024
 EVERY_SECONDS: Final = 1.1
-"""Between looks, at least: a mounted console shares what it found for a second."""
+"""Least seconds between looks, because a mounted console shares a look for a second."""
 EVERY_SECONDS_MAX: Final = 1.6
-"""Looks come at irregular times, or they would fall into step with what the store does once a second."""
+"""Most seconds between looks. Their times are irregular, so that they do not coincide with work once a second."""
 LOOK_SECONDS: Final = 0.15
-"""So long at least what a look brings about is looked for."""
+"""Least seconds after a look in which its cost is measured."""
 STATUS_SECONDS: Final = 0.05
-"""The same of a status, which is written by a thread that has more to do: less of that is in a shorter time."""
+"""The same for a status. It is shorter, because the thread that writes the status also does other work."""
 KNOWN_SECONDS: Final = 0.01
 TOKEN: Final = "nobody asks this for its token"
 
@@ -112,11 +112,11 @@ def spend(*_: object) -> None:
 # ---------------------------------------------------------------------- those that watch
 
 Look = Callable[[], float]
-"""Looks at the store; returns when that began, in monotonic seconds. What it brings about is over when it returns."""
+"""Looks at the store; returns when the look began, in monotonic seconds. Its effects are over when it returns."""
 
 
 def begun(look: Callable[[], object]) -> float:
-    """Look, and return when that began."""
+    """Look, and return when the look began."""
     began = time.monotonic()
     look()
     return began
@@ -124,12 +124,12 @@ def begun(look: Callable[[], object]) -> float:
 
 @contextmanager
 def by_command(*arguments: str) -> Iterator[Look]:
-    """Run a command of forebay that looks again and again, and let it go on for each look only."""
+    """Run a command of forebay that looks repeatedly, and stop the process between looks."""
     command = [sys.executable, "-m", "forebay", *arguments]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
 
         def go_on() -> None:
-            process.send_signal(signal.SIGCONT)  # its pause is over meanwhile, so it looks now
+            process.send_signal(signal.SIGCONT)  # its pause is over by now, so it looks at once
             time.sleep(LOOK_SECONDS)
             process.send_signal(signal.SIGSTOP)
 
@@ -181,9 +181,9 @@ class Watcher(NamedTuple):
     name: str
     watch: Callable[[], AbstractContextManager[Look]]
     look_seconds: float = LOOK_SECONDS
-    """So long at least what a look brings about is looked for."""
+    """Least seconds after a look in which its cost is measured."""
     is_background: bool = False
-    """Whether threads of the store serve it, which have other work around."""
+    """Whether threads of the store serve the look, which also do other work."""
 
 
 def watchers(directory: str, port: int, pid: int) -> list[Watcher]:
@@ -215,7 +215,7 @@ class Cost(NamedTuple):
     watcher: str
     ms: Estimate
     serving_ms: Estimate
-    """Of it, in the threads that serve it."""
+    """The part of that time in threads that serve the look."""
 
 
 def measure(queues: int, looks: int, directory: str, only: str = "") -> Iterator[Cost]:
@@ -235,7 +235,7 @@ def measure(queues: int, looks: int, directory: str, only: str = "") -> Iterator
 
 
 def cost_of(watcher: Watcher, looks: int, pipe: Connection) -> Cost:
-    """Have a watcher look so often at a process that works, and return what that costs."""
+    """Let a watcher look this often at a busy process, and return the cost of a look."""
     chance = random.Random(watcher.name)
     moments: list[tuple[float, float]] = []
     with watcher.watch() as look:
@@ -265,7 +265,7 @@ def line_of(cost: Cost) -> str:
 
 
 def row_of(cost: Cost) -> dict[str, str | float]:
-    """Return the same as JSON has it."""
+    """Return a cost as plain values for JSON."""
     ms, serving = cost.ms, cost.serving_ms
     return {
         "watcher": cost.watcher,

@@ -1,12 +1,12 @@
-"""forebay.console: pages for a browser about a store, and buttons for who has the token. Needs forebay[console].
+"""forebay.console: web pages about a store, with actions for users who have the token. Needs forebay[console].
 
-`forebay console DIR` serves it beside the process that has the store open. A host that has an ASGI application of its
-own mounts it there:
+`forebay console DIR` serves it beside the process that has the store open. A host with an ASGI application of its
+own can mount the console there:
 
 >>> import forebay.console
 >>> routes = [Mount("/forebay", app=forebay.console.app(bay, token=secret, hosts=["ops.example.com"]))]
 
-It shows what it is shown and keeps nothing: a crash of it costs nobody anything.
+The console keeps no state, so a crash of it loses nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ def app(
 ) -> ASGIApp:
     """Return an ASGI application with the pages of a store that this process has open, to be mounted or served.
 
-    token: whoever sends it may change the store; at least 16 characters. hosts: names under which it is reached, apart
-    from localhost and addresses; any other name in a request is refused. open_reading: whether pages are for everybody
-    who reaches them, because who mounts them asks whom they let in; else a browser asks for the token as a password.
-    bodies: whether the beginnings of message bodies are shown. Costs nothing until somebody looks; a look costs what
-    `bay.statistics()` costs, once a second at most. SettingsError: a short token, or forebay[console] is not installed.
+    token: at least 16 characters; a client that sends it may change the store. hosts: names under which the console is
+    reached, apart from localhost and addresses; any other name in a request is refused. open_reading: whether pages are
+    shown without the token, because the host checks clients itself; else a browser asks for the token as a password.
+    bodies: whether the beginnings of message bodies are shown. The console costs nothing until somebody looks; a look
+    costs as much as `bay.statistics()`, at most once a second. SettingsError: a short token, or forebay[console] is not
+    installed.
     """
     if not isinstance(bay, Forebay):
         raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}: of forebay.aio, .synchronous")
@@ -47,5 +48,5 @@ def app(
 
 
 def missing_extra(missing: ImportError) -> SettingsError:
-    """Return what to say where a package of the extra is not installed."""
+    """Return the error for a package of the extra that is not installed."""
     return SettingsError(f"{missing.name} is not installed: pip install 'forebay[console]'")

@@ -1,7 +1,7 @@
-"""What the pages show of a store's answers, whoever listens in its directory.
+"""Check a store's answers for the pages. The answers may come from anybody who listens in the store's directory.
 
-Every field is checked here: a part that makes no sense is missing or zero, and no text steers anything. What comes
-behind may trust it.
+Every field is checked here: an invalid part is missing or zero, and texts have no control characters. So the templates
+may trust these rows.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class MessageRow:
     priority: int
     persistent: bool
     group: str
-    """"": it has none."""
+    """The group of the message; "": it has none."""
     headers: tuple[tuple[str, str], ...]
     other_headers: int
-    """Headers that are not among them."""
+    """Number of further headers, which are not shown."""
     body: str
-    """Its beginning; "" where it was not asked for."""
+    """The beginning of the body; "": bodies are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """Who holds some messages of a queue."""
+    """One reason why some messages of a queue are not delivered, and who holds them."""
 
     reason: str
     holder: str
@@ -52,12 +52,12 @@ class DataLogRow:
 
     @property
     def data_log(self) -> int:
-        """Return its id."""
+        """Return the id of the data log."""
         return int(self.view.first)
 
     @property
     def live_percent(self) -> float:
-        """Return how much of it is pending."""
+        """Return the percentage of its bytes that are live."""
         return round(100 * min(self.view.live_bytes / self.view.bytes, 1.0), 1) if self.view.bytes else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The arguments of `forebay console`, which are known also where what serves it is not installed."""
+"""The arguments of `forebay console`. They are known even if the packages that serve it are not installed."""
 
 from __future__ import annotations
 

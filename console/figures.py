@@ -1,7 +1,7 @@
-"""The statistics of a store, taken out of a status that anybody may have written, for forebay.metrics.
+"""Read the statistics of a store from a status file, for forebay.metrics. The file may come from anybody.
 
-What a status does not tell is missing: queues and topics that are not among the hundred busiest, and durable
-subscriptions behind the first hundred of those. So are durations that make no sense.
+The figures lack what a status leaves out: queues and topics that are not among the hundred busiest, and durable
+subscriptions after the first hundred of those topics. They also lack durations that are not valid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TOPIC_COUNTS: Final = tuple(
 
 
 def snapshot_of(status: Mapping[str, Any]) -> Snapshot:
-    """Return what a status says. Never raises, whatever is in it."""
+    """Return the statistics in a status. Never raises, whatever the status contains."""
     queues = {name: found for name, _, found in _destinations(status.get("queues"))}
     subscriptions = {
         (topic, name): found for name, topic, found in _destinations(status.get("subscriptions")) if topic is not None
@@ -100,7 +100,7 @@ def _topics(found: object) -> Iterator[tuple[str, TopicStatistics]]:
 
 
 def _rows(found: object) -> Iterator[Mapping[str, Any]]:
-    """Yield what has a name in a list, and is of a length that is ours."""
+    """Yield the rows of a list that have a name, at most ROWS_MAX of them."""
     for row in found[:ROWS_MAX] if isinstance(found, list) else ():
         if isinstance(row, dict) and isinstance(row.get("name"), str):
             yield row

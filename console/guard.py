@@ -1,8 +1,8 @@
-"""What every request to the console passes: whose name it asks for, where it comes from, and whether it may read.
+"""The checks of every request to the console: the host name that it asks for, its origin, and whether it may read.
 
-A page of another site can make a browser send requests here. It cannot read the answers as long as the name in the Host
-header is one of ours (DNS rebinding needs one of its own), and it cannot change anything, because what changes demands
-a token that no browser adds by itself.
+A page of another site can make a browser send requests here. Such a page cannot read the answers, because the name in
+the Host header must be one of ours, and DNS rebinding needs a name of the attacker. It cannot change anything either,
+because each change requires a token that no browser adds by itself.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ PASSWORD: Final = "The password is the token; the name does not matter."
 HEADERS: Final = (
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    # Not no-referrer: with that a browser hides the origin of our own forms, too.
+    # Not no-referrer: with that, a browser would hide the origin of our own forms too.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-"""Of every answer, refusals included."""
+"""The headers of every answer, including refusals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may do what."""
+    """The rules about who may read and who may change the store."""
 
     token: str
-    """Whoever sends it may change the store."""
+    """A client that sends this token may change the store."""
     hosts: tuple[str, ...] = ()
     """Names under which the console is reached, apart from localhost and addresses."""
     open_reading: bool = False
-    """Whether pages are shown to whoever comes without the token."""
+    """Whether pages are shown to clients without the token."""
     open_messages: bool = False
-    """Whether those pages are among them that show headers and bodies."""
+    """Whether pages with headers and bodies of messages are shown to them too."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.token, str) or len(self.token) < TOKEN_CHARACTERS_MIN:
             raise SettingsError(f"a token has at least {TOKEN_CHARACTERS_MIN} characters that nobody can guess")
 
     def is_token(self, given: str) -> bool:
-        """Return whether it is the token, in a time that does not tell how near it is."""
+        """Return whether a text is the token, in a time that does not depend on how similar it is."""
         return compare_digest(given.encode(errors="replace"), self.token.encode(errors="replace"))
 
     def has_bearer(self, request: Request) -> bool:
-        """Return whether a request has the token as no browser sends it by itself."""
+        """Return whether a request has the token in a bearer header, which no browser sends by itself."""
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         return kind.lower() == "bearer" and self.is_token(given.strip())
 
@@ -73,7 +73,7 @@ class Access:
         return self.open_messages or self.has_bearer(request) or self._has_password(request)
 
     def is_ours(self, host: str) -> bool:
-        """Return whether a Host header names this console: no name that somebody else could point here."""
+        """Return whether a Host header names this console, by a name that nobody else can point here."""
         name = urlsplit(f"//{host}").hostname if host.isprintable() and "@" not in host and "/" not in host else None
         if name is None:
             return False
@@ -89,10 +89,10 @@ class Access:
 
 
 class Guard:
-    """An ASGI application around another one: refuses, and puts the headers on all that goes out."""
+    """An ASGI application around another one. It refuses bad requests and adds the security headers to all answers."""
 
     def __init__(self, app: ASGIApp, access: Access, refuse: Callable[[Request, int, str, str], Response]) -> None:
-        """refuse: makes the page of a request, status, sentence and advice."""
+        """Wrap an application. refuse: makes the page of a refusal from request, status, sentence and advice."""
         self._app = app
         self._access = access
         self._refuse = refuse
@@ -126,7 +126,7 @@ class Guard:
             if is_foreign or not _is_from(host, request.headers.get("origin")):
                 advice = "Send it from a page of the console, or without a browser."
                 return self._refuse(request, 403, "This request comes from a page of another site.", advice)
-            return None  # what changes anything asks for the token itself
+            return None  # a request that changes anything checks the token itself
         if not self._access.may_read(request):
             refusal = self._refuse(request, 401, "This console shows its pages to who has the token.", PASSWORD)
             refusal.headers["www-authenticate"] = CHALLENGE
@@ -135,7 +135,7 @@ class Guard:
 
 
 def _is_from(host: str, origin: str | None) -> bool:
-    """Return whether an Origin header names the host that was asked; None: no browser sent the request."""
+    """Return whether an Origin header names the requested host. origin: None: no browser sent the request."""
     if origin is None:
         return True
     try:

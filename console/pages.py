@@ -1,7 +1,7 @@
 """The pages of the console, and what its buttons do.
 
-A page is made when somebody asks for it, from one look at the store and at most one question. Names and texts of the
-store are data: the templates escape them, and a look has already taken out what steers a terminal.
+A page is made for each request, from one look at the store and at most one question. Names and texts of the store are
+data: the templates escape them, and a look has already removed control characters.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .pictures import curve_picture, live_looks, memory_parts, short_size, squar
 from .sources import ConsoleSource
 
 QUESTIONS_MAX: Final = 4
-"""Requests to the store at a time. It answers one after the other; a browser that asks beyond them is told to wait."""
+"""Most requests to the store at a time. The store answers one after the other; further browsers are told to wait."""
 FORM_BYTES_MAX: Final = 16 << 10
 FIELDS_MAX: Final = 20
 AGAIN_SECONDS: Final = 5
-"""So often a page looks again that reads what is written anyway."""
+"""Seconds after which a page reloads itself, if it only reads the status file."""
 
 _HERE: Final = Path(__file__).parent
 _FILES: Final = {STYLE_SHEET: "text/css", _HERE / "static" / "console.js": "text/javascript"}
@@ -96,7 +96,7 @@ class Pages:
         return self._page(request, "queues.html", seen, {}, every=AGAIN_SECONDS)
 
     async def queue(self, request: Request) -> Response:
-        """One queue: its figures, who holds its messages, and what can be done with it."""
+        """Return the page of one queue: its figures, who holds its messages, and the actions on it."""
         name = _name_in(request)
         seen = await self._read()
         if isinstance(seen, Silence):
@@ -113,7 +113,7 @@ class Pages:
         return self._page(request, "queue.html", seen, fields)
 
     async def messages(self, request: Request) -> Response:
-        """A page of what is pending in a queue, for who may see what other users of the machine may not."""
+        """Return a page of the pending messages of a queue, for clients that may see headers and bodies."""
         if not self._access.may_read_messages(request):
             refusal = self.problem(request, 401, "What messages say is shown to who has the token.", PASSWORD)
             refusal.headers["www-authenticate"] = CHALLENGE
@@ -138,7 +138,7 @@ class Pages:
         return self._page(request, "messages.html", seen, fields)
 
     async def journal(self, request: Request) -> Response:
-        """The data logs, and what keeps each of them."""
+        """Return the page of the data logs, with what keeps each of them."""
         after = _number_in(request, "after", 1 << 62)
         seen = await self._read()
         if isinstance(seen, Silence):
@@ -157,13 +157,13 @@ class Pages:
         return self._page(request, "journal.html", seen, fields)
 
     async def healthz(self, request: Request) -> Response:
-        """Return 200 where the store is well, else 503 with a line for each problem."""
+        """Return 200 if the store has no problem, else 503 with a line for each problem."""
         seen = await self._read()
         problems = (seen.sentence,) if isinstance(seen, Silence) else seen.problems
         return PlainTextResponse("\n".join(problems or ("ok",)) + "\n", 503 if problems else 200)
 
     async def metrics(self, request: Request) -> Response:
-        """Return the text that Prometheus reads."""
+        """Return the metrics in the text format of Prometheus."""
         content = await run_in_threadpool(self._source.metrics)
         return Response(content, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
@@ -174,7 +174,7 @@ class Pages:
     # ------------------------------------------------------------------ actions
 
     async def act(self, request: Request) -> Response:
-        """Do what a form asks for, where it has the token, and say what came of it."""
+        """Do what a form asks for, if it has the token, and return a page with the result."""
         form = await _form_of(request)
         if not (self._access.has_bearer(request) or self._access.is_token(form.get("token", ""))):
             advice = "It is printed where the console was started, or given by whoever mounted it."
@@ -188,11 +188,11 @@ class Pages:
     # ------------------------------------------------------------------ refusals
 
     def problem(self, request: Request, status: int, sentence: str, advice: str) -> Response:
-        """Return a page that says what is wrong, and what to do."""
+        """Return a page that states the problem and what the user can do."""
         return self._html(request, "problem.html", {"sentence": sentence, "advice": advice}, status)
 
     async def refused(self, request: Request, error: Exception) -> Response:
-        """Return what the store says to a request that it does not grant."""
+        """Return a page with the error of a request that the store refused."""
         status = 400 if isinstance(error, SettingsError) else 409
         return self.problem(request, status, printable(error), "")
 
@@ -203,7 +203,7 @@ class Pages:
         return response
 
     async def broken(self, request: Request, error: Exception) -> Response:
-        """The server logs the error; the page does not show it."""
+        """Return a page for an unexpected error. The page hides the error, because the server logs it."""
         return self.problem(request, 500, "The console made a mistake, and logged it.", "The store is not affected.")
 
     # ------------------------------------------------------------------ parts
@@ -212,7 +212,7 @@ class Pages:
         return await run_in_threadpool(self._source.read)
 
     async def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """Return what the store tells, and why it tells nothing: a page has more than that to show."""
+        """Return the answer of the store, and the reason if there is none: the page then shows the rest."""
         try:
             return await self._question(request), ""
         except ForebayError as error:
@@ -239,7 +239,7 @@ class Pages:
     def _html(
         self, request: Request, template: str, fields: Mapping[str, Any], status: int = 200, every: int | None = None
     ) -> Response:
-        """every: seconds after which the page looks again; None: only when somebody wants it to."""
+        """Render a template. every: seconds after which the page reloads itself; None: it does not."""
         path: str = request.scope["path"]
         around: dict[str, Any] = {
             "base": request.scope.get("root_path", ""),
@@ -269,7 +269,7 @@ def _number_in(request: Request, name: str, most: int) -> int:
 
 
 async def _form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form, of several with one name the last."""
+    """Return the fields of a form. Of several fields with one name, the last counts."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise HTTPException(415, "Send the fields of a form (application/x-www-form-urlencoded).")
@@ -352,4 +352,4 @@ _ACTIONS: Final[Mapping[str, tuple[Callable[[_Form], dict[str, Any]], Callable[[
     "purge": (_purge, lambda asked, told: f"{_messages(told)} removed from {asked['queue']}."),
     "move": (_move, lambda asked, told: f"{_messages(told)} moved from {asked['queue']} to {asked['to']}."),
 }
-"""By path: what a form asks the store for, and what is said when that is done."""
+"""By path: the request that a form makes to the store, and the sentence to show when it is done."""

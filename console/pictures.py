@@ -20,7 +20,7 @@ class Part:
     """A part of the memory bar."""
 
     look: str
-    """The class of its style."""
+    """The CSS class of the part."""
     title: str
     bytes: float
     x: float
@@ -28,7 +28,7 @@ class Part:
 
 
 def memory_parts(view: View) -> list[Part]:
-    """Return the parts of a bar whose whole width is the limit, or what is held where that is more."""
+    """Return the parts of a bar. Its whole width is the memory limit, or the held memory if that is more."""
     free = max(view.limit_bytes - view.held_bytes, 0.0)
     titles = {title: f"part-{n}" for n, title in enumerate(HOLDERS.values(), start=1)}
     held = [(titles.get(title, "part-others"), title, size) for title, size in view.parts.items()]
@@ -44,10 +44,10 @@ def memory_parts(view: View) -> list[Part]:
 
 
 def curve_picture(view: View) -> Chart | None:
-    """Return the hit ratio by memory limit; None: nothing is known yet, for nothing was delivered.
+    """Return the hit ratio by memory limit; None: nothing is known before the first delivery.
 
-    Limits go from left to right, doubling at equal steps. The marks are the limit of now and the recommended one, where
-    they are within the curve.
+    Limits go from left to right, doubling at equal steps. The marks are the present limit and the
+    recommended one, if they are within the curve.
     """
     if len(view.curve) < 2:
         return None
@@ -73,7 +73,7 @@ def curve_picture(view: View) -> Chart | None:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """A data log, or several neighbours."""
+    """A square that stands for one data log, or for several neighbours."""
 
     look: str
     first: int
@@ -81,7 +81,7 @@ class Square:
 
 
 def squares(data_logs: Iterable[DataLogView]) -> Iterator[Square]:
-    """Yield a square for each row about data logs, by the share of it that is live."""
+    """Yield a square for each row about data logs, coloured by the live share."""
     for one in data_logs:
         share = min(one.live_bytes / one.bytes, 1.0) if one.bytes else 0.0
         step = sum(share > bound for bound in LIVE_STEPS)
@@ -90,12 +90,12 @@ def squares(data_logs: Iterable[DataLogView]) -> Iterator[Square]:
 
 
 def live_looks() -> Sequence[tuple[str, str]]:
-    """Return each look of a square with what it means."""
+    """Return the CSS class of each kind of square, with its meaning."""
     return [(f"live-{step}", title) for step, title in enumerate(LIVE_TITLES)]
 
 
 def short_size(size_bytes: float) -> str:
-    """Return a size in as few characters as tell it."""
+    """Return a size with a binary unit, in few characters."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size_bytes >= 1 << power:
             found = size_bytes / (1 << power)

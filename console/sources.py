@@ -1,7 +1,7 @@
 """Where the console's facts come from: the status file and admin socket of another process, or a store of this one.
 
-Both are asked in the words of the admin socket, and what they answer is checked in the same way. A look costs the other
-process nothing: it reads what is written anyway.
+Both take the requests of the admin socket, and their answers are checked in the same way. A look costs the other
+process nothing, because it reads the status file, which that process writes anyway.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..store.errors import ForebayError, StateError
 from .figures import snapshot_of
 
 ANSWER_SECONDS: Final = 60.0
-"""So long a browser waits for an answer of another process."""
+"""Seconds that a request waits for the answer of another process."""
 LOOK_SECONDS: Final = 1.0
-"""So long everybody who looks at a store of this process shares one look."""
+"""Seconds for which all clients share one look at a store of this process."""
 REOPEN: Final = "Open it again, and mount the console of that."
 QUEUES_MAX: Final = 100
-"""Queues that are named, as in a status file."""
+"""Most queues that are named, as in a status file."""
 
 
 class ConsoleSource(ABC):
@@ -43,15 +43,18 @@ class ConsoleSource(ABC):
 
     @abstractmethod
     def read(self) -> View | Silence:
-        """Return what the store says of itself, or why it says nothing. Never raises."""
+        """Return the status of the store, or the reason why there is none. Never raises."""
 
     @abstractmethod
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Have the store do or tell something; see dispatch/remote/requests.py. SettingsError, StateError."""
+        """Send the store a request of the admin socket (dispatch/remote/requests.py); return its answer.
+
+        SettingsError, StateError.
+        """
 
     @abstractmethod
     def metrics(self) -> str:
-        """Return the text that Prometheus reads."""
+        """Return the metrics in the text format of Prometheus."""
 
 
 class StatusSource(ConsoleSource):
@@ -83,7 +86,7 @@ class BaySource(ConsoleSource):
     """A store that this process has open."""
 
     def __init__(self, bay: Forebay, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """monotonic: returns seconds, for rates and for how old a look may be."""
+        """Make the source for an open store. monotonic: returns seconds, for rates and the age of a look."""
         super().__init__(bay.settings.broker_name)
         self._bay = bay
         self._monotonic = monotonic
@@ -113,7 +116,7 @@ class BaySource(ConsoleSource):
         return forebay.metrics.prometheus_text(self._bay)
 
     def _status(self, statistics: Statistics, seconds: float) -> dict[str, Any]:
-        """Return what a status file would say. seconds: since the look before."""
+        """Return the fields that a status file would have. seconds: time since the previous look."""
         memory, curve = statistics.memory, statistics.memory.curve
         named = nlargest(QUEUES_MAX, statistics.destinations.items(), key=lambda found: found[1].depth)
         return {

@@ -1,1 +1,1 @@
-"""Brokers: servers with their usual Python clients on loopback, beside forebay, doing the same from the same loop."""
+"""Brokers: servers with their usual Python clients on loopback. forebay and each broker run the same loop."""

@@ -1,8 +1,8 @@
-"""Broker: what a pass asks of a server and its client, or of a library that needs no server.
+"""Broker: the interface of a server with its client, or of a library without a server, for a pass.
 
-A broker belongs to one pass, one process and one event loop. Clients that
-block do so: nothing else runs in that loop. Data and settings of a server lie
-in the directory of the pass; nothing outside is read or changed.
+A broker belongs to one pass, one process and one event loop. Blocking
+clients may block, because nothing else runs in that loop. Data and settings of a server are in the directory of the
+pass; nothing outside is read or changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from .server import Memory, Server
 
 WAIT_SECONDS: Final = 60.0
-"""Seconds after which a message that must be there counts as lost."""
+"""Seconds after which a confirmed message that does not arrive counts as lost."""
 
 
 class BrokerFailed(Exception):
@@ -25,7 +25,7 @@ class BrokerFailed(Exception):
 
 
 class Broker(ABC):
-    """One queue, stored on disk. Confirmed: what the setting of the broker promises."""
+    """One queue, stored on disk. The setting of the broker says when a message is confirmed."""
 
     client: ClassVar[str] = ""
     """The distribution of the client; "": none is needed."""
@@ -33,7 +33,7 @@ class Broker(ABC):
     @classmethod
     @abstractmethod
     def missing(cls) -> str:
-        """Return what must be installed, in words; "" if everything is there."""
+        """Return text about what must be installed; "" if nothing is missing."""
 
     @abstractmethod
     async def start(self, place: Path) -> str:
@@ -49,18 +49,18 @@ class Broker(ABC):
 
     @abstractmethod
     async def take_ack(self, messages: int) -> int:
-        """Take so many messages, which are there, then acknowledge them; return the bytes of their bodies."""
+        """Take that many messages, which are stored, and acknowledge them; return the bytes of their bodies."""
 
     @abstractmethod
     def memory(self) -> Memory:
-        """Return what the server's processes take, or this process where the broker is a library in it."""
+        """Return the memory of the server's processes, or of this process if the broker is a library."""
 
     async def disconnect(self) -> None:  # noqa: B027
-        """Close the connections of the client, where it has tasks in the loop that would be told of."""
+        """Close the client's connections, if it has tasks in the loop that would warn at the end."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End all that start has started, however far it came. May be called twice."""
+        """End all that `start` has started, even if it failed half-way. May be called twice."""
 
 
 class ServedBroker(Broker):
@@ -69,7 +69,7 @@ class ServedBroker(Broker):
     debian: ClassVar[str]
     """The Debian package of the server."""
     module: ClassVar[str]
-    """What the client is imported as."""
+    """The module name of the client."""
 
     def __init__(self) -> None:
         self._servers: list[Server] = []
@@ -77,7 +77,7 @@ class ServedBroker(Broker):
     @classmethod
     @abstractmethod
     def program(cls) -> Path | None:
-        """Return what starts the server; None: it is not installed."""
+        """Return the program that starts the server; None: it is not installed."""
 
     @classmethod
     def missing(cls) -> str:
@@ -93,7 +93,7 @@ class ServedBroker(Broker):
             self._servers.pop().stop()
 
     def _run(self, server: Server) -> Server:
-        """Have stop end the server, also if it never answers."""
+        """Let `stop` end the server, even if it never answers; return it."""
         self._servers.append(server)
         return server
 

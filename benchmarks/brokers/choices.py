@@ -20,13 +20,13 @@ LATER: Final = "with the system, on disk later"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A row of the table."""
+    """One broker with one setting, a row of the table."""
 
     title: str
     confirmed: str
-    """Where a confirmed message is: SYNCED, SOON or LATER."""
+    """When a confirmed message is on disk: SYNCED, SOON or LATER."""
     setting: str
-    """What makes it so, in words."""
+    """The setting behind that promise, as text."""
     make: Callable[[], Broker]
 
 
@@ -65,9 +65,9 @@ CHOICES: Final = (
 )
 BY_TITLE: Final = {choice.title: choice for choice in CHOICES}
 PACKAGES: Final = tuple(sorted({choice.make().client for choice in CHOICES} - {""}))
-"""Clients, as pip knows them."""
+"""Distributions of all clients, as pip names them."""
 
 
 def needs_client(title: str) -> bool:
-    """Return whether the choice is run by the Python that has the clients."""
+    """Return whether a choice must run in the Python that has the clients."""
     return bool(BY_TITLE[title].make().client)

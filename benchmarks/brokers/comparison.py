@@ -1,4 +1,4 @@
-"""The comparison: all choices in turns, round after round; what is not installed is said once and left out."""
+"""The comparison: run all choices in turns, round after round. A choice that is not installed is named and left out."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ SECONDS: Final = 5.0
 BACKLOG_SECONDS: Final = 60.0
 BACKLOG_OF_MESSAGES: Final = 5
 _COPIES: Final = 5
-"""How often a body may lie on the disk at once: log, table, log that is made anew, and room."""
+"""Most copies of a body on disk at once: log, table, a log that is rewritten, and reserve."""
 
 
 class Brokers:
-    """Our builds and all others that are there."""
+    """Our builds, and all other brokers that are installed."""
 
     def __init__(
         self, messages: int, builds: Sequence[Build], python: str, directory: Path, miss: Callable[[str], None]
     ) -> None:
-        """messages: of a W1 pass. builds: of forebay. python: runs what needs a client. directory: where to work, on
-        the disk that is measured. miss: is told of what is not there.
+        """Make a comparison.
+
+        messages: of a W1 pass. builds: of forebay. python: has the clients. directory: on the disk that is measured.
+        miss: called with a sentence for each broker that is missing.
         """
         self._builds = builds
         self._sizes = Sizes(messages, SECONDS, BACKLOG_OF_MESSAGES * messages, BACKLOG_SECONDS)
@@ -42,11 +44,11 @@ class Brokers:
 
     @property
     def disk_bytes(self) -> int:
-        """At least what a pass needs on disk."""
+        """Least bytes of disk that a pass needs."""
         return _COPIES * self._sizes.backlog_messages * BODY_BYTES
 
     def measure(self, rounds: int) -> None:
-        """Measure every choice that is there. Raises BrokerFailed."""
+        """Measure every choice that is installed. Raises BrokerFailed."""
         for number in range(1, rounds + 1):
             for choice in CHOICES:
                 print(f"round {number} of {rounds}: {choice.title}", file=sys.stderr)
@@ -59,7 +61,7 @@ class Brokers:
                     self._found.setdefault(choice.title, {}).setdefault(row, []).append(found.facts)
 
     def runs(self, choice: Choice) -> Iterator[tuple[str, str]]:
-        """Yield what a row is called and which Python runs it: one of each of our builds, one of another broker."""
+        """Yield title and Python of each row of a choice: a row for each of our builds, or one for another broker."""
         if needs_client(choice.title):
             yield choice.title, self._python
         else:

@@ -16,7 +16,7 @@ from .server import Memory
 
 
 class Embedded(Broker):
-    """sync: the setting of that name."""
+    """An embedded store. sync: the setting of that name."""
 
     def __init__(self, sync: Literal["always", "interval", "never"]) -> None:
         self._sync = sync

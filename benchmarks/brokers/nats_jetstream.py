@@ -17,7 +17,7 @@ _SUBJECT: Final = "bench.messages"
 
 
 class JetStream(ServedBroker):
-    """The server syncs its files every two minutes; 2.9 has no setting for that."""
+    """The server. It syncs its files every two minutes; version 2.9 has no setting for that."""
 
     debian = "nats-server"
     client, module = "nats-py", "nats"

@@ -1,4 +1,4 @@
-"""The pass of a broker: store, path, backlog, in this order over one server; each is bounded in messages and time."""
+"""The pass of a broker: the phases store, path and backlog over one server, each with a limit of messages and time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .server import Memory
 
 BODY_BYTES: Final = KIB
 _SAMPLES: Final = 20
-"""Samples of memory while the backlog fills; the clock stands meanwhile."""
+"""Samples of memory while the backlog fills. The clock does not run during a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a phase ends at, whichever comes first."""
+    """The messages and the seconds at which a phase ends, whichever comes first."""
 
     messages: int
     seconds: float
@@ -32,7 +32,7 @@ class Sizes:
 
 
 async def measured(broker: Broker, place: Path, sizes: Sizes) -> tuple[str, Facts]:
-    """Return the versions and: rates of store, singles, batches, fill, drain; messages of the backlog; memory."""
+    """Do a pass; return the versions, and its facts: rates of each phase, messages of the backlog, memory."""
     versions = await broker.start(place)
     found = await _Pass(broker, sizes).facts()
     await broker.disconnect()

@@ -1,6 +1,6 @@
 """PostgreSQL: a table as a queue, with psycopg.
 
-Taken by DELETE over SELECT FOR UPDATE SKIP LOCKED, acknowledged by COMMIT.
+A take is a DELETE over SELECT FOR UPDATE SKIP LOCKED, and an ack is a COMMIT.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TAKE: Final = (
 
 
 class PostgreSQL(ServedBroker):
-    """synchronous_commit: off: a commit is answered before its log is on disk, which it is within 0.6 s."""
+    """The server. synchronous_commit: off: a commit returns before its log is on disk, up to 0.6 s later."""
 
     debian = "postgresql"
     client, module = "psycopg[binary]", "psycopg"
@@ -66,7 +66,7 @@ class PostgreSQL(ServedBroker):
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command: list[str | Path] = [program, "-D", place / "data", *options]
-        # Killed, it would leave shared memory behind.
+        # SIGKILL would leave shared memory behind.
         server = self._run(Server(command, place, user=user, farewell=signal.SIGQUIT))
         await server.answers(port, said="ready to accept connections")
         self._connection = psycopg.connect(host=HOST, port=port, user=_USER, dbname=_USER)

@@ -1,7 +1,6 @@
 """The process of a broker's pass: a fresh interpreter, which has the client, owns the servers and ends them.
 
-A Ctrl-C or a failure of the parent reaches it as SIGTERM. It then ends what
-it has started before it ends itself.
+After a Ctrl-C or a failure, the parent sends SIGTERM. The process then ends its servers before it ends itself.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _END_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a pass found. missing: what must be installed for it, in words; then there is nothing else."""
+    """The result of a pass. missing: text about what must be installed for the pass; if given, there are no figures."""
 
     missing: str = ""
     versions: str = ""
@@ -38,10 +37,10 @@ class Found:
 
 
 def measure(title: str, sizes: Sizes, python: str, directory: Path) -> Found:
-    """Run a pass below directory, by a Python that has the client. Raises BrokerFailed."""
+    """Run a pass below a directory, with a Python that has the client. Raises BrokerFailed."""
     most_seconds = longest_seconds(sizes)
     with TemporaryDirectory(dir=directory, prefix=PREFIX) as place:
-        os.sync()  # or this pass would share the disk with what the one before left to write
+        os.sync()  # otherwise the kernel would still write data of the previous pass
         command = [python, "-P", "-m", __name__, title, json.dumps(asdict(sizes)), place]
         # In a session of its own, so that a Ctrl-C comes to this process alone, which passes it on.
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
@@ -59,12 +58,12 @@ def measure(title: str, sizes: Sizes, python: str, directory: Path) -> Found:
 
 
 def longest_seconds(sizes: Sizes) -> float:
-    """Return the time after which a pass hangs: twice what its phases may take, and a slow start of two servers."""
+    """Return the seconds after which a pass counts as hung: twice its phases, and a slow start of two servers."""
     return 2 * START_SECONDS + 2 * (5 * sizes.seconds + 3 * sizes.backlog_seconds)
 
 
 def main() -> int:
-    """Do the pass of the arguments in the fresh process, and print what it found."""
+    """Do the pass that the arguments name, in this fresh process, and print its result."""
     title, sizes, place = sys.argv[1:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:

@@ -1,6 +1,6 @@
 """RabbitMQ: a durable queue, persistent messages, publisher confirms; pika, which blocks, and aio-pika.
 
-An ack has no answer in AMQP: that it was sent is all that a client learns.
+An ack has no answer in AMQP, so a client learns only that the ack was sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCRIPTS: Final = Path("/usr/lib/rabbitmq/lib")
 
 
 class RabbitMQ(ServedBroker):
-    """The server; the package's own script would change to its user and read the system's settings."""
+    """The server, started without the package's script, which would change the user and read the system's settings."""
 
     debian = "rabbitmq-server"
 
@@ -40,7 +40,7 @@ class RabbitMQ(ServedBroker):
         program, epmd = self.program(), shutil.which("epmd")
         assert program is not None and epmd is not None
         port, names, distribution = free_port(), free_port(), free_port()
-        # With a port mapper of its own the node starts none that would stay behind.
+        # With a port mapper from here, the node does not start one that would outlive the pass.
         mapper = self._run(Server([epmd, "-port", str(names), "-address", HOST], place))
         await mapper.answers(names)
         (place / "rabbitmq.conf").write_text(f"listeners.tcp.1 = {HOST}:{port}\n", encoding="ascii")
@@ -69,7 +69,7 @@ class RabbitMQ(ServedBroker):
 
 
 class Pika(RabbitMQ):
-    """Its blocking channel waits for the confirm of each message, also in a batch."""
+    """The pika client. Its blocking channel waits for the confirm of each message, even in a batch."""
 
     client = module = "pika"
 
@@ -103,7 +103,7 @@ class Pika(RabbitMQ):
 
 
 class AioPika(RabbitMQ):
-    """Publishes a batch at once and awaits all confirms."""
+    """The aio-pika client. It publishes a batch at once and awaits all confirms."""
 
     client, module = "aio-pika", "aio_pika"
 

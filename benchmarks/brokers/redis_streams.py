@@ -1,6 +1,6 @@
 """Redis Streams: one stream, one consumer group, an append-only file; redis-py.
 
-What is acknowledged is deleted as well, or the stream would keep it.
+An acknowledged message is also deleted; otherwise the stream would keep it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GROUP: Final = "group"
 
 
 class RedisStreams(ServedBroker):
-    """fsync: the setting appendfsync."""
+    """The server. fsync: its setting appendfsync."""
 
     debian = "redis-server"
     client = module = "redis"

@@ -1,4 +1,4 @@
-"""Server: a child process on loopback that ends with its pass, and what it takes of memory."""
+"""Server: a child process on loopback that ends with its pass, and its memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOLD_CHARACTERS: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """rss_bytes counts what processes share once for each of them, pss_bytes once."""
+    """Memory of processes. A page that several processes share counts for each in rss_bytes, but once in pss_bytes."""
 
     rss_bytes: int
     pss_bytes: int
@@ -36,7 +36,7 @@ class Memory:
 
     @staticmethod
     def of_process(process: psutil.Process) -> Memory:
-        """Return zeros for a process that has just ended."""
+        """Return the memory of a process; zeros if the process has just ended."""
         try:
             told = process.memory_full_info()
         except psutil.NoSuchProcess:
@@ -45,7 +45,7 @@ class Memory:
 
 
 class ServerFailed(Exception):
-    """A server ended early or did not answer in time; its last words."""
+    """A server ended early or did not answer in time. The text has the end of its output."""
 
 
 class Server:
@@ -60,10 +60,10 @@ class Server:
         user: str | None = None,
         farewell: signal.Signals = signal.SIGKILL,
     ) -> None:
-        """Start it.
+        """Start a server.
 
-        place: where its output goes. user: whom it runs as; None: as this process does. farewell: the signal at which
-        it ends at once; SIGKILL, unless it would leave something behind in the system.
+        place: directory for its output. user: the user to run as; None: that of this process. farewell: the signal that
+        ends it at once; SIGKILL, unless that would leave something behind in the system.
         """
         self._farewell = farewell
         self._name = Path(command[0]).name
@@ -92,7 +92,7 @@ class Server:
         return Memory.total(Memory.of_process(process) for process in self._processes())
 
     def stop(self) -> None:
-        """End it at once, since nobody needs what it stored. No other process is touched."""
+        """End the server at once, because nobody needs its data. No other process is touched."""
         processes = self._processes()
         _tell(self._process, self._farewell)
         _, alive = psutil.wait_procs(processes, timeout=_STOP_SECONDS if self._farewell != signal.SIGKILL else 0)
@@ -126,7 +126,7 @@ def _listens(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody has just now."""
+    """Return a free port of loopback."""
     with socket.socket() as found:
         found.bind((HOST, 0))
         port: int = found.getsockname()[1]
@@ -134,7 +134,7 @@ def free_port() -> int:
 
 
 def unprivileged(name: str) -> str | None:
-    """Return the user that a server which refuses root is to run as; None: this one will do.
+    """Return the user for a server that refuses to run as root; None: the present user will do.
 
     Raises ServerFailed if this is root and there is no such user.
     """

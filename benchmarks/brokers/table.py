@@ -1,4 +1,4 @@
-"""The table of brokers as Markdown: what each confirms beside its rates, and what it has that forebay has not."""
+"""The table of brokers as Markdown: what each confirms, its rates, and its features that forebay lacks."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from .story import FAST_SECONDS, SECONDS_MIN, SLOW_SECONDS, Chapter, story
 _Draw = Callable[[Sequence[Line]], object]
 
 DISK_FACTOR: Final = 2.5
-"""As in the load test."""
+"""Disk that the demo may need, as a multiple of the bytes of all bodies."""
 
 
 def add_demo(parser: ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def run_demo(arguments: Namespace, streams: Streams) -> int:
 
 
 def demo(arguments: Namespace) -> int:
-    """0: all held; 1: something did not. SettingsError for what cannot be run."""
+    """Run the demo; return 0 if all promises held, else 1. SettingsError: the arguments can't be run."""
     seconds = FAST_SECONDS if arguments.fast else SLOW_SECONDS
     if arguments.seconds is not None:
         seconds = arguments.seconds
@@ -116,7 +116,10 @@ def _is_live() -> bool:
 
 @contextmanager
 def _spectator() -> Iterator[tuple[_Draw, Voice, Keyboard | None]]:
-    """Yield what draws a screen, what tells the same in lines, and keys. Of the first two one does nothing."""
+    """Yield a function that draws a screen, a voice that prints lines, and the keys.
+
+    Of screen and voice, one does nothing.
+    """
     if not _is_live():
         with Report() as report:
             yield lambda lines: None, report, None

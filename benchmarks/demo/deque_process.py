@@ -1,4 +1,4 @@
-"""The plain deque beside the demo, from outside: tells it what is pending, and hears how it does."""
+"""The plain deque beside the demo: start its process, tell it how many messages are pending, and read its answers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ANSWER_BYTES = 4096
 
 
 class DequeProcess:
-    """A context manager, because the process must end with the demo."""
+    """The process with the plain deque. A context manager, because the process must end with the demo."""
 
     def __init__(self, limit_bytes: int, body_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        # Messages that it had when its limit ended it; None: it has not ended.
+        # Messages that the deque held when the limit ended its process; None: the process has not ended.
         self.ended_with: int | None = None
         program = Path(__file__).with_name("plain_deque.py")
         self._process = subprocess.Popen(
@@ -42,7 +42,7 @@ class DequeProcess:
         self._process.wait()
 
     def tell(self, pending: int, wait_seconds: float = 0.0) -> None:
-        """Tell it how many messages are pending, and take in what it has said by now.
+        """Tell the process how many messages are pending, and read the answers that it has given so far.
 
         wait_seconds: for the answer; 0: it comes with a later call.
         """

@@ -1,4 +1,4 @@
-"""The keys of the demo: who watches it slows the consumers, resizes, or kills the process by hand."""
+"""The keys of the demo, with which a spectator slows consumers, resizes the store, or kills the process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ORDERS: Final = {
 
 
 class Keyboard:
-    """Makes orders of keys. See Orderer; made by `keyboard`."""
+    """Turns pressed keys into orders. `keyboard` makes it, and the supervisor reads it as an Orderer."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -53,7 +53,7 @@ class Keyboard:
         return self._descriptor
 
     def take(self) -> list[Order]:
-        """Return the orders of the keys that were pressed. KeyboardInterrupt: the one that ends the demo was."""
+        """Return the orders of pressed keys. KeyboardInterrupt: the key that ends the demo was pressed."""
         pressed = b""
         while select.select([self._descriptor], [], [], 0)[0] and (piece := os.read(self._descriptor, 64)):
             pressed += piece
@@ -65,7 +65,7 @@ class Keyboard:
 
 @contextmanager
 def keyboard() -> Iterator[Keyboard | None]:
-    """Take single keys from the terminal, and give it back however this ends. None: standard input is none."""
+    """Read single keys from the terminal, and restore the terminal at the end. None: standard input is no terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield None
         return

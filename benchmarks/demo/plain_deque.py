@@ -1,9 +1,8 @@
-"""A plain deque with a limit of memory: what most programs have in the place of a queue that spills.
+"""A plain deque with a memory limit: what most programs have in place of a queue that spills to disk.
 
-A process of its own, which imports nothing of forebay. It reads how many
-messages are pending, a number a line, holds as many bodies of 1 KiB, and tells
-how much memory it has grown by. Where the limit of its process has no room, it tells so
-and ends.
+This program runs in a process of its own and imports nothing of forebay. It reads a number of pending messages from
+each line, holds that many bodies of 1 KiB, and prints by how much its memory has grown. If the limit of the process has
+no room, it says so and ends.
 """
 
 import os
@@ -25,7 +24,7 @@ def mapped_bytes() -> int:
 
 
 def main() -> None:
-    """argv: the bytes that the process may grow by, and those of a body."""
+    """Run until standard input ends. argv: bytes that the process may grow by, bytes of a body."""
     body_bytes = int(sys.argv[2])
     pending: deque[bytearray] = deque()
     before = resident_bytes()

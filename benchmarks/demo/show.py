@@ -1,8 +1,7 @@
 """What the spectator of a demo sees: the screen of `forebay top` with the story around it, or plain lines.
 
-On the screen a look a second; without a terminal the lines of the load test.
-Both are made from what the load test reports and from the status file of the
-broker process.
+The screen changes once a second; without a terminal there are the lines of the load test. Both are made from the
+reports of the load test and from the status file of the broker process.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from .story import Chapter
 
 BROKER: Final = "localhost"
 CARD_CHECKS: Final = ("count", "order", "acknowledged", "memory", "disk", "tmp-storage")
-"""Checks that have a line on the card where they hold; one that fails always has."""
+"""Checks that have a line on the card even if they hold. A failed check always has a line."""
 
 
 _FONTS: Final = re.compile(r"@font-face \{.*?\}", re.DOTALL)
@@ -47,17 +46,17 @@ _SILENT: Final = {
     "recover": "the process was killed; what it confirmed is in the journal",
     "done": "all is consumed, and the store is closed",
 }
-"""What is said where no process says anything, by the phase of the run."""
+"""Text for the screen while no broker process runs, by the phase of the run."""
 
 
 class Voice(Audience, Protocol):
-    """Tells of a chapter in plain lines; see report.Report."""
+    """Tells a chapter in plain lines, as report.Report does."""
 
     def begin(self, title: str, work: int) -> None: ...
 
 
 class Mute:
-    """The voice where a screen shows it all."""
+    """A voice that prints nothing, because the screen shows everything."""
 
     def begin(self, title: str, work: int) -> None: ...
     def line(self, sample: Sample, done: int) -> None: ...
@@ -73,7 +72,7 @@ class Frame:
 
 
 class Show:
-    """Hears one chapter, and shows it.
+    """Shows one chapter while its run goes on.
 
     draw: takes the lines of each screen. voice: tells the same in plain lines.
     """
@@ -90,7 +89,7 @@ class Show:
         voice: Voice,
         hint: str = "",
     ) -> None:
-        """hint: which keys there are."""
+        """Make the show of one chapter. hint: text about the keys."""
         self._chapter = chapter
         self._place = f"{number} of {of}"
         self._root = os.path.join(directory, BROKER)
@@ -104,9 +103,9 @@ class Show:
         self._phase = ""
         self._is_ended_told = False
         self._view: View | None = None
-        # By the traffic so far; 0: nothing is known.
+        # Recommended for the traffic so far; 0: nothing is known.
         self.recommended_limit_bytes = 0.0
-        # The screen with most pending.
+        # The screen with most pending messages.
         self.fullest = Frame([], -1)
 
     def begin(self) -> None:
@@ -117,7 +116,7 @@ class Show:
         self._draw(0.0, 0)
 
     def line(self, sample: Sample, done: int) -> None:
-        """See report.Audience."""
+        """Show the sample of a second, and tell the plain deque how many messages are pending."""
         self._advance(sample.seconds, done / (2 * self._chapter.scenario.messages))
         self._deque.tell(sample.backlog_messages)
         found = read_view(self._root, BROKER)
@@ -132,7 +131,7 @@ class Show:
         self._draw(sample.seconds, sample.backlog_messages)
 
     def note(self, seconds: float, text: str) -> None:
-        """See report.Audience."""
+        """Show an event on the screen until the next one, and pass it on to the voice."""
         self._note = f"{seconds:.1f} s  {text}"
         self._voice.note(seconds, text)
         self._draw(seconds, -1)

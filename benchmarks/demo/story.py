@@ -1,7 +1,7 @@
-"""The story: three scenarios of the load test, each with what a spectator is told at each point of its work.
+"""The story: three scenarios of the load test, each with captions for the points of its work.
 
-Rates are by schedule, so that the story takes as long on a fast machine as on
-a slow one; only what is drained at the end takes as long as it takes.
+Rates follow a schedule, so the story takes as long on a fast machine as on a slow one. Only the drain at the end
+depends on the machine.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ FAST_SECONDS: Final = 60.0
 SLOW_SECONDS: Final = 300.0
 SECONDS_MIN: Final = 3.0
 _BURST: Final = 22_000
-"""Messages a second."""
+"""Messages a second during the burst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """What is told from a point of the work on."""
+    """A text that is shown from a point of the work on."""
 
     at: float
     text: str
@@ -36,7 +36,7 @@ class Chapter:
     captions: tuple[Caption, ...]
 
     def caption(self, share: float) -> str:
-        """Return what is told when this share of the work is done."""
+        """Return the text for this share of the work."""
         return [caption.text for caption in self.captions if share >= caption.at][-1]
 
 
@@ -88,7 +88,7 @@ def _one_limit(stretch: float) -> Chapter:
 
 
 def _stuck(stretch: float) -> Chapter:
-    # Never longer: with time, cleanup would have given the disk back before anybody asked.
+    # Never longer: given more time, cleanup would free the disk before the spectator asks for it.
     rate = Schedule.parse("20000:5s").scaled(min(stretch, 1.0))
     messages = rate.messages or 1
     scenario = Scenario(

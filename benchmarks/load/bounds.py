@@ -1,6 +1,6 @@
-"""Bounds: what a run took of memory and disk, against what was promised.
+"""Bounds: compare the memory and disk of a run with what the library promises.
 
-Kept by the supervisor from what the broker process tells twice a second.
+The supervisor keeps these figures from samples that the broker process sends twice a second.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from .words import counted, mib
 
 USS_FACTOR: Final = 1.1
 USS_ALLOWANCE_BYTES: Final = 24 * MIB
-"""Bytes that the process may grow by beside USS_FACTOR times the limit."""
+"""Bytes by which the process may grow in addition to USS_FACTOR times the limit."""
 LIVE_FACTOR: Final = 2
 FREE_DATA_LOGS: Final = 3
-"""Data logs that the journal may have after a cleanup beside LIVE_FACTOR times what is live."""
+"""Data logs that the journal may have after a cleanup in addition to LIVE_FACTOR times the live bytes."""
 
 
 class Bounds:
-    """One run of a scenario, over all its kills. limit_bytes: the memory limit that it begins with."""
+    """The bounds of one run, over all its kills. limit_bytes: the memory limit at its beginning."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = self._limit_bytes_max = self._last_limit_bytes = limit_bytes
         self._resizes = 0
-        # The most that was charged.
+        # Most bytes that were charged.
         self.held_bytes_max = 0
-        # The most that a process grew by.
+        # Most bytes by which a process grew.
         self.uss_bytes_max = 0
         self._is_within = True
         self._spilled_bytes = self._spilled_bytes_max = 0
@@ -37,7 +37,7 @@ class Bounds:
 
     @property
     def limit_bytes(self) -> int:
-        """The limit that was asked for last."""
+        """The memory limit that was set last."""
         return self._limit_bytes
 
     def gauge(self, facts: Mapping[str, Any]) -> None:
@@ -55,12 +55,12 @@ class Bounds:
         self._limit_bytes_max = max(self._limit_bytes_max, limit_bytes)
 
     def cleaned(self, facts: Mapping[str, Any]) -> None:
-        """After a cleanup: live_bytes before it, journal_bytes and data_logs behind it."""
+        """Note a cleanup: live_bytes before it, journal_bytes and data_logs after it."""
         self._cleanup = facts
 
     @property
     def uss_limit_bytes(self) -> int:
-        """The most that a process may grow by."""
+        """Most bytes by which a process may grow."""
         return int(USS_FACTOR * self._limit_bytes_max) + USS_ALLOWANCE_BYTES
 
     def judge(self) -> list[Check]:

@@ -1,11 +1,9 @@
 """BrokerProcess: the process that embeds the library, and may be killed at any moment.
 
-It opens the store, sends what is left to send, consumes until nothing is
-left, does to the store what the scenario wants meanwhile, and tells each step
-through a pipe (see events.py). Where its plan says so it kills itself with
-SIGKILL: the main thread does, while the others are in the middle of whatever
-they do. Behind the plan somebody may give it orders (see orders.py). It keeps
-nothing: the next process gets a new plan from what its supervisor knows.
+The process opens the store, sends the messages that are left to send, consumes until nothing is left, and does the acts
+of the scenario. It reports each step through a pipe (events.py). If the plan says so, its main thread kills the process
+with SIGKILL while the other threads work. After the plan it may get orders (orders.py). It keeps no state: the
+supervisor makes a new plan for the next process.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ from .workload import Generated, Room, Workload
 
 GAUGE_SECONDS: Final = 0.5
 FILL_SECONDS: Final = 0.005
-"""Between two looks whether a queue can be filled again."""
+"""Seconds between two checks whether a queue can be filled again."""
 CLEANUPS: Final = 3
-"""Cleanups in a row: what one of them copies forward, the next one frees."""
-_LEFT_MESSAGES: Final = 1000  # of one event
+"""Cleanups in a row, because each frees data logs whose messages the previous one has copied forward."""
+_LEFT_MESSAGES: Final = 1000  # most messages of one event
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +57,27 @@ class Plan:
     workload: Mapping[str, Any]
     destinations: Sequence[DestinationPlan]
     starts: Sequence[int]
-    """The first n that each producer has still to send."""
+    """The number of the first message that each producer still has to send."""
     producers_after: Sequence[int]
-    """Messages moved, in this process, before each producer sends."""
+    """Messages that this process moves before each producer begins to send."""
     backlogs: Sequence[int | None]
-    """With how many messages each producer fills its queue, again and again; None: it does not."""
+    """Messages with which each producer fills its queue repeatedly; None: it does not."""
     batch_messages: int
-    """The most that one call sends, takes or acknowledges."""
+    """Most messages that one call sends, takes or acknowledges."""
     rate: str | None
     """The schedule of all producers; None: as fast as they can."""
     began: float | None
-    """When the schedule began, as in events; None: it begins now."""
+    """When the schedule began, a time as in events; None: it begins now."""
     consumers: Sequence[ConsumerPlan]
     joins_after: Sequence[int]
-    """Messages moved, in this process, before each consumer subscribes."""
+    """Messages that this process moves before each consumer subscribes."""
     paces_after: Sequence[Sequence[tuple[int, float]]]
-    """The later paces of each consumer, by messages moved before."""
+    """The later paces of each consumer, each with the messages that this process moves before it."""
     acts: Sequence[Act]
     acts_after: Sequence[int]
-    """Messages moved before each act. Acts that are not reached are done when the threads are through."""
+    """Messages moved before each act. Acts that are not reached are done when the threads have finished."""
     left_messages: int
-    """Most messages in each queue that no consumer takes."""
+    """Messages in each queue that no consumer takes, at most."""
     backlog_first: bool
 
     @property
@@ -122,7 +120,7 @@ class Pipe:
 
 class BrokerProcess:
     def __init__(self, plan: Plan, pipe: Pipe, orders: Iterable[bytes] = ()) -> None:
-        """orders: lines, which may take any time to come."""
+        """Make the process's work. orders: lines, which may arrive at any time."""
         self._plan = plan
         self._order_lines = orders
         self._orders: SimpleQueue[Order] = SimpleQueue()
@@ -133,7 +131,7 @@ class BrokerProcess:
         self._uss_bytes_before = unique_set_bytes()
 
     def run(self) -> None:
-        """Open, work, close. What a thread raises is raised here, and then the other threads still run."""
+        """Open the store, work and close it. An error of a thread is raised here while other threads still run."""
         plan = self._plan
         policies = _policies(plan.destinations)
         bay = forebay.open(plan.directory, memory_limit=plan.limit_bytes, sync=plan.sync, policies=policies)
@@ -143,7 +141,7 @@ class BrokerProcess:
         self._gauges = Gauges(bay, plan.destinations, self._uss_bytes_before)
         self._gauge()
         threading.Thread(target=self._listen, daemon=True).start()
-        consumers = self._consumers(bay)  # before anything is sent: a topic keeps nothing for whom it does not know
+        consumers = self._consumers(bay)  # before any send, because a topic keeps no message for later subscriptions
         threads = ThreadPoolExecutor(len(plan.starts) + len(consumers))
         senders = {threads.submit(self._send, bay, producer) for producer in range(len(plan.starts))}
         takers = {threads.submit(drive, driven) for driven in consumers}
@@ -154,7 +152,7 @@ class BrokerProcess:
         self._tell(Kind.DONE)
 
     def _watch(self, bay: forebay.Forebay, senders: set[Future[None]], takers: set[Future[None]]) -> None:
-        """Until all threads are through and all acts are done: gauge, and act when it is time."""
+        """Send gauges and do acts when they are due, until all threads have finished."""
         acts = list(zip(self._plan.acts, self._plan.acts_after, strict=True))
         bell = self._progress.bell(acts[0][1] if acts else None)
         working = senders | takers
@@ -175,7 +173,7 @@ class BrokerProcess:
                 gauged = time.monotonic()
 
     def _listen(self) -> None:
-        """Take in orders until there are no more; a thread of its own."""
+        """Receive orders until their end. Runs in a thread of its own."""
         for line in self._order_lines:
             order = Order.from_line(line)
             if order.do == "pace":
@@ -208,7 +206,7 @@ class BrokerProcess:
             self._progress.moved(sum(map(len, batch.messages.values())))
 
     def _room(self, bay: forebay.Forebay, producer: int) -> Room:
-        """Return what tells the producer how many messages it may send now."""
+        """Return a function that tells a producer how many messages it may send now."""
         most, backlog = self._plan.batch_messages, self._plan.backlogs[producer]
         if backlog is not None:
             return self._fill(bay.queue(self._plan.producers[producer].name), backlog)
@@ -218,7 +216,7 @@ class BrokerProcess:
         return lambda n: min(turns.wait(n), most)
 
     def _fill(self, queue: forebay.Queue, backlog: int) -> Room:
-        """Return what makes a producer fill a queue, and wait then until all of that is consumed."""
+        """Return a Room with which a producer fills a queue, then waits until all of that is consumed, and so on."""
         filled = backlog
 
         def room(n: int) -> int:
@@ -228,13 +226,13 @@ class BrokerProcess:
                     time.sleep(FILL_SECONDS)
                 filled = 0
             messages = min(backlog - filled, self._plan.batch_messages)
-            filled += messages  # a batch that is full with fewer makes the whole smaller
+            filled += messages  # if a batch is full with fewer messages, the backlog is smaller
             return messages
 
         return room
 
     def _consumers(self, bay: forebay.Forebay) -> list[list[Iterator[float]]]:
-        """Return the consumers that each thread drives. Durable subscriptions are there when this returns."""
+        """Return the consumers that each thread drives. Their durable subscriptions exist when this returns."""
         plan = self._plan
         queues = {queue.name: QueueSource(queue, plan.left_messages) for queue in self._queues(bay)}
         topics = {
@@ -330,7 +328,7 @@ class BrokerProcess:
 
 
 def _policies(destinations: Sequence[DestinationPlan]) -> dict[str, forebay.DestinationPolicy]:
-    """Return the policies, under which a message comes for ever: the verdict knows of no dead letters."""
+    """Return the policies. Under them a message never becomes a dead letter, which the verdict would miss."""
     policies = {">": forebay.DestinationPolicy(max_attempts=None)}
     for each in destinations:
         policies[f"{each.name}.>"] = forebay.DestinationPolicy(
@@ -355,16 +353,16 @@ def _recovery(bay: forebay.Forebay) -> dict[str, object]:
 def main() -> None:
     """Read a plan and then orders from standard input and carry them out; events go to standard output."""
     pipe = Pipe(sys.stdout.fileno())
-    # Warnings are of what recovery cut or rebuilt, which its report tells.
+    # No warnings: they tell what recovery cut or rebuilt, which is in its report.
     logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
     try:
         given = lines(sys.stdin.fileno())
         BrokerProcess(Plan.from_json(next(given)), pipe, given).run()
-    except BrokenPipeError:  # the supervisor is gone, and with it the sense of this process
+    except BrokenPipeError:  # the supervisor is gone, so nobody needs this process
         os._exit(1)
     except BaseException as error:
         if not isinstance(error, (ForebayError, OSError)):
-            traceback.print_exc()  # a mistake of ours
+            traceback.print_exc()  # a bug in this program
         text = str(error) if isinstance(error, ForebayError) else f"{type(error).__name__}: {error}"
         pipe.tell(Kind.FAILED, 0, {"text": text, "usage": isinstance(error, SettingsError)})
         os._exit(1)  # an ordinary end would wait for the other threads

@@ -1,7 +1,6 @@
 """The command `forebay bench`: from its arguments to its exit code.
 
-Without --dir the store lies in a temporary directory that goes with the run,
-however it ends.
+Without --dir, the store is in a temporary directory that is removed after the run, however the run ends.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from .workload import Generated, Workload
 DEFAULT_SCENARIO: Final = "tour"
 
 DISK_FACTOR: Final = 2.5
-"""Disk that a run may need, in bytes of all bodies: the journal's bound is 2 × live, and records have heads."""
+"""Disk that a run may need, as a multiple of all bodies: the journal has up to twice the live bytes, and heads."""
 
 
 def add_bench(parser: ArgumentParser) -> None:
@@ -82,12 +81,12 @@ def add_bench(parser: ArgumentParser) -> None:
 
 
 def run_bench(arguments: Namespace, streams: Streams) -> int:
-    """Run the load test, whose own report prints."""
+    """Run the load test, which prints its own report; return its exit code."""
     return load(arguments)
 
 
 def load(arguments: Namespace) -> int:
-    """0: all held; 1: something did not. SettingsError for what cannot be run."""
+    """Run the load test; return 0 if all promises held, else 1. SettingsError: the arguments can't be run."""
     if arguments.list:
         print(catalogue())
         return 0
@@ -116,7 +115,7 @@ def load(arguments: Namespace) -> int:
 
 
 def _compare(first: str, second: str) -> int:
-    """1: the second one is worse in something, with confidence."""
+    """Compare two results; return 1 if a figure of the second is worse with confidence, else 0."""
     comparisons = compare(read_result(first), read_result(second))
     for line in lines(comparisons):
         print(line)
@@ -124,7 +123,7 @@ def _compare(first: str, second: str) -> int:
 
 
 def catalogue() -> str:
-    """Return the scenarios there are, a line each."""
+    """Return a line for each scenario."""
     scenarios = shipped()
     width = max(map(len, scenarios)) + 2
     return "\n".join(f"  {name:<{width}}{scenario.purpose}" for name, scenario in scenarios.items())
@@ -150,9 +149,9 @@ def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
 
 
 def _page_writer(path: str | None) -> Callable[[Mapping[str, Any]], object]:
-    """Return what writes a result to this file as a page; without a file, what does nothing.
+    """Return a function that writes a result to this file as a page; path None: a function that does nothing.
 
-    SettingsError: a package that makes pages is not installed, which is better known before a run than after it.
+    SettingsError: a package that makes pages is not installed. The check comes before the run, not after it.
     """
     if path is None:
         return lambda result: None
@@ -164,7 +163,7 @@ def _page_writer(path: str | None) -> Callable[[Mapping[str, Any]], object]:
 
 
 def check_writable(name: str, path: str | None) -> None:
-    """Check that a file can be written, rather now than after a minute's work. What is there already stays."""
+    """Raise SettingsError before the work if a file can't be written. An existing file keeps its content."""
     if path is not None:
         try:
             Path(path).open("a").close()
@@ -211,14 +210,14 @@ def _scenario(name: str, arguments: Namespace) -> Scenario:
 
 
 def _with_memory(scenario: Scenario, arguments: Namespace) -> Scenario:
-    """Return the scenario with the limit that was asked for."""
+    """Return the scenario with the memory limit of the arguments."""
     if arguments.memory is None:
         return scenario
     return replace(scenario, memory=size_bytes("memory_limit", arguments.memory, minimum=MIN_MEMORY_LIMIT_BYTES))
 
 
 def _with_sizes(scenario: Scenario, arguments: Namespace) -> Scenario:
-    """Return the scenario with the sizes that were asked for, which must fit the limit."""
+    """Return the scenario with the sizes of the arguments. SettingsError: a size does not fit the memory limit."""
     most = min(Settings(memory_limit=scenario.memory).max_message_size_bytes, scenario.memory)
     values = scenario.size if arguments.size is None else arguments.size.split(",")
     return replace(scenario, size=body_sizes(values, maximum=most))
@@ -243,7 +242,7 @@ def _directory(given: str | None) -> Iterator[str]:
         with TemporaryDirectory(prefix="forebay-load-", ignore_cleanup_errors=True) as directory:
             yield directory
         return
-    # What lies there already would be taken for messages of this run.
+    # Existing messages there would be taken for messages of this run.
     check_path("dir", given)
     if os.path.exists(given) and (not os.path.isdir(given) or os.listdir(given)):
         raise SettingsError(f"dir={given} is not an empty directory: choose another")
@@ -269,12 +268,12 @@ def _title(scenario: Scenario, workload: Workload) -> str:
 
 
 def write_result(path: str, seed: int, runs: Sequence[Run]) -> None:
-    """Write what --json asks for."""
+    """Write the result of all runs to the file of --json."""
     write_user_file(path, f"{json.dumps(_result(seed, runs), indent=1)}\n".encode())
 
 
 def _result(seed: int, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what --json writes: neither host nor paths."""
+    """Return the result for --json, without host name and paths."""
     return {
         "machine": {
             "cores": os.cpu_count(),

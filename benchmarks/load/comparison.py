@@ -1,11 +1,9 @@
-"""Comparison: two results of the load test, and whether they differ for more than chance.
+"""Comparison: compare two results of the load test, and say whether they differ by more than chance.
 
-For each figure the ratio of the second to the first: the median of the ratios
-of each run of the one to each of the other (Hodges and Lehmann's estimate),
-and the interval in which it lies with 99 % confidence, by the exact
-distribution of Mann and Whitney's U. It assumes nothing of how figures are
-spread, which is far from normal for latencies. It takes five rounds of each
-side before it can say anything.
+Each figure gets the ratio of the second result to the first: the median of the ratios of each run of one to each run of
+the other (Hodges and Lehmann's estimate). The interval has 99 % confidence, by the exact distribution of Mann and
+Whitney's U. The method makes no assumption about the distribution, which is far from normal for latencies. It needs
+five rounds of each side.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _MUST_AGREE: Final = ("messages", "messageSize", "messageSizes", "rate", "topics
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure of one scenario. Both sides are medians over their rounds."""
+    """The comparison of one figure of one scenario. Both sides are medians over their rounds."""
 
     scenario: str
     figure: str
@@ -64,7 +62,7 @@ class Comparison:
 
 
 def read_result(path: str) -> dict[str, Any]:
-    """Return what --json wrote. SettingsError where it is something else."""
+    """Return the result that --json wrote. SettingsError: the file is something else."""
     try:
         result = json.loads(read_user_file(path, _RESULT_BYTES_MAX))
         if not isinstance(result, dict) or not all(isinstance(run["workload"], str) for run in result["runs"]):
@@ -93,7 +91,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Compari
 
 
 def lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Yield a table, fit for a terminal."""
+    """Yield the lines of a table for a terminal."""
     yield f"{'':<44}{'first':>9}{'second':>9}{'ratio':>8}  {f'{CONFIDENCE:.0%} between':<16}"
     for comparison in comparisons:
         interval = "" if comparison.interval is None else "{:.3f} and {:.3f}".format(*comparison.interval)
@@ -118,7 +116,7 @@ def _compared(scenario: str, figure: str, first: Sequence[float], second: Sequen
 
 
 def _ratios_beyond(first: int, second: int) -> int | None:
-    """Return how many sorted ratios lie beyond each end of the interval; None: all of them are too few."""
+    """Return how many sorted ratios lie beyond each end of the interval; None: there are too few ratios."""
     counts = _arrangements(first, second)
     total, below = sum(counts), 0
     for beyond, count in enumerate(counts):

@@ -1,12 +1,11 @@
 """Consuming: the consumers of a scenario, in threads of the broker process that each drive one or many.
 
-A consumer joins when it is time, drains one source after the other, and
-verifies what it takes. What it acknowledges it announces before; what it gives
-back, rolls back or leaves with is nobody's business but the store's, which
-must offer it again.
+A consumer joins when it is time, drains one source after the other, and verifies the messages that it takes. It tells
+the supervisor of each ack before it makes it. It tells nothing of messages that it nacks, rolls back or holds when it
+closes, because the store must deliver these again.
 
-It is a generator that never sleeps: it yields for how long it has nothing to
-do, 0 after a batch. So one thread drives any number of them in rounds.
+A consumer is a generator that never sleeps. It yields the seconds for which it has nothing to do, 0 after a batch. So
+one thread drives any number of consumers in rounds.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from .workload import Workload
 
 POLL_SECONDS: Final = 0.05
 OWN_THREADS_MAX: Final = 16
-"""Consumers that have a thread each. With more of them SHARED_THREADS drive all."""
+"""Most consumers that have a thread each. With more consumers, SHARED_THREADS drive all of them."""
 SHARED_THREADS: Final = 4
 NO_CHANCE: Final = random.Random(0)
-"""Of consumers that leave nothing to chance."""
+"""Shared by consumers that make no random choices."""
 
 
 class Tell(Protocol):
-    """The way to the supervisor: see events.encode."""
+    """Sends an event to the supervisor. The arguments are those of events.encode."""
 
     def __call__(
         self, kind: Kind, who: int = 0, payload: bytes | dict[str, object] = b"", at: float | None = None
@@ -48,7 +47,7 @@ def shared_out(consumers: int) -> list[range]:
 
 
 def drive(consumers: Iterable[Iterator[float]]) -> None:
-    """Let consumers take turns in this thread, until all are through."""
+    """Let consumers take turns in this thread until all have finished."""
     active = list(consumers)
     while active:
         rests = [(consumer, next(consumer, None)) for consumer in active]
@@ -88,7 +87,9 @@ class Consuming:
         shares_thread: bool,
         is_timed: bool,
     ) -> None:
-        """paces_after: the plan's later paces, each with the messages that the process has moved before.
+        """Make a consumer.
+
+        paces_after: the plan's later paces, each with the number of messages that the process moves before it.
         shares_thread: others are driven by its thread, so that no take waits. is_timed: whether it tells how long its
         takes are."""
         self._bay = bay
@@ -108,7 +109,7 @@ class Consuming:
     def steps(self, sources: Sequence[LoadSource], joins_after: int, *, after_all: bool) -> Iterator[float]:
         """Consume until nothing is left to take; yield after each step for how long there is nothing to do.
 
-        joins_after: messages that the process has moved before. after_all: everything is sent before.
+        joins_after: messages that the process moves before the consumer joins. after_all: all sends come first.
         """
         progress = self._progress
         while progress.moved_messages < joins_after or (after_all and not progress.all_sent.is_set()):
@@ -121,7 +122,7 @@ class Consuming:
                     yield from self._drain(source, consumer)
 
     def _drain(self, source: LoadSource, consumer: forebay.Consumer) -> Iterator[float]:
-        """Take, check and settle at the consumer's pace, until nothing is left or it leaves."""
+        """Take, check and settle at the consumer's pace, until nothing is left or the consumer leaves."""
         plan = self._plan
         subscribed = time.monotonic()
         settled = 0
@@ -149,7 +150,7 @@ class Consuming:
         return consumer.take(most, timeout=self._timeout_seconds)
 
     def _timed_take(self, source: LoadSource, consumer: forebay.Consumer, most: int) -> list[forebay.Delivery]:
-        """Take, and tell how long it was, unless it may have had to wait for a message to come."""
+        """Take, and tell the supervisor the duration, unless the take may have waited for a message."""
         is_waiting = bool(source.depth)
         began, ran = time.perf_counter(), time.thread_time()
         batch = self._take(consumer, most)
@@ -159,7 +160,7 @@ class Consuming:
         return batch
 
     def _pace(self) -> float | None:
-        """Return the pace that holds now."""
+        """Return the present pace in messages a second; None: no limit."""
         if self._progress.pace is not None:
             return self._progress.pace
         pace = self._plan.pace
@@ -196,7 +197,7 @@ class Consuming:
 
 
 def _rest(seconds: float) -> Iterator[float]:
-    """Yield until so many seconds have passed, once at least."""
+    """Yield until these seconds have passed, at least once."""
     ends = time.monotonic() + seconds
     yield max(seconds, 0.0)
     while (rest := ends - time.monotonic()) > 0:

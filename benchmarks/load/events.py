@@ -1,9 +1,8 @@
-"""Events: what the broker process tells its supervisor, as frames on a pipe.
+"""Events: what the broker process reports to its supervisor, as frames on a pipe.
 
-A pair of events brackets each call that promises something: one before it,
-one after it has returned. What a kill leaves in the pipe is therefore the
-truth up to one call of each thread: a call whose second event is missing may
-have happened or not. A torn last frame is a call that was not yet made.
+Each call that promises something has two events: one before the call, one after its return. So the events that a kill
+leaves in the pipe are complete but for one call of each thread: a call without its second event may have happened or
+not. An incomplete last frame belongs to a call that was not made.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from typing import Any, Final
 _FRAME: Final = struct.Struct("<HHId")  # kind, number of the producer or consumer, bytes that follow, when
 _STOP: Final = struct.Struct("<Q")
 TOOK: Final = struct.Struct("<dd")
-"""How long a take was, and how long its thread ran, in seconds."""
+"""Seconds that a take lasted, and seconds that its thread ran meanwhile."""
 
 PRODUCER_SHIFT: Final = 40
 """A key is one message of the load: producer << 40 | n, n counting from 0."""
 N_MASK: Final = (1 << PRODUCER_SHIFT) - 1
 CAME_AGAIN: Final = 1 << 63
-"""Set in a key that a consumer was handed before, or another one: its order is not promised."""
+"""Flag in a key of a message that was delivered before: no order is promised for it."""
 
 
 class Kind(IntEnum):
@@ -48,12 +47,12 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One frame. Which of the four readings holds is said at its kind."""
+    """One frame. Its kind says which of the four properties reads its payload."""
 
     kind: Kind
     who: int
     at: float
-    """When it was told, in seconds of the machine's monotonic clock, which both processes read."""
+    """Time of the event, in seconds of the machine's monotonic clock, which both processes read."""
     payload: bytes
 
     @property
@@ -90,7 +89,7 @@ def encode(
 
 
 class Decoder:
-    """Frames out of the pieces that a pipe gives."""
+    """Puts events together from the pieces that a pipe gives."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,9 +1,8 @@
 """Evidence: which calls were confirmed, what was delivered, and what follows from it.
 
-Kept by the supervisor, one byte a message, because it must outlive each kill.
-It knows nothing of the store: it judges by what the library promised to its
-caller. A call under way when the process was killed may have happened or not;
-everything else has one right outcome.
+The supervisor keeps the evidence, one byte for each message, because it must outlive each kill. It knows nothing of the
+store and judges only by what the library promised to its caller. A call that was under way at a kill may have happened
+or not. Everything else has one right outcome.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class Check:
 
 
 class Evidence:
-    """One run of a scenario, over all its kills.
+    """The evidence of one run, over all its kills.
 
-    counts: messages that each producer will send. readers: who they are for. lane: see Workload; without it a producer
-    is a lane of its own. unwanted: how many messages no consumer asks for.
+    counts: messages that each producer sends. readers: who gets each message. lane: as in Workload; None: each producer
+    is one lane. unwanted: number of messages that no consumer asks for.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Evidence:
         self._lane = lane
         self._unwanted = unwanted
         self._left = 0
-        # Of each reader, what became of each message of the producers whose messages are for it.
+        # By reader and producer, the state of each message.
         self._states = [
             {producer: bytearray(counts[producer]) for producer in producers} for producers in readers.producers
         ]
@@ -99,7 +98,7 @@ class Evidence:
             self._left += self._hold(self._states[0], key >> PRODUCER_SHIFT, key & N_MASK, _LEFT)
 
     def _hold(self, reader: dict[int, bytearray], producer: int, n: int, state: int) -> bool:
-        """Note that a reader got a message, and what is wrong with that. False: there is no such message for it."""
+        """Note that a reader got a message, and any fault of it. False: this message is not for the reader."""
         if producer not in reader or n >= self._sending[producer]:
             self._fault("never sent", producer, n)
             return False
@@ -122,7 +121,7 @@ class Evidence:
         self._faults.setdefault("damaged", _Fault(text)).count += 1
 
     def killed(self) -> None:
-        """Note that the process was killed: what was under way is in doubt, and consumers begin anew."""
+        """Note that the process was killed: calls under way are in doubt, and consumers begin anew."""
         self.kills += 1
         for producer, (start, stop) in enumerate(zip(self._sent, self._sending, strict=True)):
             if start < stop:
@@ -138,12 +137,12 @@ class Evidence:
 
     @property
     def starts(self) -> list[int]:
-        """Where each producer goes on after a kill: behind what was in doubt, so that no message is sent twice."""
+        """Return where each producer goes on after a kill: behind messages in doubt, so that none is sent twice."""
         return list(self._sent)
 
     @property
     def sent_messages(self) -> int:
-        """Confirmed, or in doubt at a kill."""
+        """Number of messages whose send is confirmed, or was in doubt at a kill."""
         return sum(self._sent)
 
     @property
@@ -151,7 +150,7 @@ class Evidence:
         return self._sent == list(self._counts)
 
     def judge(self, unfinished: str | None = None) -> list[Check]:
-        """Return the verdict. unfinished: why the store was not drained, so that nothing is said of what is missing."""
+        """Return the verdict. unfinished: why the store was not drained; then missing messages are no fault."""
         checks = [
             self._judge_count() if unfinished is None else Check("finished", False, unfinished),
             self._judge(

@@ -1,4 +1,4 @@
-"""Gauges: what the broker process tells twice a second of the store and of itself."""
+"""Gauges: figures of the store and of its process, which the broker process sends twice a second."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _IO: Final = Path("/proc/self/io")
 
 
 class Gauges:
-    """Made when the store is open. uss_bytes_before: the process's own memory before that."""
+    """The gauges of one open store. uss_bytes_before: memory of the process before the open."""
 
     def __init__(self, bay: forebay.Forebay, destinations: Sequence[DestinationPlan], uss_bytes_before: int) -> None:
         self._bay = bay
         self._uss_bytes_before = uss_bytes_before
         self._protected = [name for each in destinations if each.memory_reserve is not None for name in each.names]
         self._read_bytes_before = _read_bytes()
-        # What the open found for the subscription that was farthest behind.
+        # Backlog of the subscription that was farthest behind at the open.
         self._backlog_bytes = max(
             (each.bytes for topic in bay.statistics().topics.values() for each in topic.subscriptions.values()),
             default=0,
@@ -58,7 +58,7 @@ class Gauges:
 
 
 def _spread_bytes(topic: forebay.TopicStatistics) -> int:
-    """Return how far subscriptions of consumers of one name are apart, at the most."""
+    """Return the greatest distance, in bytes, between subscriptions of consumers with one name."""
     names: dict[str, list[int]] = {}
     for title, subscription in topic.subscriptions.items():
         names.setdefault(title.rpartition(".")[0], []).append(subscription.bytes)
@@ -66,7 +66,7 @@ def _spread_bytes(topic: forebay.TopicStatistics) -> int:
 
 
 def _read_bytes() -> int:
-    """Return the bytes that this process has read from files; 0: the system does not say."""
+    """Return the bytes that this process has read from files; 0: the system does not count them."""
     try:
         lines = _IO.read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,9 +1,8 @@
 """InputFile: a user's own messages as the workload, one JSON object a line.
 
-A line that cannot be sent as it stands is refused with its number before
-anything is sent; nothing is skipped. Two headers are added to each message,
-so that a delivery can be told and verified without a memory of what was sent:
-its line and the checksum of its body.
+A line that can't be sent is refused with its number before anything is sent; nothing is skipped. Each message gets two
+more headers, its line and the checksum of its body. So a delivery can be identified and verified without a record of
+what was sent.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class InputFile:
 
 
 def _parse(n: int, line: bytes) -> tuple[str, Message]:
-    """Destination and message of one line; ValueError with what is wrong with it."""
+    """Return destination and message of one line. ValueError names the problem."""
     try:
         fields = json.loads(line.decode())
     except UnicodeDecodeError:

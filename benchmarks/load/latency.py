@@ -1,11 +1,9 @@
-"""Latencies: how long sends took, how late they began, how old messages were when they were taken.
+"""Latencies: how long sends took, how late they began, and how old messages were when they were taken.
 
-Ages and delays count from when a message was due by the schedule, not from
-when the store let it in, so that a store that stands still is charged with
-everything that had to wait (no coordinated omission). Without a schedule a
-message is due when its send begins. Kept by the supervisor, so that neither
-kills nor the broker process's time are touched. Needs hdrhistogram, which
-`forebay[tools]` brings.
+Ages and delays begin when a message was due by the schedule, not when the store accepted it. So a store that stands
+still is charged for all messages that had to wait (no coordinated omission). Without a schedule, a message is due when
+its send begins. The supervisor keeps the latencies, so a kill does not lose them and the broker process spends no time
+on them. This module needs hdrhistogram, from `forebay[tools]`.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ END_TO_END: Final = "endToEndLatency"
 TITLES: Final = {PUBLISH: "send", DELAY: "send begun late by", END_TO_END: "due to taken"}
 """Titles for people, by the names that the OpenMessaging Benchmark gives to the figures."""
 SUFFIXES: Final = ("Avg", *(f"{percentile:g}pct".replace(".", "") for percentile in PERCENTILES), "Max")
-"""Suffixes of such names in the OpenMessaging Benchmark."""
+"""Suffixes of the names of these figures in the OpenMessaging Benchmark."""
 
 _HIGHEST_US: Final = 3600 * 10**6
 _DIGITS: Final = 3
@@ -42,7 +40,7 @@ _DIGITS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Microseconds; all 0 where there was nothing."""
+    """The latencies of one kind, in microseconds; all are 0 if nothing was measured."""
 
     average: float = 0.0
     percentiles: tuple[int, ...] = (0,) * len(PERCENTILES)
@@ -68,7 +66,7 @@ class Latencies:
         self._tracks = {name: _Track() for name in names}
 
     def begin(self, at: float) -> None:
-        """Note that the schedule begins. Times are those of events."""
+        """Note when the schedule begins. at: a time as in events."""
         self._began = at
 
     def sending(self, producer: int, stop: int, at: float) -> None:
@@ -102,7 +100,7 @@ class Latencies:
         )
 
     def lap(self) -> Mapping[str, Latency]:
-        """Return the latencies since the lap before."""
+        """Return the latencies since the previous lap."""
         return {name: track.lap() for name, track in self._tracks.items()}
 
     def whole(self) -> Mapping[str, Latency]:

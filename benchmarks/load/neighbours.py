@@ -1,11 +1,9 @@
-"""Neighbours: what a queue with a memory_reserve notices of a flood at others.
+"""Neighbours: check how much a flood at other queues slows a queue with a memory_reserve.
 
-Two windows of one run are compared: before the first message of producers
-that join later, and from then on. The verdict depends on the hit ratio and on
-the time that the consumer's thread *runs* in a take, in which a read and a
-decoded record show and a busy machine does not. How long a take is by the
-clock is said too, and judged by nobody: the flood shares the interpreter's
-lock and the cores with it, whatever the memory.
+Two windows of one run are compared: before the first message of producers that join later, and from then on. The
+verdict depends on the hit ratio, and on the time that the consumer's thread *runs* in a take: reads and decoded records
+make that time longer, and a busy machine does not. The duration of takes by the clock is reported too, but not judged,
+because the flood shares the interpreter's lock and the cores, whatever the memory.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from .evidence import Check
 HIT_RATIO_CHANGE: Final = 0.05
 RUNS_FACTOR: Final = 2.0
 RUNS_ALLOWANCE_SECONDS: Final = 0.001
-"""The p99 of a take's running time may be so many times that of before, and so much more: another thread's work
-between two takes leaves the processor's caches cold."""
+"""The p99 of a take's running time may grow by the factor above and these seconds, because other threads' work between
+takes leaves the processor's caches cold."""
 TAKES_MIN: Final = 10
-"""Takes in each window, without which nothing can be said."""
+"""Least number of takes in each window for a verdict."""
 
 _NO_COUNTERS: Final[Mapping[str, Any]] = {"protected_delivered": 0, "protected_misses": 0}
 
@@ -41,7 +39,7 @@ class _Window:
 
 
 class Neighbours:
-    """One run of a scenario. floods: the producers that join later; none: there is nothing to compare."""
+    """The comparison of one run. floods: the producers that join later; none: there is nothing to compare."""
 
     def __init__(self, floods: Sequence[int]) -> None:
         self._floods = frozenset(floods)
@@ -58,12 +56,12 @@ class Neighbours:
             self._window = self._flooded
 
     def took(self, took_seconds: float, ran_seconds: float) -> None:
-        """Take how long a take of a protected queue was, and for how much of it its thread ran."""
+        """Note the duration of a take of a protected queue, and the time that its thread ran meanwhile."""
         self._window.took.append(took_seconds)
         self._window.ran.append(ran_seconds)
 
     def gauge(self, facts: Mapping[str, Any]) -> None:
-        """Take the counters of the protected queues. What came since the last ones belongs to the present window."""
+        """Note the counters of the protected queues. Their growth since the last call belongs to the present window."""
         window, counted = self._window, self._counted
         window.delivered += facts["protected_delivered"] - counted["protected_delivered"]
         window.misses += facts["protected_misses"] - counted["protected_misses"]

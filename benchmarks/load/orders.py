@@ -1,7 +1,7 @@
-"""Orders: what somebody has a broker process do beside its plan, such as who watches a demo and presses a key.
+"""Orders: commands for a broker process in addition to its plan, such as those of a spectator who presses a key.
 
-A line of JSON each, on the standard input behind the plan. A process that was
-killed forgets those it had not carried out.
+Each order is a line of JSON on standard input after the plan. A killed process forgets orders that it had not carried
+out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _READ_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One of them. "kill" is carried out by the supervisor."""
+    """One order. The supervisor itself carries out "kill"."""
 
     do: OrderDeed
     memory: int | None = None
@@ -35,19 +35,19 @@ class Order:
 
 
 class Orderer(Protocol):
-    """Who gives orders."""
+    """A source of orders."""
 
     def fileno(self) -> int:
-        """Return what is readable when there may be some."""
+        """Return a file descriptor that is readable when there may be orders."""
         ...
 
     def take(self) -> list[Order]:
-        """Return those that were given since the call before. Does not wait."""
+        """Return the orders given since the previous call. Does not wait."""
         ...
 
 
 def lines(descriptor: int) -> Iterator[bytes]:
-    """Yield each line until the end. Unbuffered, so that a thread that waits here keeps no process from ending."""
+    """Yield each line until the end. Unbuffered, so that a thread that waits here does not keep the process alive."""
     rest = b""
     while piece := os.read(descriptor, _READ_BYTES):
         *whole, rest = (rest + piece).split(b"\n")

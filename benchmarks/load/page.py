@@ -1,7 +1,6 @@
-"""Page: a result of the load test as one HTML file that needs nothing else, no network and no script.
+"""Page: a result of the load test as one HTML file without scripts, which loads nothing from a network.
 
-It has the look of the web console and its rule of escaping. Needs Jinja2, which
-`forebay[tools]` brings.
+The page has the style and the escaping of the web console. It needs Jinja2, from `forebay[tools]`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def page(result: Mapping[str, Any]) -> str:
 
 
 def _details(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page says about one run beside what the result says itself."""
+    """Return what the page shows about one run in addition to the fields of the result."""
     return {
         "load": f"{counted(run['messages'], 'message')}{of_sizes(run['messageSizes'])}",
         "panels": panels(run),

@@ -14,14 +14,14 @@ from .words import short
 
 _PERCENTILES: Final = (("50", ""), ("99", "second"), ("9999", "third"))
 _NOTES_MAX: Final = 26
-"""Most notes that are marked: as many as there are letters."""
+"""Most notes that are marked, each with one letter of the alphabet."""
 _LABEL_PERCENT: Final = 1.5
 """Width of a letter in percent of the axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A chart and what it shows."""
+    """A chart with its title."""
 
     title: str
     chart: Chart
@@ -60,7 +60,7 @@ class _Time:
         return round(min(100 * seconds / self._most, 100.0), 3) if self._most else 0.0
 
     def chart(self, up: Sequence[Tick], series: Iterable[tuple[Line, Iterable[float | None]]]) -> Chart:
-        """Return a chart of lines that come without their points, each with its heights in percent from below."""
+        """Return a chart of lines. series: each line without points, and its heights in percent from below."""
         return Chart(
             tuple(replace(line, pieces=self._pieces(heights)) for line, heights in series), self._ticks, tuple(up)
         )
@@ -103,7 +103,7 @@ def _spilled(time: _Time, run: Mapping[str, Any]) -> Panel:
 
 
 def _latencies(time: _Time, run: Mapping[str, Any]) -> Panel:
-    """Powers of ten at equal steps. Nothing is drawn for seconds in which nothing was taken."""
+    """Return the panel of latencies, on a logarithmic axis. Seconds in which nothing was taken are left out."""
     series = [
         (_line(f"p{suffix[:2]}.{suffix[2:]}".rstrip("."), look), run[f"endToEndLatency{suffix}pct"])
         for suffix, look in _PERCENTILES

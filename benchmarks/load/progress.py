@@ -1,4 +1,4 @@
-"""Progress: what the threads of a broker process know of each other's work."""
+"""Progress: counters and events that the threads of a broker process share."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .sources import LoadSource
 
 
 class Progress:
-    """Thread-safe."""
+    """The work done so far in one broker process. Thread-safe."""
 
     def __init__(self) -> None:
-        # Sent, settled or purged; a message that was sent and settled counts twice.
+        # Messages sent, settled or purged; a message that was sent and settled counts twice.
         self.moved_messages = 0
         self.all_sent = threading.Event()
-        # Messages a second of each consumer, as somebody ordered; None: as planned.
+        # Messages a second of each consumer, by an order; None: as planned.
         self.pace: float | None = None
         self._lock = threading.Lock()
         self._bell: Future[None] = Future()
@@ -28,7 +28,7 @@ class Progress:
             self._ring()
 
     def bell(self, rings_at: int | None) -> Future[None]:
-        """Done as soon as so many were moved; None: never. The one before is forgotten."""
+        """Return a future that is done once this many messages are moved; None: never. It replaces the last one."""
         with self._lock:
             self._bell, self._rings_at = Future(), rings_at
             self._ring()
@@ -39,5 +39,5 @@ class Progress:
             self._bell.set_result(None)
 
     def is_drained(self, sources: Iterable[LoadSource]) -> bool:
-        """Return whether all producers are through and no source has anything that a consumer would take."""
+        """Return whether all producers have finished and no source has a message that a consumer would take."""
         return self.all_sent.is_set() and all(source.is_empty for source in sources)

@@ -1,8 +1,7 @@
-"""Readers: who each message is for, once.
+"""Readers: who must get each message, exactly once.
 
-Queues are one reader together: a message is in one of them, and one of their
-consumers gets it. Each consumer of a topic is a reader of its own, which gets
-every message of the topic.
+All queues together are one reader: a message is in one of them, and one of their consumers gets it. Each consumer of a
+topic is a reader of its own, which gets every message of the topic.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from .workload import Workload
 @dataclass(frozen=True, slots=True)
 class Readers:
     producers: Sequence[Sequence[int]]
-    """Of each reader, the producers whose messages it gets."""
+    """The producers whose messages each reader gets."""
     of: Sequence[int]
     """The reader of each consumer."""
     wants: Callable[[int, int, int], bool]
     """Returns whether a consumer is to get message n of a producer, or may."""
     subscriptions: int = 0
-    """Readers that are a subscription."""
+    """Number of readers that are a subscription."""
 
     def deliveries(self, counts: Sequence[int]) -> int:
-        """Return how many deliveries there must be if each producer sends so many messages."""
+        """Return how many deliveries there must be. counts: messages that each producer sends."""
         return sum(counts[producer] for producers in self.producers for producer in producers)
 
 

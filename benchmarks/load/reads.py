@@ -1,8 +1,8 @@
-"""Reads: what subscriptions that lag behind cost of the disk, against the backlog that is theirs to read.
+"""Reads: compare the bytes that lagging subscriptions read from disk with the backlog that they have to read.
 
-Subscriptions share reads while they are near each other: half the PendingCache
-holds what lies between them. Where the scenario's are ever farther apart, as
-large bodies under a small limit make them, what was read is said and not judged.
+Subscriptions share reads while they are near each other, that is while the messages between them fit into half the
+PendingCache. If they were ever farther apart, as with large bodies under a small limit, the bytes read are reported but
+not judged.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from .evidence import Check
 from .words import mib
 
 READ_FACTOR: Final = 1.1
-"""Bytes that may be read for each byte of the backlog: subscriptions that are near each other share a read."""
+"""Bytes that may be read for each byte of the backlog, because subscriptions near each other share reads."""
 READ_ALLOWANCE_BYTES: Final = 128 * KIB
-"""Bytes that each subscription may read beside them whenever a store is opened: its list, before it is near another."""
+"""Further bytes that each subscription may read after each open, for its list, before it is near another one."""
 
 
 class Reads:
-    """One run, over all its kills: a new process finds its own backlog."""
+    """The reads of one run, over all its kills. Each new process finds a backlog of its own."""
 
     def __init__(self, subscriptions: int) -> None:
         self._subscriptions = subscriptions
         self._opens = 0
-        # Of processes that have ended.
+        # Totals of processes that have ended.
         self._read_bytes = self._backlog_bytes = 0
         self._gauged: Mapping[str, Any] = {"read_bytes": 0, "topic_bytes": 0}
-        # How far apart subscriptions were, and how far the cache reached, when it was farthest from reaching.
+        # Greatest distance of subscriptions that the cache did not cover, and what it covered then; None: always
+        # enough.
         self._apart: tuple[int, int] | None = None
 
     def opened(self) -> None:
@@ -41,10 +42,10 @@ class Reads:
         self._gauged = {"read_bytes": 0, "topic_bytes": 0}
 
     def gauge(self, facts: Mapping[str, Any]) -> None:
-        """Take what the process has read since it opened the store, and what topics found there or got since.
+        """Note what the process has read since it opened the store, and the backlog and arrivals of topics.
 
-        spread_bytes: how far subscriptions are apart that are to lie side by side. reach_bytes: what may be between
-        them so that they share reads.
+        spread_bytes: distance of subscriptions that should be close together. reach_bytes: greatest distance at which
+        they share reads.
         """
         self._gauged = facts
         spread_bytes, reach_bytes = facts["spread_bytes"], facts["reach_bytes"]
@@ -52,7 +53,7 @@ class Reads:
             self._apart = (spread_bytes, reach_bytes)
 
     def judge(self) -> Iterator[Check]:
-        """Yield nothing where there is no topic, or where the system does not tell what a process reads."""
+        """Yield the check, or nothing if there is no topic or the system does not count the reads of a process."""
         read_bytes = self._read_bytes + self._gauged["read_bytes"]
         backlog_bytes = self._backlog_bytes + self._gauged["topic_bytes"]
         allowance_bytes = READ_ALLOWANCE_BYTES * self._subscriptions * self._opens

@@ -1,7 +1,7 @@
-"""Report: what a person sees of a run, a line a second.
+"""Report: show a run to a person, one line a second.
 
-Plain lines without escape codes, fit for a pipe and a log; on a terminal, and
-where `rich` is installed, the same lines above a progress bar.
+The lines have no escape codes, so they fit a pipe or a log. On a terminal with `rich` installed, a progress bar is
+below them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _LEGEND: Final = (
 
 
 class Audience(Protocol):
-    """Who hears of a run while it goes on."""
+    """An object that is told about a run while it goes on."""
 
     def line(self, sample: Sample, done: int) -> None:
-        """Take the sample of a second, and how much of the work is done."""
+        """Receive the sample of a second. done: sends and deliveries so far."""
 
     def note(self, seconds: float, text: str) -> None:
-        """Take what happened between two lines."""
+        """Receive an event between two lines, such as a kill."""
 
 
 class Report:
@@ -60,7 +60,7 @@ class Report:
             self._bar.stop()
 
     def begin(self, title: str, work: int) -> None:
-        """Begin a scenario. work: what `done` will count up to."""
+        """Begin a scenario. work: the value of `done` at its end."""
         self._lines = 0
         legend, self._legend = self._legend, ""
         self._print(f"{title}\n\n{legend}{_HEADER}")
@@ -68,7 +68,7 @@ class Report:
             self._bar.reset(self._task, total=work)
 
     def line(self, sample: Sample, done: int) -> None:
-        """Show the sample of a second, and how much of the work is done."""
+        """Print the sample of a second, and move the progress bar."""
         self._lines += 1
         if self._lines % _HEADER_EVERY_LINES == 0:
             self._print(_HEADER)
@@ -77,11 +77,11 @@ class Report:
             self._bar.update(self._task, completed=done)
 
     def note(self, seconds: float, text: str) -> None:
-        """Show what happened between two lines."""
+        """Print an event between two lines."""
         self._print(f"{seconds:>7.1f}  {text}")
 
     def verdict(self, summary: str, checks: Iterable[Check]) -> None:
-        """summary, and below it a line a check, or more where its text has more."""
+        """Print a summary, and below it each check, with one or more lines."""
         self._print(f"\n{summary}\n")
         for check in checks:
             first, *others = check.text.split("\n")

@@ -1,9 +1,9 @@
-"""Result: what is left of a run, and its JSON.
+"""Result: the figures of a run, and their JSON.
 
 Series and percentiles have the field names and units of the OpenMessaging
 Benchmark, so that its charts and scripts can read them: latencies in
-milliseconds, delays of sends in microseconds. Beside them stand the columns
-that it has nothing of: memory, disk, and the verdict.
+milliseconds, delays of sends in microseconds. Further columns, which that benchmark does not have, are
+memory, disk, and the verdict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .words import short
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One second: rates, times and latencies in it, levels at its end."""
+    """One second of a run: rates, times and latencies during it, levels at its end."""
 
     seconds: float
     phase: str
@@ -56,7 +56,7 @@ class Run:
     scenario: Scenario
     messages: int
     body_bytes: int
-    """Bodies of all messages."""
+    """Bytes of the bodies of all messages."""
     seconds: float = 0.0
     sent_seconds: float = 0.0
     """Time from the beginning to the last confirmed send, kills and recoveries included."""
@@ -66,16 +66,16 @@ class Run:
     hit_ratio: float | None = None
     """Hit ratio of all deliveries that were counted before a kill or the end."""
     held_bytes_max: int = 0
-    """The most that was charged."""
+    """Most bytes that were charged to the memory limit."""
     uss_bytes_max: int = 0
-    """The most that a broker process grew by, and"""
+    """Most bytes by which a broker process grew."""
     uss_limit_bytes: int = 0
-    """what it may grow by."""
+    """Most bytes by which a broker process may grow."""
     latencies: Mapping[str, Latency] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     recoveries: list[Mapping[str, Any]] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
-    """What happened, each with its time in seconds from the beginning."""
+    """Events of the run, each with its time in seconds from the beginning."""
     checks: list[Check] = field(default_factory=list)
 
     @property
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def summary(self) -> str:
-        """A line on how the run went, and a table of latencies where they were kept."""
+        """Return a line about the run, and a table of latencies if they were kept."""
         parts = [f"{self.seconds:.1f} s"]
         if self.sent_seconds:
             parts.append(f"sent at {short(self.messages / self.sent_seconds)}/s")

@@ -1,10 +1,8 @@
 """Scenario: a named shape of load, as data.
 
-It says which messages are sent, who consumes them, and what is done to the
-store meanwhile. Points in time are shares of the whole work, so that a
-scenario of a thousand messages is a small copy of one of a million: 0 is the
-beginning, 0.5 is everything sent (where the backlog comes first), 1 is
-everything sent and settled.
+A scenario says which messages are sent, who consumes them, and what is done to the store meanwhile. Points in time are
+shares of the whole work, so that a scenario of a thousand messages is a small copy of one of a million: 0 is the
+beginning, 0.5 is everything sent (if the backlog comes first), and 1 is everything sent and settled.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ Deed = Literal["kill", "purge", "resize", "cleanup", "explain"]
 DEEDS: Final[tuple[Deed, ...]] = ("kill", "purge", "resize", "cleanup", "explain")
 
 MESSAGE_BYTES: Final = 512
-"""What a message takes in RAM beside its body, about."""
+"""Approximate bytes of RAM that a message takes beside its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +33,17 @@ class DestinationPlan:
     kind: Literal["queue", "topic"] = "queue"
     count: int = 1
     producers: int = 4
-    """0: the producers of another one send there as well."""
+    """Number of producers. 0: the producers of another destination send there as well."""
     share: float = 1.0
-    """Its share of all messages, beside those of the other destinations."""
+    """Share of all messages, relative to the shares of the other destinations."""
     joins_at: float = 0.0
-    """The share of the work from which on its producers send."""
+    """Point of the work at which its producers begin to send."""
     backlog: float | None = None
-    """Its producer fills so large a share of the memory limit, each message counted with MESSAGE_BYTES beside its body,
-    and again whenever all of that is consumed. None: it sends as the schedule says."""
+    """Share of the memory limit that its producer fills, and fills again whenever all of that is consumed. Each message
+    counts with MESSAGE_BYTES beside its body. None: the producer sends as the schedule says."""
     memory_share: str | None = None
     memory_reserve: str | None = None
-    """As in DestinationPolicy."""
+    """RAM that is kept for these destinations alone, as in DestinationPolicy."""
 
     @property
     def names(self) -> list[str]:
@@ -56,32 +54,32 @@ class DestinationPlan:
 class ConsumerPlan:
     name: str
     number: int = 0
-    """Its number among those of its name."""
+    """Number among the consumers of its name, from 0."""
     at: str | None = None
-    """The destinations that it consumes: a durable subscription of its own of each topic; None: all there are."""
+    """Name of the destinations to consume; None: all. For each topic the consumer has a durable subscription."""
     kinds: tuple[Kind, ...] | None = None
-    """Its selector asks for these; None: it has no selector."""
+    """Kinds that its selector asks for; None: it has no selector."""
     pace: float | None = None
-    """Messages a second; None: as fast as they come."""
+    """Messages a second; None: as fast as they arrive."""
     prefetch: int = 1000
     joins_at: float = 0.0
     leaves_after: int | None = None
     """Messages after which the consumer closes, with a batch unsettled, and subscribes anew."""
     rollbacks: float = 0.0
-    """The share of its batches that it rolls back. Above 0 it acknowledges in transactions."""
+    """Share of its batches that it rolls back. Above 0 it acknowledges in transactions."""
     retries: float = 0.0
-    """The share of its batches that it gives back, to have them again after retry_seconds."""
+    """Share of its batches that it nacks, so that they come again after retry_seconds."""
     retry_seconds: float = 1.0
     paces: tuple[tuple[float, float], ...] = ()
-    """Later paces: each with the share of the work from which on it holds, in order."""
+    """Later paces in order: point of the work at which each begins, and messages a second."""
     rests: float = 0.0
-    """Seconds that it rests whenever it has taken all there was."""
+    """Seconds that it pauses whenever it has taken all messages."""
     own_key: bool = False
     """Its selector asks for the messages that have its number as their key."""
 
     @property
     def title(self) -> str:
-        """Its name and number, which is the name of its durable subscriptions too."""
+        """Name and number, which are also the name of its durable subscriptions."""
         return f"{self.name}.{self.number}"
 
     @property
@@ -95,7 +93,7 @@ class ConsumerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """An act on the store at one point of the work; at = 1: when all consumers are through."""
+    """An act on the store at one point of the work; at = 1: when all consumers have finished."""
 
     at: float
     do: Deed
@@ -123,7 +121,7 @@ class Scenario:
     """Values of the header `key`, a number from 0 on; a producer's messages take turns."""
     consumers: tuple[ConsumerPlan, ...] = ()
     acts: tuple[Act, ...] = ()
-    """Acts, in their order."""
+    """Acts on the store, in their order."""
 
     @property
     def producers(self) -> list[DestinationPlan]:
@@ -139,7 +137,7 @@ class Scenario:
 
     @property
     def unwanted(self) -> set[Kind]:
-        """Kinds that no consumer asks for: they are still there in the end."""
+        """Return the kinds that no consumer asks for. Their messages are left at the end."""
         wanted: set[Kind] = set()
         for consumer in self.consumers:
             wanted |= set(KINDS if consumer.kinds is None else consumer.kinds)
@@ -174,4 +172,4 @@ OWN_MESSAGES: Final = Scenario(
     consumers=(ConsumerPlan("fast"),),
     acts=(Act(0.25, "kill"), Act(0.75, "kill")),
 )
-"""The scenario of `--input`."""
+"""The scenario for a user's own messages (`--input`)."""

@@ -1,7 +1,7 @@
-"""ScenarioFile: a scenario as TOML, those that are shipped and those of users alike.
+"""ScenarioFile: read a scenario from TOML, one of this package or one of a user.
 
-Nothing is guessed and nothing skipped: a key that is not known, or whose
-value makes no sense, is a SettingsError with its place and what is allowed.
+Nothing is guessed or skipped: an unknown key, or an invalid value, raises SettingsError with its place and the allowed
+values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def shipped() -> Mapping[str, Scenario]:
 
 
 def read_scenario(path: str) -> Scenario:
-    """Return the scenario of a file, named after it. SettingsError says what is wrong with it."""
+    """Return the scenario of a file, named after it. SettingsError names the problem."""
     try:
         table = tomllib.loads(read_user_file(path, _FILE_BYTES_MAX).decode())
     except UnicodeDecodeError:
@@ -75,7 +75,7 @@ def _scenario(name: str, table: Mapping[str, object]) -> Scenario:
 
 
 def _destinations(table: Mapping[str, object], fields: Mapping[str, Any]) -> tuple[DestinationPlan, ...]:
-    """Return the destinations: the tables that describe them, or so many queues that all producers send to."""
+    """Return the destinations: those that tables describe, or a number of queues to which all producers send."""
     given = fields.get("destinations", 1)
     if isinstance(given, int):
         return (DestinationPlan(count=given, producers=fields.get("producers", 4)),)
@@ -88,7 +88,7 @@ def _destinations(table: Mapping[str, object], fields: Mapping[str, Any]) -> tup
 
 
 def _check_destinations(scenario: Scenario) -> None:
-    """Check what the destinations and the consumers say of each other."""
+    """Check that destinations and consumers fit each other. SettingsError."""
     destinations, consumers = scenario.destinations, scenario.consumers
     names = [destination.name for destination in destinations]
     if not names or len(set(names)) < len(names):
@@ -122,7 +122,7 @@ def _check_destinations(scenario: Scenario) -> None:
 
 
 def _check_together(scenario: Scenario) -> None:
-    """Check what no value shows alone."""
+    """Check values that are valid alone but not together. SettingsError."""
     if len(scenario.consumers) > _CONSUMERS_MAX:
         raise ValueError(f"consumers: at most {_CONSUMERS_MAX:,}")
     if [act.at for act in scenario.acts] != sorted(act.at for act in scenario.acts):

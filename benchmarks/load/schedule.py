@@ -1,8 +1,7 @@
-"""Schedule: how many messages a second, and so when each of them is due.
+"""Schedule: how many messages a second are sent, and so when each of them is due.
 
-Steps of value:duration such as "1000:10s,10000:5s". A schedule waits for
-nobody: a store that falls behind gets the messages late, and by how much is
-measured, instead of being asked more slowly (no coordinated omission).
+A schedule has steps of value:duration, such as "1000:10s,10000:5s". It does not wait for the store. If the store falls
+behind, messages are sent late and the delay is measured; the rate does not adapt (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Schedule:
-    """Messages are numbered from 0. steps: messages a second, and seconds; the last step goes on for ever."""
+    """A schedule of messages, which are numbered from 0. steps: rate and seconds of each; the last one never ends."""
 
     def __init__(self, steps: Sequence[tuple[float, float]]) -> None:
         assert steps and steps[-1][0] > 0 and all(seconds > 0 for _, seconds in steps)
@@ -34,7 +33,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str) -> Schedule:
-        """ValueError says what is allowed."""
+        """Return the schedule that a text describes. ValueError says what is allowed."""
         steps = []
         for part in text.split(","):
             match = _STEP.fullmatch(part.strip())
@@ -50,28 +49,28 @@ class Schedule:
 
     @property
     def messages(self) -> int | None:
-        """Messages of all steps; None: the last step has no duration."""
+        """Number of messages of all steps; None: the last step has no duration."""
         rate, seconds = self.steps[-1]
         return None if math.isinf(seconds) else self._firsts[-1] + round(rate * seconds)
 
     @property
     def longest_rest(self) -> float:
-        """Seconds between two messages."""
+        """Most seconds between two messages."""
         return max(1 / rate if rate else seconds for rate, seconds in self.steps)
 
     def due_seconds(self, number: int) -> float:
-        """Return when this message is due, from the beginning."""
+        """Return when a message is due, in seconds from the beginning."""
         step = bisect_right(self._firsts, number) - 1
         return self._begins[step] + (number - self._firsts[step]) / self.steps[step][0]
 
     def due_messages(self, seconds: float) -> int:
-        """Return how many messages are due by then, which is the number of the first that is not."""
+        """Return how many messages are due by a time, which is also the number of the first one that is not due."""
         step = bisect_right(self._begins, seconds) - 1
         due = self._firsts[step] + int((seconds - self._begins[step]) * self.steps[step][0]) + 1
         return due if step + 1 == len(self.steps) else min(due, self._firsts[step + 1])
 
     def scaled(self, factor: float) -> Schedule:
-        """Return a schedule of the same rates, each for `factor` times its duration, and a millisecond at least."""
+        """Return a schedule with the same rates, each for `factor` times its duration, at least a millisecond."""
         return Schedule([(rate, max(seconds * factor, 0.001)) for rate, seconds in self.steps])
 
     def __str__(self) -> str:

@@ -14,8 +14,8 @@ BODY_SIZES_MAX: Final = 100
 
 
 def size_bytes(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
-    """`parse_size`, to which a bare number is bytes also where it is text."""
-    # A very long one stays text: it is no size, and int() would refuse it in its own words.
+    """Return the bytes of a size, as `parse_size` does, but take digits in a text as a number of bytes."""
+    # A longer number stays text, because it is no size, and int() would raise an error of its own.
     if isinstance(value, str) and value.isdecimal() and len(value) <= 18:
         value = int(value)
     return parse_size(name, value, minimum=minimum, maximum=maximum)
@@ -24,7 +24,7 @@ def size_bytes(name: str, value: object, *, minimum: int, maximum: int | None = 
 def body_sizes(values: Sequence[object], *, maximum: int) -> tuple[int, ...]:
     """Return the bytes of bodies that take turns, each at most `maximum`.
 
-    SettingsError names the first that cannot be.
+    SettingsError names the first invalid size.
     """
     if not 1 <= len(values) <= BODY_SIZES_MAX:
         raise SettingsError(f"size has {len(values):,} sizes: give 1 to {BODY_SIZES_MAX}")

@@ -1,4 +1,4 @@
-"""Sources: what a consumer of a scenario takes from, a queue or a subscription of a topic."""
+"""Sources: a queue or a subscription of a topic, from which a consumer of a scenario takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import forebay
 from .scenario import ConsumerPlan
 
 LOOK_SECONDS: Final = 0.05
-"""For so long what a topic said of its subscriptions is taken for true: asking costs something for each of them."""
+"""Seconds for which the depths of a topic's subscriptions are cached, because reading costs time for each of them."""
 
 
 class LoadSource(Protocol):
@@ -18,15 +18,15 @@ class LoadSource(Protocol):
 
     @property
     def depth(self) -> int:
-        """Messages that nobody has acknowledged."""
+        """Number of messages that nobody has acknowledged."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is there that a consumer would take. Asked only when everything is sent: depths only fall."""
+        """Whether no message is left that a consumer would take. Valid once all is sent: depths then only fall."""
 
 
 class QueueSource:
-    """One for all consumers of the queue. left_messages: those that no consumer asks for."""
+    """A queue, for all its consumers. left_messages: number of messages that no consumer asks for."""
 
     __slots__ = ("_queue", "_left_messages")
 
@@ -47,7 +47,7 @@ class QueueSource:
 
 
 class TopicDepths:
-    """A topic, and how deep its subscriptions are."""
+    """A topic, and the depths of its subscriptions."""
 
     def __init__(self, topic: forebay.Topic) -> None:
         self.topic = topic
@@ -55,7 +55,7 @@ class TopicDepths:
         self._looked = float("-inf")
 
     def depth(self, name: str) -> int:
-        """Return the depth of a subscription, as of LOOK_SECONDS ago at most."""
+        """Return the depth of a subscription, at most LOOK_SECONDS old."""
         if time.monotonic() - self._looked >= LOOK_SECONDS:
             subscriptions = self.topic.statistics().subscriptions
             self._depths = {each: statistics.depth for each, statistics in subscriptions.items()}
@@ -64,7 +64,7 @@ class TopicDepths:
 
 
 class SubscriptionSource:
-    """A durable subscription. It is made here, so that it gets what is sent from now on."""
+    """A durable subscription. The constructor makes it, so that it gets all messages sent afterwards."""
 
     def __init__(self, depths: TopicDepths, name: str) -> None:
         self._depths = depths

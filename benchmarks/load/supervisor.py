@@ -1,8 +1,7 @@
-"""Supervisor: runs one scenario, one broker process after the other, and keeps what they tell.
+"""Supervisor: run one scenario, one broker process after the other, and keep the evidence.
 
-The broker process is killed and the supervisor is not; it never opens the
-store. When it ends for whatever reason, the broker process finds its pipe
-broken and ends too.
+Only the broker process is killed. The supervisor never opens the store. If the supervisor ends for any reason, the
+broker process finds its pipe broken and ends too.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from .words import counted, mib
 from .workload import Workload
 
 STALL_SECONDS: Final = 60.0
-"""A run fails that reports no work for so long, beyond the rests of the schedule."""
+"""Seconds without any progress, beyond the pauses of the schedule, after which a run fails."""
 
 _BATCH_MESSAGES: Final = 256  # or a hundredth of a small run, because a kill puts a batch of each thread in doubt
 FILLS_MIN: Final = 30
-"""So that there is something to compare also where a small run fills a queue again and again."""
+"""Least number of times that a producer fills its queue, so that even a small run has something to compare."""
 _PIPE_BYTES: Final = 1 << 20
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from forebay.benchmarks.load.broker_process import main; main()"
 )
-"""`-m` would look into the current directory first, where another forebay may lie."""
+"""`-m` alone would look into the current directory first, where another forebay may be."""
 
 
 _NEW_COUNTERS: Final[Mapping[str, Any]] = {"delivered": 0, "misses": 0, "blocked_seconds": 0.0}
@@ -55,12 +54,12 @@ _NO_GAUGES: Final[Mapping[str, Any]] = {**dict.fromkeys(_LEVELS, 0), **_NEW_COUN
 
 
 class Supervisor:
-    """One run. Not to be used twice."""
+    """Runs one scenario. A supervisor can't be used twice."""
 
     def __init__(
         self, scenario: Scenario, workload: Workload, directory: str, report: Audience, orderer: Orderer | None = None
     ) -> None:
-        """orderer: has the process do things beside the scenario; None: nobody has."""
+        """Make a supervisor for one run. orderer: gives orders beside the scenario; None: nobody does."""
         self._scenario = scenario
         self._workload = workload
         self._directory = directory
@@ -77,7 +76,7 @@ class Supervisor:
         self._neighbours = Neighbours([number for number, each in enumerate(scenario.producers) if each.joins_at])
         self._latencies = Latencies(workload.counts, scenario.rate)
         self._acts = list(scenario.acts)
-        # Sends and deliveries that the scenario takes.
+        # Number of sends and deliveries of the scenario.
         self.work = self._run.messages + readers.deliveries(workload.counts)
         self._open = self._finished = False
         self._failure: str | None = None
@@ -91,7 +90,10 @@ class Supervisor:
         self._started = self._lined = self._moved = time.monotonic()
 
     def run(self) -> Run:
-        """Work to the end, or until going on is senseless, and judge. SettingsError where the store raises one."""
+        """Run to the end, or until a failure makes going on useless; return the judged run.
+
+        SettingsError: the store raised one.
+        """
         while not self._finished and self._failure is None:
             self._run_process()
         self._line()
@@ -116,13 +118,13 @@ class Supervisor:
         """Run one broker process to its end, whatever the cause."""
         plan = self._plan()
         command = [sys.executable, "-c", _START, json.dumps([str(entry) for entry in sys.path])]
-        # A session of its own: Ctrl-C reaches the supervisor only, which then ends the broker process.
+        # A session of its own, so that Ctrl-C reaches only the supervisor, which then ends the broker process.
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=_PIPE_BYTES, start_new_session=True
         ) as process:
             assert process.stdin is not None and process.stdout is not None
             try:
-                with suppress(BrokenPipeError):  # it has ended already, and its exit code will say so
+                with suppress(BrokenPipeError):  # the process has ended already, which its exit code shows
                     process.stdin.write(plan.as_json())
                     process.stdin.flush()
                 if self._orderer is None:
@@ -130,7 +132,7 @@ class Supervisor:
                 for event in self._events(process):
                     self._take_in(event)
             finally:
-                process.kill()  # where it has not ended: nothing it could still do is wanted
+                process.kill()  # if it has not ended, nothing that it could still do is wanted
                 with suppress(BrokenPipeError):
                     process.stdin.close()
         self._open = False
@@ -177,7 +179,7 @@ class Supervisor:
         )
 
     def _backlog_messages(self, producer: int, destination: DestinationPlan) -> int | None:
-        """Return with how many messages a producer fills its queue, FILLS_MIN times at least."""
+        """Return how many messages a producer sends to fill its queue, so that it fills the queue FILLS_MIN times."""
         if destination.backlog is None:
             return None
         mean_bytes = self._run.body_bytes // self._run.messages
@@ -185,7 +187,7 @@ class Supervisor:
         return max(1, min(messages, self._workload.counts[producer] // FILLS_MIN))
 
     def _events(self, process: subprocess.Popen[bytes]) -> Iterator[Event]:
-        """Yield what the process tells, until it has ended or stalled; meanwhile a line a second, and orders."""
+        """Yield the events of the process until it ends or stalls; report once a second, and pass on orders."""
         assert process.stdout is not None
         descriptor = process.stdout.fileno()
         heard = [descriptor] if self._orderer is None else [descriptor, self._orderer.fileno()]
@@ -208,7 +210,7 @@ class Supervisor:
                 yield from decoder.feed(piece)
 
     def _pass_on(self, order: Order, process: subprocess.Popen[bytes]) -> None:
-        """Have an order carried out, if there is an open store for it."""
+        """Pass an order to the broker process, if its store is open."""
         assert process.stdin is not None
         if not self._open:
             return
@@ -271,7 +273,7 @@ class Supervisor:
                 self._failure = f"the broker process gave up: {event.facts['text']}"
 
     def _first_message(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Note it of the first consumer of each name."""
+        """Note when the first consumer of each name gets its first message."""
         if name not in self._began_consuming:
             self._began_consuming.add(name)
             self._note(

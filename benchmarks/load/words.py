@@ -8,7 +8,7 @@ from forebay.dispatch.config.sizes import MIB, format_size
 
 
 def counted(number: int, noun: str) -> str:
-    """1 message, 1,000 messages."""
+    """Return a number with its noun: "1 message", "1,000 messages"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

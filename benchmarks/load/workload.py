@@ -1,9 +1,8 @@
 """Workload: the messages of a load test, and whether what arrives is what was sent.
 
-Generated messages can be told apart and verified by themselves, without a
-memory of what was sent: a body begins with its producer and n and a checksum
-of the whole. They are the same for the same seed. Making and checking one
-costs ~3 µs.
+Generated messages can be identified and verified by themselves, without a record of what was sent: a body begins with
+its producer and number and a checksum of the whole. The same seed gives the same messages. Making and checking a
+message costs about 3 µs.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ if TYPE_CHECKING:
     from forebay import Delivery
 
 Room = Callable[[int], int]
-"""Returns how many messages of a producer, at least one, may go in one batch from n on, after waiting for it."""
+"""Waits until a producer may send message n; returns how many messages, at least one, it may send from there on."""
 
 BATCH_BYTES: Final = 256 * 1024
-"""A batch is one call of send_many; with so many bytes it is full, however few its messages."""
+"""Bytes at which a batch is full, however few its messages. A batch is one call of send_many."""
 
 _PREFIX: Final = struct.Struct("<QI")  # key, checksum of filler and key
 _KEY: Final = struct.Struct("<Q")
 _FILLERS: Final = 64
 
 MIN_SIZE_BYTES: Final = 16
-"""Below it a body has no room for its key and checksum."""
+"""Least bytes of a body: its key and its checksum."""
 
 RARE_EVERY: Final = 100
-"""So many messages of a producer, or the rest of them, have one rare one, all at the end."""
+"""One message in this many of a producer is rare. The rare messages are the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,11 @@ class Workload(Protocol):
 
     @property
     def counts(self) -> Sequence[int]:
-        """Messages of each producer."""
+        """Number of messages of each producer."""
 
     @property
     def total_bytes(self) -> int:
-        """Bodies of all messages."""
+        """Bytes of the bodies of all messages."""
 
     @property
     def kinds(self) -> Mapping[Kind, int]:
@@ -77,10 +76,10 @@ class Workload(Protocol):
         """Yield the batches that the producer has to send from n = start, in order."""
 
     def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
-        """Return the keys of messages that arrived as sent, and a sentence about each other one."""
+        """Return the keys of messages that arrived as sent, and a sentence about each damaged message."""
 
     def as_plan(self) -> dict[str, Any]:
-        """Return the plain JSON from which another process makes the same workload; see broker_process.from_plan."""
+        """Return plain JSON from which broker_process.from_plan makes the same workload in another process."""
 
 
 class Generated:
@@ -88,8 +87,8 @@ class Generated:
 
     sizes: bytes of bodies, which take turns as well: message n of a producer has sizes[n // count % len(sizes)], where
     `count` queues are what it sends to, so that each of them gets all sizes.
-    stuck_every: each so many-th message of a producer is of the kind "stuck"; None: there are none. Where it shares a
-    factor with the number of sizes, these messages get only some of them.
+    stuck_every: one message in this many of a producer is of the kind "stuck"; None: there are none. If this shares a
+    factor with the number of sizes, stuck messages have only some of the sizes.
     keys: with more than one, each message has the header `key`, and all producers' messages together take turns.
     """
 
@@ -110,7 +109,7 @@ class Generated:
         self._stuck_every = stuck_every
         self._keys = keys
         self.counts: list[int] = []
-        # What each producer sends to, in turns.
+        # The destinations to which each producer sends in turns.
         self._names: list[Sequence[str]] = []
         for destination, share in zip(destinations, _shares(messages, destinations), strict=True):
             producers, names = destination.producers, destination.names
@@ -185,7 +184,7 @@ class Generated:
             first = stop
 
     def _full(self, producer: int, first: int, stop: int) -> int:
-        """Return where a batch from first ends: it has BATCH_BYTES at most, or one message, and stop is the latest."""
+        """Return the end of a batch that begins at first: at most BATCH_BYTES or one message, and not beyond stop."""
         bytes_below = partial(self._bytes_below, producer)
         return first + 1 + bisect_right(range(first + 2, stop + 1), bytes_below(first) + BATCH_BYTES, key=bytes_below)
 
@@ -237,7 +236,7 @@ def _first_rare(count: int) -> int:
 
 
 def _shares(messages: int, destinations: Sequence[DestinationPlan]) -> list[int]:
-    """Return how many of the messages go to each of the destinations. They add up."""
+    """Return how many of the messages go to each destination. The numbers add up to all messages."""
     totals = list(accumulate(destination.share for destination in destinations))
     ends = [round(messages * total / totals[-1]) for total in totals]
     return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]

@@ -1,9 +1,9 @@
-"""The other side: ActiveMQ's KahaDB under the same memoryLimit, driven by a `run.sh` that is no part of this project.
+"""The other side: ActiveMQ's KahaDB under the same memoryLimit, driven by a `run.sh` that is not part of this project.
 
 `run.sh W7` and `run.sh W8`, with N, M, DATA, CLASSES and JOPT=-Dmem=<MiB> in
 the environment, must print one JSON line a pass with case and rate. Its
-queues, topics and speeds can't be varied, and it tells no hit ratio: so it is
-compared over one queue that overflows, and one that is deep.
+queues, topics and speeds can't be varied, and it reports no hit ratio. So the comparison has one queue that overflows,
+and one deep queue.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PREFIX: Final = "forebay-bench-"
 
 
 class KahaFailed(Exception):
-    """run.sh ended early; its last words."""
+    """run.sh ended early. The text has the end of its output."""
 
 
 class KahaDB:
-    """A context manager, which keeps the compiled driver for all passes."""
+    """Runs the driver. A context manager, which keeps the compiled driver for all passes."""
 
     def __init__(self, folder: Path, directory: Path) -> None:
-        """folder: holds run.sh. directory: where to work, on the disk that is measured."""
+        """Prepare the driver. folder: has run.sh. directory: on the disk that is measured."""
         self._script = folder.resolve() / "run.sh"
         self._directory = directory
         self._classes = TemporaryDirectory(dir=directory, prefix=PREFIX)

@@ -1,8 +1,7 @@
 """A plain LRU cache of messages over the same steps, for comparison.
 
-Every message goes into it when it is sent, and when it was read because it
-was not there; an ack takes it out. It may use the whole limit for messages,
-while a store pays its index and its buffers from it. It reads nothing ahead.
+A message enters the cache when it is sent, and when it is read after a miss; an ack removes it. The cache may use the
+whole limit for messages, while a store also pays for its index and buffers. The cache reads nothing ahead.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .traffic import BEGIN, SEND, Traffic
 
 
 def lru_hit_ratio(traffic: Traffic, limit_bytes: int, part: float) -> float:
-    """Return the share of the measured deliveries that such a cache would have had."""
+    """Return the share of the measured deliveries that an LRU cache would have in RAM."""
     charge = traffic.body_bytes + OVERHEAD_BYTES
     cache: LRUCache[tuple[int, int], int] = LRUCache(limit_bytes, getsizeof=lambda owed: charge)
     sent = [0] * traffic.destinations

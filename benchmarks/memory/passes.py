@@ -1,7 +1,7 @@
-"""Passes: traffic played against a store, and what it took; each in a fresh process and an empty directory.
+"""Passes: play traffic against a store and measure it, each pass in a fresh process and an empty directory.
 
-One thread of the caller, as fast as it goes, beside the library's own two.
-Each pass checks that it got what it sent.
+A pass has one thread of the caller, which works as fast as possible, and the two threads of the library. Each pass
+checks that it got the messages that it sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOISE: Final = random.Random(42).randbytes(MIB)
 
 
 class _Bodies:
-    """Random bytes, each time a new object, as a broker gets them."""
+    """Makes random bodies, each a new object, as a broker gets them."""
 
     def __init__(self, body_bytes: int) -> None:
         self._bytes = body_bytes
@@ -126,7 +126,7 @@ class _Stage:
 
     @property
     def waited(self) -> int:
-        """Deliveries for which a take had to wait for the disk."""
+        """Number of deliveries for which a take had to wait for the disk."""
         statistics = self._bay.statistics()
         of_topics = (found for topic in statistics.topics.values() for found in topic.subscriptions.values())
         return sum(found.misses for found in (*statistics.destinations.values(), *of_topics))
@@ -155,7 +155,7 @@ class _ReadMessages:
 
 
 def overflow(directory: Path, limit_bytes: int, messages: int) -> Facts:
-    """fill and drain, messages a second: non-persistent ones, in batches, far above the limit (KahaDB's W7)."""
+    """Return fill and drain, messages a second of non-persistent batches far above the limit (KahaDB's W7)."""
     with _opened(directory, limit_bytes) as bay:
         queue = bay.queue("bench")
         bodies = _Bodies(KIB)
@@ -205,7 +205,7 @@ def _drain(consumer: forebay.Consumer, messages: int) -> None:
 def resizes(directory: Path, limits: Sequence[int], rounds: int) -> Facts:
     """Return down_seconds and up_seconds, the slowest resizes beside a sender and a consumer at full speed.
 
-    unsettled: how many had not come to their end when they returned.
+    unsettled: number of resizes that were not complete when the call returned.
     """
     low, high = min(limits), max(limits)
     facts: Facts = {"down_seconds": 0.0, "up_seconds": 0.0, "unsettled": 0, "moved": 0}
@@ -230,7 +230,7 @@ def resizes(directory: Path, limits: Sequence[int], rounds: int) -> Facts:
             worker.start()
         for _ in range(rounds):
             for limit, kind in ((low, "down_seconds"), (high, "up_seconds")):
-                time.sleep(0.5)  # caches and lists fill
+                time.sleep(0.5)  # let caches and lists fill
                 report = bay.resize(limit)
                 facts[kind] = max(facts[kind], report.seconds)
                 facts["unsettled"] += not report.is_settled
@@ -242,7 +242,7 @@ def resizes(directory: Path, limits: Sequence[int], rounds: int) -> Facts:
 
 
 def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, messages: int) -> Facts:
-    """Return cpu_us with and without the live curve, and its part of them: medians of stretches that take turns.
+    """Return cpu_us with and without the live curve, and the curve's share: medians of stretches that take turns.
 
     messages: of a stretch, over a standing backlog that is larger than the limit.
     """

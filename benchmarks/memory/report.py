@@ -13,7 +13,7 @@ from .traffic import Traffic
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One traffic under one limit."""
+    """The measurement of one traffic under one limit."""
 
     limit_bytes: int
     facts: Facts
@@ -26,7 +26,7 @@ class Point:
 
     @property
     def kept_ratio(self) -> float:
-        """The share that never left RAM: about, where messages were read for nothing."""
+        """Share of the deliveries that never left RAM; approximate if messages were read for nothing."""
         return max(1 - self.facts["read"] / self.facts["deliveries"], 0.0)
 
     @property

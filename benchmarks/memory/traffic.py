@@ -1,8 +1,7 @@
-"""Traffic: three shapes of it that an operator would recognise, as steps that are the same each time.
+"""Traffic: three realistic shapes of traffic, as fixed sequences of steps.
 
-A step is who does something and how often. The same steps are played against
-a store, and against a plain LRU cache; a take is only asked for what is
-there, so that neither has to wait for a sender.
+A step says who does something and how often. The same steps are played against a store and against a plain LRU cache. A
+take asks only for messages that are there, so that neither waits for a sender.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ QUEUES: Final = 16
 DEPTH_MIN: Final = 500
 DEPTH_GROWTH: Final = 1.35
 SPEEDS: Final = (4, 32)
-"""Messages a round, of the slowest and the fastest consumer."""
+"""Messages a round of the slowest and of the fastest consumer."""
 
 ZIPF_QUEUES: Final = 400
 BUSY_QUEUES: Final = 8
 ZIPF_BATCH: Final = 8
 ROUND_BATCHES: Final = 6_000
-"""Between two visits of the same consumer."""
+"""Batches between two visits of the same consumer."""
 
 LATE: Final = 0
 """The subscription whose consumer comes late."""
@@ -39,7 +38,7 @@ TOPIC_BATCH: Final = 16
 
 
 class Step(NamedTuple):
-    """kind: SEND, by number of the destination; TAKE, by number of the consumer, acknowledged; or BEGIN."""
+    """One step. kind: SEND to a destination, by number; TAKE and acknowledge as a consumer, by number; or BEGIN."""
 
     kind: str
     who: int
@@ -48,7 +47,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """consumers: the destination of each. A topic's have a durable subscription, which is there from the start."""
+    """A shape of traffic. consumers: the destination of each; for a topic, a durable subscription made at the start."""
 
     name: str
     sentence: str

@@ -1,5 +1,5 @@
 """Scale curves: what a message costs, what the process needs and how long recovery takes, as one thing grows.
 
-Each point comes from a fresh process and an empty directory: a store of
-64 MiB, `sync="never"`, one thread. All but one of its dimensions stay.
+Each point comes from a fresh process and an empty directory, with a store of 64 MiB, `sync="never"` and one thread.
+Along a curve, one dimension changes and all others stay.
 """

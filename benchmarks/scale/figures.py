@@ -1,4 +1,4 @@
-"""Figures: what is said of each point, from its facts."""
+"""Figures: compute the figures of each point from its facts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FIGURES: Final[Mapping[str, Callable[[Point, Facts], float | None]]] = {
     OPENING: lambda point, facts: facts["open_seconds"] if point.depth else None,
 }
 ALLOWED_MIB: Final = (USS_FACTOR * MEMORY_LIMIT_BYTES + USS_ALLOWANCE_BYTES) / MIB
-"""MiB that the process may grow by: what the load test allows."""
+"""MiB by which the process may grow, the same bound as in the load test."""
 JUDGED: Final = (CPU, MEMORY, OPENING)
 """Figures whose growth is reported and drawn."""
 
 
 def judged(figure: str, values: Sequence[float], figures: Sequence[float]) -> str:
-    """Return how a figure goes along a curve, in a word or four.
+    """Return a few words about how a figure grows along a curve.
 
     Memory is judged by what is allowed, not by its growth.
     """

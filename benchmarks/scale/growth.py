@@ -1,4 +1,4 @@
-"""Growth: how a figure goes along its curve, in a word."""
+"""Growth: describe in a few words how a figure grows along its curve."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ _NOISE: Final = random.Random(42).randbytes(2 * MIB)
 _STRIDE_BYTES: Final = 977
 _LOOKS: Final = 8
 """Samples of the process's memory in the measured stretch."""
-# A consumer whose messages are rare is not slow, and to say so of thousands would be a part of what is measured.
+# Consumers of rare messages would be reported as slow, and thousands of reports would distort the measurement.
 _POLICIES: Final = {">": forebay.DestinationPolicy(slow_consumer_seconds=None)}
 
 
 def measure(point: Point, directory: Path) -> Facts:
     """Measure a point: seconds, cpu_seconds, others_seconds, uss_bytes, held_bytes, open_seconds. Raises PassFailed."""
     with TemporaryDirectory(dir=directory, prefix=PREFIX) as place:
-        os.sync()  # or this point would share the disk with what the one before left to write
+        os.sync()  # otherwise the kernel would still write data of the previous point
         facts = _process("work", point, place, -signal.SIGKILL)
         return facts | _process("reopen", point, place, 0)
 
@@ -51,7 +51,7 @@ def _process(what: str, point: Point, place: str, wanted: int) -> Facts:
 
 
 def main() -> None:
-    """Do in the fresh process what the arguments say, and print its facts."""
+    """Do the work that the arguments describe, in this fresh process, and print its facts."""
     what, text, place = sys.argv[1:]
     point = Point(**json.loads(text))
     print(json.dumps(work(point, place) if what == "work" else reopen(point, place)), flush=True)
@@ -126,7 +126,7 @@ def _body(point: Point, number: int) -> bytes:
 
 
 def _take(consumers: list[forebay.Consumer], point: Point, numbers: range) -> None:
-    """Take a chunk, from one consumer after the other."""
+    """Take a chunk of messages, from one consumer after the other."""
     at_once = point.taken_at_once or point.chunk_messages
     for number in numbers[::at_once]:
         consumer = consumers[number // at_once % len(consumers)]

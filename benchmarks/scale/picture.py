@@ -1,4 +1,4 @@
-"""The picture of all curves: a row of small panels for each, logarithmic, beside the line of linear growth."""
+"""The picture of all curves: a row of small logarithmic panels for each, with a line of linear growth."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ROOM: Final = 4.0
-"""An axis ends so many times above the largest figure and below the smallest: noise must not look like growth."""
+"""Factor by which an axis extends beyond the largest and smallest figure, so that noise does not look like growth."""
 
 
 def picture(measured: Sequence[Measured]) -> str:
-    """SVG. The same figures give the same text."""
+    """Return the picture as SVG. The same figures give the same text."""
     figure, axes = panels(len(measured), len(JUDGED), 11.0, 2.5 * len(measured), sharex=False)
     for number, panel in enumerate(axes):
         _draw(panel, measured[number // len(JUDGED)], JUDGED[number % len(JUDGED)])
@@ -49,7 +49,7 @@ def _draw(panel: Axes, measured: Measured, figure: str) -> None:
 
 
 def _label(value: int) -> str:
-    """100, 10k, 1M; or 4KiB and the like, where it is a size."""
+    """Return a short text for a value, such as 100, 10k or 1M, or 4KiB for a size."""
     thousands, rest = divmod(value, 1000)
     if rest:
         return format_size(value) if value % KIB == 0 else f"{value}"

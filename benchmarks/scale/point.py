@@ -1,4 +1,4 @@
-"""Point: one store to be measured, and which of them make a curve."""
+"""Point: one store to measure, and the curves that are made of such points."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from forebay.dispatch.config.sizes import KIB, MIB
 
 CHUNK_MESSAGES: Final = 256
 CHUNK_BYTES: Final = 4 * MIB
-"""A chunk is sent before it is taken: the standing lag of the measured stretch."""
+"""Bytes that are sent before they are taken, which is the constant lag of consumers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Crosses to its process as JSON."""
+    """One measured store, which its process gets as JSON."""
 
     curve: str
     value: int
     messages: int
     """Messages of the measured stretch, in whole chunks."""
     depth: int = 0
-    """Messages that stand in the queues meanwhile, and when the process is killed."""
+    """Messages that stay in the queues during the work, and when the process is killed."""
     body_bytes: int = KIB
     queues: int = 1
     consumers: int = 1
-    """Equal ones of each queue."""
+    """Number of equal consumers of each queue."""
     selectors: int = 0
     """Consumers with a selector each, which match different messages; 0: nobody has one."""
     taken_at_once: int | None = None
@@ -37,7 +37,7 @@ class Point:
 
     @property
     def disk_bytes(self) -> int:
-        """At least what it needs on disk, nothing cleaned up meanwhile."""
+        """Least bytes of disk for the point, if nothing is cleaned up meanwhile."""
         return (self.messages + self.depth) * (self.body_bytes + 160) + 128 * MIB
 
 
@@ -50,7 +50,7 @@ class Curve:
 
 
 def curves(*, deep: bool) -> list[Curve]:
-    """deep: with ten million messages, which take about 2 GB of disk and some minutes."""
+    """Return all curves. deep: with ten million messages, which take about 2 GB of disk and some minutes."""
     depths = (10_000, 100_000, 1_000_000, *((10_000_000,) if deep else ()))
     return [
         Curve(

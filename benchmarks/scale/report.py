@@ -13,7 +13,7 @@ from .point import Curve
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A curve, and the facts of each of its points."""
+    """A curve with the facts of each of its points."""
 
     curve: Curve
     facts: Sequence[Facts]
@@ -29,7 +29,7 @@ class Measured:
 
 
 def report(about: Sequence[str], measured: Sequence[Measured]) -> Iterator[str]:
-    """about: what a reader must know of the machine, a line each."""
+    """Yield the lines of the report. about: lines about the machine."""
     yield "# Scale"
     yield ""
     yield from (f"* {line}" for line in about)
@@ -57,7 +57,7 @@ def report(about: Sequence[str], measured: Sequence[Measured]) -> Iterator[str]:
 
 
 def _cell(value: float | None) -> str:
-    """Three digits."""
+    """Return a figure with three digits; "" if there is none."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

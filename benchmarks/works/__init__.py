@@ -1,1 +1,1 @@
-"""W1 to W12: whole works, each pass of them in a fresh process, beside the peers that are there."""
+"""W1 to W12: whole works of a broker, each pass in a fresh process, compared with the peers that are installed."""

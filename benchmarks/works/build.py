@@ -1,4 +1,4 @@
-"""Build: a forebay to measure, by the Python that has it: the interpreter's, or one of machine code."""
+"""Build: a forebay to measure, interpreted or compiled, given by the Python that has it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPILED: Final = "compiled"
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """python: the one to run passes with. name: INTERPRETED or COMPILED. software: what a reader must know of it."""
+    """A build. python: runs the passes. name: INTERPRETED or COMPILED. software: versions, as text for a reader."""
 
     python: str
     name: str
@@ -26,7 +26,7 @@ class Build:
 
 
 class NoBuild(Exception):
-    """A Python was given that does not run forebay."""
+    """The given Python does not run forebay."""
 
 
 def this_build() -> Build:

@@ -1,4 +1,4 @@
-"""The figures to reach, and what a run says of each: held, aim reached, or lost."""
+"""The figures to reach, and the verdict of a run on each: held, aim reached, or lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Outcome = Literal["aim", "held", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a fact: times scale, in digits, with a unit."""
+    """How a fact is printed: multiplied by a scale, with a number of digits and a unit."""
 
     scale: float
     digits: str
@@ -94,12 +94,12 @@ class Claim:
     group: str
     title: str
     over: str
-    """The row of the other side; "" where there is none."""
+    """The row to compare with; "": the figure is judged by itself."""
     must: float
     aim: float | None
     fact: str = "rate"
     their_fact: str = ""
-    """The figure of the other side beside it; "": the same."""
+    """The fact of the other row; "": the same fact."""
     at_most: bool = False
     name: str = ""
     """Title of the claim; "": that of the row."""
@@ -116,7 +116,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim beside what was measured. value is judged: a ratio, or our figure itself, in its unit."""
+    """A claim with its measurement. value: the judged ratio, or our figure itself in its unit."""
 
     claim: Claim
     ours: Measured
@@ -131,12 +131,12 @@ class Judged:
 
     @property
     def of_must(self) -> float:
-        """1 where it is just held, more where it is better."""
+        """Return 1 if the value is just enough, and more if it is better."""
         return self.claim.must / max(self.value, 1e-9) if self.claim.at_most else self.value / self.claim.must
 
     @property
     def aim_of_must(self) -> float | None:
-        """Where on the same scale the aim is; None: there is none."""
+        """Return the aim on the scale of `of_must`; None: the claim has no aim."""
         claim = self.claim
         if claim.aim is None:
             return None

@@ -1,8 +1,7 @@
-"""Sends beside a thread that computes without a pause: what is left of their rate.
+"""Measure which share of their rate sends keep beside a thread that computes without a pause.
 
-A thread that gives up the interpreter lock gets it back after the switch
-interval, 5 ms, if another one computes. So each call that waits for the
-kernel costs that much, and a plain write loop falls to 200 a second.
+If another thread computes, a thread that gives up the interpreter lock gets it back only after the switch interval of
+5 ms. So each call that releases the lock costs 5 ms, and a plain write loop falls to 200 calls a second.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from .host import bodies, opened
 from .stopwatch import Facts
 
 SECONDS_MAX: Final = 3.0
-"""Seconds for which sends go on beside the other thread, if they are not through before."""
+"""Most seconds for which sends go on beside the other thread."""
 
 
 def contended(directory: Path, messages: int, body_bytes: int) -> Facts:
-    """share: the rate of `send` beside the thread over the rate alone. bare_share: the same of a plain `os.write`."""
+    """Return share, the rate of `send` beside the thread over the rate alone, and bare_share, that of `os.write`."""
     with opened(directory) as bay:
         queue = bay.queue("bench")
         alone = _rate(queue.send, messages, body_bytes)
@@ -53,7 +52,7 @@ def _rate(send: Callable[[bytes], object], messages: int, body_bytes: int) -> fl
 
 
 class _Computing:
-    """A context manager: a thread that computes."""
+    """A thread that computes until the end of the `with` block."""
 
     def __enter__(self) -> None:
         self._is_over = False

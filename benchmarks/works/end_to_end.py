@@ -1,4 +1,4 @@
-"""One process, a producer and a consumer: all of a pass on its way at the same time, nobody waits for the other."""
+"""Measure a producer and a consumer at the same time in one process. Neither waits for the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def threads(
 ) -> Facts:
     """Send in one thread, take and acknowledge in this one.
 
-    batch: of a send_many; 1: send. take: the most of one take.
+    batch: messages of a send_many; 1: use send. take: most messages of one take.
     """
     failures: list[BaseException] = []
     with opened(directory, limit_bytes) as bay:

@@ -1,7 +1,6 @@
-"""The floor: what the machine itself takes for the parts that no store can do without.
+"""The floor: the time that the machine needs for the parts of the work that no store can avoid.
 
-Printed beside the figures, so that a reader can tell a slow library from a
-slow machine, and a change of the one from a change of the other.
+The floor is printed beside the figures, so that a reader can tell a slow library from a slow machine.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def floor(directory: Path, messages: int) -> dict[str, float]:
 
 
 def _batches(directory: Path, messages: int) -> dict[str, float]:
-    """Return what four headers cost at least, beside the same without."""
+    """Return the CPU of the least program for batches, with four headers and without."""
     found: dict[str, float] = {}
     for number, has_headers in enumerate((False, True)):
         sending, whole = batches_cpu_seconds(directory, messages, KIB, has_headers)
@@ -92,7 +91,7 @@ def _batches(directory: Path, messages: int) -> dict[str, float]:
 
 
 def _slices(directory: Path, messages: int) -> dict[str, float]:
-    """Return what four headers cost at least where messages are read back, beside the same without."""
+    """Return the CPU of the least program for reading messages back, with four headers and without."""
     few = min(messages, _SLICES_MESSAGES)
     found = slices_cpu_seconds(directory, few, KIB)
     return {name: seconds * 1e6 / few for name, seconds in zip(READ, found, strict=True)}
@@ -103,7 +102,7 @@ def _path_cpu(directory: Path, messages: int) -> float:
 
 
 def _durable(directory: Path, messages: int) -> dict[str, float]:
-    """Return what W3's rows are compared with, and what they would be if a store cost nothing."""
+    """Return the bare rates to which W3's rows are compared, and the rates of the least program."""
     syncs, sends = min(BARE_SYNCS, messages), max(messages // 4, PRODUCERS)
     before = bare_seconds(directory, syncs, KIB)
     wall, cpu = durable_seconds(directory, sends, KIB, PRODUCERS)
@@ -117,7 +116,7 @@ def _durable(directory: Path, messages: int) -> dict[str, float]:
 
 
 def _writing(directory: Path, parts: list[bytes], calls: int, messages_a_call: int) -> float:
-    """Joined writes into preallocated files, as a journal makes them; making the files is part of it."""
+    """Return the time of joined writes into preallocated files, as a journal makes them, including preallocation."""
 
     def write() -> None:
         descriptor, left = -1, 0

@@ -1,8 +1,7 @@
-"""Works of W1, W2, W5 and W6 with headers, and with a selector; and one message found among millions.
+"""Measure the works of W1, W2, W5 and W6 with headers and with a selector, and the search for one message.
 
-Each message has four headers, of which the consumer reads two. With a selector
-it gets one message in a hundred, and the others stay. Headers are made before
-the clock runs: to make them is the host's work.
+Each message has four headers, of which the consumer reads two. With a selector the consumer gets one message in a
+hundred, and the others stay. Headers are made before the clock starts, because making them is the host's work.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ RARE: Final = 7
 FIND_SECONDS: Final = 600.0
 _FILL_MESSAGES: Final = 100_000
 _SCRAMBLE: Final = 2_654_435_761
-"""Odd, so that the numbers below 2**32 become each another one, in no order."""
+"""An odd factor. Multiplication modulo 2**32 puts the numbers below 2**32 in an irregular order, without repeats."""
 
 HEADERS: Final[Sequence[dict[str, HeaderValue]]] = [
     {"region": ("eu", "us", "ap")[part % 3], "part": part, "customer": f"customer {part:08}", "price": part / 8}
@@ -35,7 +34,7 @@ HEADERS: Final[Sequence[dict[str, HeaderValue]]] = [
 
 
 def sent(directory: Path, messages: int, body_bytes: int, batch: int, selective: bool) -> Facts:
-    """Send all; with a selector, to a consumer who takes its part when the clock stands."""
+    """Send all messages. With a selector, a consumer takes its part while the clock does not run."""
     with opened(directory) as bay:
         queue = bay.queue("bench")
         if not selective:
@@ -50,7 +49,7 @@ def sent(directory: Path, messages: int, body_bytes: int, batch: int, selective:
 
 
 def crossed(directory: Path, messages: int, body_bytes: int, batch: int, selective: bool, backlog: int) -> Facts:
-    """Send, take and acknowledge in turns, over a backlog of which a selector wants as much."""
+    """Send, take and acknowledge in turns, over a backlog with the same share of wanted messages."""
     with opened(directory) as bay:
         queue = bay.queue("bench")
         _send(queue, backlog, body_bytes, batch)
@@ -64,7 +63,7 @@ def crossed(directory: Path, messages: int, body_bytes: int, batch: int, selecti
 
 
 def read_back(directory: Path, messages: int, body_bytes: int, batch: int, selective: bool) -> Facts:
-    """Take and acknowledge what another open has stored."""
+    """Take and acknowledge messages that an earlier open stored."""
     with opened(directory) as bay:
         _send(bay.queue("bench"), messages, body_bytes, batch)
     with opened(directory) as bay:
@@ -100,8 +99,8 @@ def threads(
 def found(directory: Path, messages: int, body_bytes: int) -> Facts:
     """Find the one message in the middle whose customer a selector names: find_seconds, read_bytes.
 
-    The store was closed and opened again. Read: whatever this process asked
-    the system for, whether from the disk or from its cache.
+    The store is closed and opened again before. read_bytes: all bytes that this process read from the system, whether
+    from the disk or from the page cache.
     """
     with opened(directory) as bay:
         queue, numbers = bay.queue("bench"), iter(range(messages))
@@ -173,7 +172,7 @@ def _messages(made: Iterator[tuple[bytes, dict[str, HeaderValue]]], batch: int) 
 
 
 def _take(consumer: forebay.Consumer, messages: int, take: int = BATCH_MESSAGES) -> None:
-    """Take, look at two headers and acknowledge so many."""
+    """Take this many messages, look at two headers of each, and acknowledge them."""
     while messages:
         deliveries = consumer.take(min(take, messages), timeout=WAIT_SECONDS)
         assert deliveries, "the queue ran dry"

@@ -1,7 +1,7 @@
 """The host program of a pass: how it opens its store, and the messages that come to it.
 
-Bodies are random bytes, each a new object made in the measured loop, because
-a broker gets its messages like that.
+Bodies are random bytes. The measured loop makes each one as a new object, because a broker gets its messages in this
+way.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from forebay.dispatch.config.sizes import MIB
 MEMORY_LIMIT_BYTES: Final = 64 * MIB
 BATCH_MESSAGES: Final = 256
 PRODUCERS: Final = 32
-"""Tasks that send durably at the same time."""
+"""Number of tasks that send durably at the same time."""
 WAIT_SECONDS: Final = 30.0
-"""Seconds after which a take that waits fails the pass. Nothing measured comes near."""
+"""Seconds after which a waiting take fails the pass, far more than any measured wait."""
 
 _NOISE: Final = random.Random(42).randbytes(MIB)
 _STRIDE_BYTES: Final = 977
@@ -33,16 +33,15 @@ def opened(directory: Path, limit_bytes: int = MEMORY_LIMIT_BYTES, sync: Sync = 
 
 
 def store_of(directory: Path) -> Path:
-    """Return where the store of a pass is; beside it is room for what the pass needs else."""
+    """Return the directory of a pass's store. Other files of the pass are beside it."""
     return directory / "store"
 
 
 def touch_memory(directory: Path, size: int) -> None:
-    """Have the machine hold so much free memory that was in use just now.
+    """Use and free this much memory, so that the machine holds it ready for the pass.
 
-    What has been free for seconds the host of a virtual machine may have
-    taken back. To get it again costs 1.4 µs a KiB on the one of RESULTS.md,
-    which is no work of the pass that happens to write there first.
+    The host of a virtual machine may take back memory that has been free for seconds. To get it again costs time, which
+    must not count for the pass that happens to write there first.
     """
     path, block = directory / "touched", bytes(MIB)
     with path.open("wb", buffering=0) as file:
@@ -52,7 +51,7 @@ def touch_memory(directory: Path, size: int) -> None:
 
 
 def settings(limit_bytes: int = MEMORY_LIMIT_BYTES, sync: Sync = "never") -> dict[str, Any]:
-    """Return what every store of a pass is opened with."""
+    """Return the settings of every store of a pass."""
     return {"memory_limit": limit_bytes, "sync": sync}
 
 

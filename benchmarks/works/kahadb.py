@@ -1,6 +1,6 @@
-"""The other side: ActiveMQ's KahaDB and its broker, driven by a `run.sh` that is no part of this project.
+"""The other side: ActiveMQ's KahaDB and its broker, driven by a `run.sh` that is not part of this project.
 
-Given is a folder with that script. `run.sh W1 sync` and the like, with N, LAG,
+The user gives a folder with that script. `run.sh W1 sync` and the like, with N, LAG,
 DATA (a directory to work in), CLASSES and JOPT (options of Java) in the
 environment, must print one JSON line a pass: case, msgs, rate, cpu_us_per_msg,
 other_cpu_s, wall_s, written_mib, peak_rss_mib, and for W1 journal_alloc_mib and
@@ -44,28 +44,28 @@ _RESTARTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One case of what a command of the driver, such as "W1 sync", prints, and of how many messages."""
+    """One case that a command of the driver, such as "W1 sync", prints, and its number of messages."""
 
     command: str
     case: str
     messages: int
     java_options: str = ""
     backlog: int = 0
-    """Messages that stand in the queue meanwhile."""
+    """Messages that stay in the queue during the work."""
 
     @property
     def sizes(self) -> dict[str, str]:
-        """Return what the driver is told of them."""
+        """Return the environment variables with the numbers of messages."""
         if not self.backlog:
             return {"N": str(self.messages)}
         return {"N": str(self.backlog + _HEAD_PASSES * self.messages), "M": str(self.messages)}
 
 
 class KahaDB:
-    """A context manager, which keeps the compiled driver for all passes."""
+    """Runs the driver. A context manager, which keeps the compiled driver for all passes."""
 
     def __init__(self, folder: Path, directory: Path) -> None:
-        """folder: holds run.sh. directory: where to work, on the disk that is measured."""
+        """Prepare the driver. folder: has run.sh. directory: on the disk that is measured."""
         self._script = folder.resolve() / "run.sh"
         self._directory = directory
         self._classes = TemporaryDirectory(dir=directory, prefix=PREFIX)
@@ -121,18 +121,18 @@ class KahaDB:
 
 
 def has_java() -> bool:
-    """Return whether the driver can be compiled and run; of the jars nothing is known before."""
+    """Return whether Java and its compiler are installed. Missing jars show only when the driver runs."""
     return shutil.which("java") is not None and shutil.which("javac") is not None
 
 
 def java_version() -> str:
-    """Return what `java` says it is."""
+    """Return the version that `java` reports."""
     told = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.split('"')
     return f"Java {told[1]}" if len(told) > 1 else "Java"
 
 
 def _facts(line: dict[str, Any], messages: int) -> Facts:
-    """Return the facts as if it had been so many messages: several threads store more than one is told to."""
+    """Return the facts, scaled to this many messages, because several threads store more than one is told to."""
     scale = messages / line["msgs"]
     return {
         "seconds": line["wall_s"] * scale,
@@ -144,8 +144,8 @@ def _facts(line: dict[str, Any], messages: int) -> Facts:
 
 
 def _beside(case: str, line: dict[str, Any], lines: Iterable[dict[str, Any]]) -> Facts:
-    """Return the arguments of a work beside those of all."""
-    if case.startswith("W1"):  # elsewhere it is what cleanup has not come to yet
+    """Return the facts that only some cases have."""
+    if case.startswith("W1"):  # in other cases, the disk has files that cleanup has not reached yet
         return {"disk_bytes": (line["journal_alloc_mib"] + line["index_alloc_mib"]) * MIB}
     if case.startswith("W3"):
         return {"times_bare": line["rate"] / mean(bare["rate"] for bare in lines if bare["case"] == _BARE)}

@@ -1,4 +1,4 @@
-"""The machine: what a reader must know of it to compare figures, and nothing that tells whose it is."""
+"""The machine: facts that a reader needs to compare figures, and nothing that identifies the owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def machine() -> str:
 
 
 def software() -> str:
-    """Interpreter, whether the floors are machine code, checksum and index."""
+    """Return the versions of interpreter, checksum and index, and whether the packages are compiled."""
     checksum = "zlib-ng on" if crc32.__module__.startswith("zlib_ng") else "zlib-ng off (zlib)"
     version = ".".join(map(str, sys.version_info[:3]))
     floors = "" if str(message_store.__file__).endswith(".py") else ", floors compiled by mypyc"
@@ -36,7 +36,7 @@ def software() -> str:
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions of what forebay is installed with and measured by, extras left out."""
+    """Return the versions of the packages that forebay needs and is measured with, without extras."""
     required = {
         re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requires("forebay") or () if "extra ==" not in line
     }

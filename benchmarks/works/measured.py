@@ -12,14 +12,14 @@ from .stopwatch import Facts
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A row and what each of its passes took."""
+    """A row of the plan with the facts of each of its passes."""
 
     row: Row
     messages: int
     passes: Sequence[Facts]
 
     def median(self, fact: str) -> float | None:
-        """None: the system doesn't tell it, or the row has no such thing."""
+        """Return the median of a fact. None: the system does not measure it, or the row does not have it."""
         found = [facts[fact] for facts in self.passes if fact in facts]
         return median(found) if found else None
 
@@ -32,6 +32,6 @@ class Measured:
         return median(self.rates)
 
     def each(self, fact: str) -> float | None:
-        """Return the median for a message."""
+        """Return the median of a fact, divided by the number of messages."""
         found = self.median(fact)
         return None if found is None else found / self.messages

@@ -1,8 +1,7 @@
-"""The least programs: each keeps the promises that cost most, in a screen of interpreted Python, and no others.
+"""The least programs: short Python programs that keep only the promises that cost most.
 
-They keep no index, no limit of memory, no order of priorities, no statistics
-and no way back after a crash. What forebay takes beside them is the price of
-all that. They append as forebay does, so writing costs both the same.
+They have no index, no memory limit, no priorities, no statistics and no recovery. The time that forebay needs in
+addition to theirs is the price of these features. They append to files as forebay does, so writing costs both the same.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _HEAD_BYTES: Final = 4 + _HEAD.size
 _ROW_BYTES: Final = 12
 """Bytes that a batch has for each message beside its content: checksum, size, size of the headers."""
 _HEADERS_BYTES: Final = 80
-"""More than any of HEADERS takes, encoded."""
+"""Room for encoded headers, more than any of HEADERS needs."""
 _PASSES: Final = 5
 
 _encode: Final = Encoder().encode
@@ -76,7 +75,7 @@ class MinimalQueue:
         return message
 
     def ack(self, message: Message) -> None:
-        """Write that a message is done."""
+        """Write one record that acknowledges a message."""
         with self._lock:
             del self._in_flight[message[0]]
             head = _HEAD.pack(0, message[0], 0, 0)
@@ -116,7 +115,7 @@ class MinimalBatches:
         return [f"minimal-{sequence}" for sequence in range(first, first + len(contents))]
 
     def take(self, most: int) -> list[Kept]:
-        """Hand out the next messages."""
+        """Hand out the next messages, at most `most`."""
         with self._lock:
             popleft = self._ready.popleft
             taken = [popleft() for _ in range(min(most, len(self._ready)))]
@@ -124,7 +123,7 @@ class MinimalBatches:
         return taken
 
     def ack(self, taken: list[Kept]) -> None:
-        """Write that messages in a row are done."""
+        """Write one record that acknowledges consecutive messages."""
         with self._lock:
             for message in taken:
                 del self._in_flight[message[0]]
@@ -133,7 +132,7 @@ class MinimalBatches:
 
 
 class Part(TypedDict):
-    """The one header that a selector names. The decoder passes over the others."""
+    """The one header that a selector names. The decoder skips other headers."""
 
     part: int
 
@@ -147,7 +146,8 @@ class MinimalSlices:
     def __init__(self, file: OsFile) -> None:
         self._file = file
         self._end = 0
-        # Offset, size, and of each message its checksum, the bytes of its headers, and the bytes of both.
+        # By slice: offset, size, and of each message the checksum, the bytes of its headers, and those of headers and
+        # body.
         self._slices: list[tuple[int, int, list[tuple[int, int, int]]]] = []
 
     def append(self, messages: list[Made]) -> None:
@@ -176,7 +176,7 @@ class MinimalSlices:
                 begin += length
 
     def read_with_headers(self) -> None:
-        """Do the same, decode the headers of each message, and look two of them up."""
+        """Read messages as `read` does, decode the headers of each, and look two of them up."""
         for offset, size, table in self._slices:
             data, begin = self._file.read(offset, size), 0
             taken: list[tuple[bytes, bytes]] = []
@@ -191,7 +191,7 @@ class MinimalSlices:
                 headers["region"], headers["part"]
 
     def scan(self) -> None:
-        """Do the same, but decode one header, and hold only the messages where it is RARE."""
+        """Read messages as `read` does, but decode one header, and hold only messages in which it is RARE."""
         for offset, size, table in self._slices:
             data, begin = self._file.read(offset, size), 0
             taken: list[tuple[bytes, bytes]] = []
@@ -205,7 +205,7 @@ class MinimalSlices:
 
 
 class SharedSyncs:
-    """Sends of tasks that are durable when they return: one write each, one sync for all that wait."""
+    """Sends of tasks that are durable when they return. Each is one write; one sync serves all that wait."""
 
     def __init__(self, file: OsFile, loop: asyncio.AbstractEventLoop, worker: Executor) -> None:
         self._file = file
@@ -241,7 +241,7 @@ class SharedSyncs:
 
 
 def path_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> float:
-    """Return the CPU that messages take which pass a MinimalQueue one by one."""
+    """Return the CPU seconds of messages that pass a MinimalQueue one by one."""
     with closing(_preallocated(OsDisk(str(directory), maps=True), "path", messages, body_bytes)) as file:
         queue = MinimalQueue(file)
         began = time.process_time()
@@ -252,9 +252,9 @@ def path_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> float:
 
 
 def batches_cpu_seconds(directory: Path, messages: int, body_bytes: int, has_headers: bool) -> tuple[float, float]:
-    """Return the CPU of messages that pass MinimalBatches: of sending them, and of all.
+    """Return the CPU seconds of messages that pass MinimalBatches: of sending alone, and of the whole.
 
-    Of four headers the consumer reads two.
+    If messages have headers, they have four, of which the consumer reads two.
     """
     room = body_bytes + _ROW_BYTES + _HEADERS_BYTES
     name = "batches with headers" if has_headers else "batches"
@@ -305,7 +305,7 @@ def _cpu_seconds(work: Callable[[], None]) -> float:
 
 
 def durable_seconds(directory: Path, messages: int, body_bytes: int, producers: int) -> tuple[float, float]:
-    """Return the time and the CPU that durable sends take by so many tasks, each of which awaits one at a time."""
+    """Return the time and the CPU seconds of durable sends by tasks that each await one send at a time."""
     disk = OsDisk(str(directory), fills=True)
     with closing(_preallocated(disk, "durable", messages, body_bytes)) as file, ThreadPoolExecutor(1) as worker:
         return asyncio.run(_durable_seconds(file, worker, bodies(body_bytes, messages), producers))
@@ -326,7 +326,7 @@ async def _durable_seconds(
 
 
 def _preallocated(disk: OsDisk, name: str, messages: int, body_bytes: int) -> OsFile:
-    """Return a new file with room for so many messages and what is written beside their bodies."""
+    """Return a new file with room for these messages, including the heads of their records and acks."""
     file = disk.open(name, create=True)
     file.preallocate(messages * (body_bytes + 2 * _HEAD_BYTES))
     return file

@@ -1,4 +1,4 @@
-"""Non-persistent messages that the memory limit has no room for, sent and then taken."""
+"""Measure non-persistent messages that the memory limit has no room for, sent and then taken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .host import BATCH_MESSAGES, WAIT_SECONDS, bodies, opened
 from .stopwatch import Facts, Stopwatch
 
 _SAMPLES: Final = 40
-"""Samples of the process while it fills, and again while it drains."""
+"""Samples of the process's memory while it fills, and as many while it drains."""
 
 
 def filled(directory: Path, messages: int, body_bytes: int) -> Facts:

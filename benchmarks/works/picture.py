@@ -1,4 +1,4 @@
-"""The picture of a run: what was reached of each figure, with must and aim marked, as SVG.
+"""The picture of a run as SVG: each figure, with its required and its desired value marked.
 
 Needs matplotlib, which `forebay[tools]` brings.
 """
@@ -20,7 +20,7 @@ ROW_INCHES: Final = 0.27
 
 
 def picture(found: Sequence[Judged]) -> str | None:
-    """Return the picture; the same figures give the same text. None: nothing to draw, or to draw with."""
+    """Return the picture; the same figures give the same text. None: there is nothing to draw, or no matplotlib."""
     if not found or find_spec("matplotlib") is None:
         return None
     from matplotlib.lines import Line2D

@@ -23,7 +23,7 @@ MESSAGES: Final = 200_000
 ROUNDS: Final = 3
 GROUPS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "Python", "memory")
 SLOW_GROUPS: Final = ("W4", "W5", "W8", "W9", "W11", "W12", "Python", "memory")
-"""Their passes take a minute or more: measured once, unless the number of rounds is said."""
+"""Groups whose passes take a minute or more. They run once, unless the user gives the number of rounds."""
 
 END_TO_END_LIMIT_BYTES: Final = 512 * MIB
 """The work that the broker of the other side is given."""
@@ -54,7 +54,7 @@ END_TO_END_WAYS: Final = {
     f"`send_many`, `take` of {BATCH_MESSAGES}": (BATCH_MESSAGES, BATCH_MESSAGES),
     "`send`, `take(1)`": (1, 1),
 }
-"""Messages of a send and of a take, by what they are called."""
+"""Messages of one send and of one take, by the name of the way."""
 
 FILL: Final = "overflow: `send`"
 DRAIN: Final = f"overflow: `take`, `ack` of {BATCH_MESSAGES}"
@@ -112,10 +112,10 @@ def broker_end_to_end(persistent: bool) -> str:
 
 
 def depths(messages: int) -> list[tuple[Depth, Depth, Depth]]:
-    """Return for each work a backlog to hold beside the peer's, and two that differ in nothing but depth.
+    """Return three depths for each work: one to compare with the peer, and two that differ only in depth.
 
-    These two have bodies of 16 bytes, so that the deeper one needs a gigabyte of disk and not eleven, and the smallest
-    limit, so that neither is served from RAM.
+    The last two have bodies of 16 bytes, so that the deeper one needs one gigabyte of disk instead of eleven, and the
+    smallest limit, so that neither is served from RAM.
     """
     return [
         (
@@ -133,7 +133,7 @@ def broker_at_depth(messages: int) -> str:
 
 
 def header_works(messages: int) -> dict[str, Work]:
-    """Return the works that W11 does without headers, with them, and with a selector, by what they are called."""
+    """Return the works that W11 does without headers, with them, and with a selector, by name."""
     batch = BATCH_MESSAGES
     works = {
         SEND: Work("send", messages),
@@ -181,7 +181,7 @@ def _rows(messages: int) -> Iterator[Row]:
     yield Row("W7", OVERFLOWN, Work("overflown", overflow))
     for depth in (depth for of_work in depths(messages) for depth in of_work):
         each = batch if depth.work == BATCHED_PATH else 1
-        # Small ones are moved in numbers that no list of targets can hold, so that a deep backlog is read.
+        # Enough small messages are moved that no list can hold them, so that the deep backlog is read.
         moved = messages if depth.body_bytes == KIB else 5 * messages
         work = Work("path", moved, depth.body_bytes, each, limit_bytes=depth.limit_bytes, backlog=depth.backlog)
         yield Row("W8", depth.title, work)
@@ -205,7 +205,7 @@ def _end_to_end_rows(messages: int) -> Iterator[Row]:
             work = _threads(messages, batch, take, persistent)
             yield Row("W6", end_to_end(way, persistent), work)
             yield Row("W6", end_to_end(way, persistent, in_loop=True), replace(work, kind="tasks"))
-    # Persistent it is the fastest of its ways, and slow: half as many messages.
+    # The fastest persistent way, but still slow, so it gets half as many messages.
     sent = Peer("W6 p:auto", "W6-persistent-auto", messages // 2, "-Dasyncsend=true")
     yield Row("W6", broker_end_to_end(True), sent)
     yield Row("W6", broker_end_to_end(False), Peer("W6 n:auto", "W6-nonpersistent-auto", messages))

@@ -1,7 +1,7 @@
 """The process of one pass: every figure comes from a fresh interpreter and an empty directory.
 
-So no pass gains from memory, files or caches that an earlier one left. The
-directory is removed whatever happens, save a SIGKILL of the parent.
+So no pass gains from memory, files or caches of an earlier one. The directory is always removed, except after a SIGKILL
+of the parent.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PREFIX = "forebay-bench-"
 
 
 class PassFailed(Exception):
-    """A pass ended early. Why stands on standard error."""
+    """A pass ended early. Its standard error has the reason."""
 
 
 def measure(work: Work, directory: Path, python: str = sys.executable) -> Facts:
-    """Run one pass in a process of its own, below directory, by a Python that has forebay. Raises PassFailed."""
+    """Run one pass in a process of its own, below a directory, with a Python that has forebay. Raises PassFailed."""
     with TemporaryDirectory(dir=directory, prefix=PREFIX) as place:
-        os.sync()  # or this pass would share the disk with what the one before left to write
+        os.sync()  # otherwise the kernel would still write data of the previous pass
         # -P: a forebay in the current directory must not be taken for the one that is measured.
         command = [python, "-P", "-m", __name__, json.dumps(dataclasses.asdict(work)), place]
         ended = subprocess.run(command, stdout=subprocess.PIPE)
@@ -38,7 +38,7 @@ def measure(work: Work, directory: Path, python: str = sys.executable) -> Facts:
 
 
 def main() -> None:
-    """Do the work of the arguments in the fresh process, and print its facts."""
+    """Do the work that the arguments describe, in this fresh process, and print its facts."""
     work, place = sys.argv[1:]
     print(json.dumps(run(Work(**json.loads(work)), Path(place))))
 

@@ -1,6 +1,6 @@
-"""The other side in Python: packaged queues on disk, driven by a `peers.py` that is no part of this project.
+"""The other side in Python: packaged queues on disk, driven by a `peers.py` that is not part of this project.
 
-Given is a folder with that script and a Python that has the packages.
+The user gives a folder with that script, and a Python that has the packages.
 `peers.py W2 --child NAME --n N --depth DEPTH --limit-s SECONDS --vary` must
 store, get and acknowledge one message after the other over a backlog and
 print one JSON line: n, wall, cpu.
@@ -21,7 +21,7 @@ from .process import PREFIX, PassFailed
 from .stopwatch import Facts
 
 SECONDS_MAX: Final = 2.0
-"""Seconds for which each of them is measured; most would take minutes for as many messages as we have."""
+"""Seconds for which each queue is measured. Most would need minutes for all messages of a pass."""
 
 ONE_BY_ONE: Final = (
     "persist-queue Queue(file)",
@@ -41,7 +41,7 @@ PACKAGES: Final = ("persist-queue", "queuelib", "litequeue", "diskcache", "huey"
 
 @dataclass(frozen=True, slots=True)
 class PythonQueue:
-    """One of them, by the name it has in the driver, and the most messages it is given."""
+    """One queue, with its name in the driver, and the most messages that it gets."""
 
     name: str
     messages: int
@@ -52,10 +52,10 @@ class NotThere(Exception):
 
 
 class PythonQueues:
-    """Each pass in a process of its own."""
+    """Measures these queues, each pass in a process of its own."""
 
     def __init__(self, folder: Path, python: str, directory: Path) -> None:
-        """folder: holds peers.py. python: runs it. directory: where to work, on the disk that is measured."""
+        """Prepare the driver. folder: has peers.py. python: runs it. directory: on the disk that is measured."""
         self._script = folder.resolve() / "peers.py"
         self._python = python
         self._directory = directory

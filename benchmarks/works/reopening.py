@@ -1,4 +1,4 @@
-"""Opening again after a close, a kill and the loss of the index; and what stuck messages leave on the disk."""
+"""Measure opening after a close, a kill and the loss of the index, and the disk that stuck messages keep."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BROKER: Final = "localhost"
 
 
 def reopen(directory: Path, messages: int, fill: Callable[[forebay.Queue], None]) -> Facts:
-    """Measure `open` over a backlog of so many messages: kill_seconds, clean_seconds, index_lost_seconds.
+    """Measure `open` over a backlog: kill_seconds, clean_seconds, index_lost_seconds.
 
     The process that stores them is killed by SIGKILL right after its last send.
     """
     child = os.fork()
     if child == 0:
         try:
-            bay = opened(directory)  # with its threads, which go with it
+            bay = opened(directory)  # with its threads, which end with the process
             fill(bay.queue("bench"))
             os.kill(os.getpid(), signal.SIGKILL)
         finally:
@@ -52,7 +52,7 @@ def _open_seconds(directory: Path, messages: int) -> float:
 
 
 def stuck(directory: Path, data_logs: int, body_bytes: int) -> Facts:
-    """Leave one message in each of so many data logs: data_logs_written, data_logs_left, journal_bytes, live_bytes."""
+    """Leave one message in each data log: data_logs_written, data_logs_left, journal_bytes, live_bytes."""
     with opened(directory) as bay:
         queue, keeper = bay.queue("bench"), bay.queue("stuck")
         batch = [forebay.Message(os.urandom(body_bytes)) for _ in range(256)]

@@ -38,8 +38,8 @@ def report(
 ) -> Iterator[str]:
     """Yield the lines of the report.
 
-    about: machine, software, how it was run. missing: who was not measured. messages: of a W1 pass. results: by the
-    name of our build, what others took in each.
+    about: lines about machine, software and run. missing: peers that were not measured. messages: of a W1 pass.
+    results: measurements by the name of our build.
     """
     builds = {
         f", {name}" if len(results) > 1 else "": {measured.row.title: measured for measured in found}
@@ -53,7 +53,7 @@ def report(
     for build, by_title in builds.items():
         yield from _python_queues(build, by_title)
     for number, (build, by_title) in enumerate(builds.items()):
-        is_ours_alone = number > 0  # others stand beside the first build already
+        is_ours_alone = number > 0  # other programs are already shown beside the first build
         yield from _rates(build, [each for each in by_title.values() if not is_ours_alone or each.row.is_ours])
     for build, by_title in builds.items():
         yield from _durable(build, by_title)
@@ -113,7 +113,7 @@ def _figures(build: str, found: Sequence[Judged]) -> Iterator[str]:
 
 
 def _beside_least(ours: Measured, fact: str) -> str:
-    """Return what the least program reached in the same passes, where they measured it."""
+    """Return a text about the least program in the same passes; "" if they did not measure it."""
     least = ours.median(f"least_{fact}")
     return "" if least is None else f"; least program {FORMS[fact].said(least)}"
 
@@ -313,7 +313,7 @@ def _floor(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
 
 
 def _least_headers(build: str, messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:
-    """Say what W11 asks for: what headers cost the least program, over the base of the work without them."""
+    """Yield lines about the cost of headers in the least program, over the same work without headers."""
     parts = by_title["floor"]
     works = {title: work for title, work in header_works(messages).items() if with_headers(title, "none") in by_title}
     if not works or parts.median(READ[0]) is None:

@@ -1,4 +1,4 @@
-"""RESULTS.md: its measured parts are made again by a command, all else in it is written by hand and kept."""
+"""RESULTS.md: replace its measured parts, and keep the rest, which is written by hand."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PICTURE: Final = "figures.svg"
 
 
 def marks(part: str) -> tuple[str, str]:
-    """Return the lines before and behind a part."""
+    """Return the marker lines before and after a part."""
     return f"<!-- {part}: made by `make bench-peers` -->", f"<!-- /{part} -->"
 
 
 def write_results(path: Path, part: str, lines: Sequence[str], svg: str | None = None) -> None:
-    """Replace what stands between the marks of a part, and the picture beside the page.
+    """Replace the text between the marks of a part, and the picture beside the page.
 
     Raises ValueError if the page has no such marks.
     """

@@ -1,4 +1,4 @@
-"""Stopwatch: what a stretch of a program took, of time, of CPU, of memory and of the disk."""
+"""Stopwatch: measure the time, CPU, memory and disk writes of a stretch of a program."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _STATUS: Final = Path("/proc/self/status")
 _FORGET_PEAK: Final = Path("/proc/self/clear_refs")
 
 Facts = dict[str, float]
-"""Facts of a pass by name: seconds, cpu_seconds, others_seconds, peak_bytes, written_bytes and what else it has."""
+"""Facts of a pass by name: seconds, cpu_seconds, others_seconds, peak_bytes, written_bytes, and further ones."""
 
 
 class Stopwatch:
-    """Time of the wall, of this process and of all others between entry and exit; up to `facts`, bytes written and the
-    most that was resident.
+    """A context manager that measures wall time, and CPU time of this and all other processes.
+
+    `facts` adds the bytes written and the peak of resident memory up to the call.
     """
 
     def __enter__(self) -> Stopwatch:
@@ -39,7 +40,7 @@ class Stopwatch:
         self._busy = _machine_busy_seconds() - self._busy
 
     def facts(self) -> Facts:
-        """Return the facts. Call it when the store is closed: what the close writes is a part of the price."""
+        """Return the facts. Call this after the store is closed, because the writes of the close count too."""
         facts = {
             "seconds": self._wall,
             "cpu_seconds": self._cpu,
@@ -53,28 +54,28 @@ class Stopwatch:
 
 
 def _machine_busy_seconds() -> float:
-    """CPU seconds that somebody used since the machine started, and those that its host withheld."""
+    """Return the CPU seconds that all processes used since the machine started, and those that its host withheld."""
     times = psutil.cpu_times()
     return sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
 
 
 def _written_bytes() -> int | None:
-    """Return the bytes of pages that this process has made dirty; None where the system doesn't tell."""
+    """Return the bytes of pages that this process has made dirty; None: the system does not count them."""
     counters = psutil.Process().io_counters() if hasattr(psutil.Process, "io_counters") else None
     written: int | None = getattr(counters, "write_bytes", None)
     return written
 
 
 def _forget_peak() -> None:
-    """Forget what an earlier stretch of this process needed."""
+    """Reset the peak of resident memory, so that an earlier stretch does not count."""
     try:
         _FORGET_PEAK.write_text("5", encoding="ascii")
     except OSError:
-        pass  # another system, or a container that keeps it closed
+        pass  # another system, or a container without access
 
 
 def _peak_bytes() -> int | None:
-    """Return the most that was resident; None on a system that doesn't tell."""
+    """Return the peak of resident memory in bytes; None: the system does not keep it."""
     try:
         found = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:

@@ -1,8 +1,8 @@
-"""Sends that are durable when they return, beside the bare rate at which the disk makes a written KiB durable.
+"""Measure sends that are durable when they return, and the bare rate at which the disk makes a written KiB durable.
 
-There are two such rates. The sync of a file that grows also waits for the file system's own records of its size. Over
-zeros that were written before, as a data log of a store that syncs always is written, it does not. What is to be
-reached, and what KahaDB's driver measures, is in times of the first. The second is printed beside it.
+There are two bare rates. The sync of a growing file also waits for the file system's own records of the size. A sync
+over zeros that were written before does not; data logs of a store with sync="always" are written in this way. Targets,
+and the figures of KahaDB's driver, are multiples of the first rate. The second rate is printed beside it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 def synced(directory: Path, messages: int, body_bytes: int, producers: int) -> Facts:
-    """times_bare: how many messages were stored in the time of one bare sync of a growing file.
-    times_overwriting: in that of one bare sync over zeros.
+    """Return how many messages were stored in the time of one bare sync of a growing file: times_bare.
+    times_overwriting: the same in the time of one bare sync over zeros.
 
-    1 producer: a thread. More: that many tasks of one loop, each of which
-    awaits its send before the next; the least program does the same work right
-    behind, and its facts begin with `least_`. The bare rates are those of just
+    1 producer is a thread. More producers are tasks of one loop, each of which awaits its send before the next. The
+    least program does the same work just after, and its facts begin with `least_`. The bare rates are measured just
     before and just after.
     """
     syncs = min(BARE_SYNCS, messages)
@@ -50,13 +49,13 @@ def synced(directory: Path, messages: int, body_bytes: int, producers: int) -> F
 
 
 def _bare(directory: Path, syncs: int, body_bytes: int) -> tuple[float, float]:
-    """Return what one sync takes of a growing file, and over zeros."""
+    """Return the seconds of one sync of a growing file, and of one sync over zeros."""
     grown = bare_seconds(directory, syncs, body_bytes)
     return grown / syncs, bare_seconds(directory, syncs, body_bytes, grows=False) / syncs
 
 
 def _times(before: tuple[float, float], after: tuple[float, float], rate: float) -> Facts:
-    """Return how many messages of this rate fall to one sync, and how long that took, both ways."""
+    """Return how many messages of this rate are stored in the time of one sync, and that time, for both rates."""
     growing, overwriting = ((first + second) / 2 for first, second in zip(before, after, strict=True))
     return {
         "bare_seconds": growing,
@@ -92,9 +91,9 @@ async def _from_tasks(directory: Path, messages: int, body_bytes: int, producers
 
 
 def bare_seconds(directory: Path, syncs: int, body_bytes: int, *, grows: bool = True) -> float:
-    """Append a body to a growing file and make it durable, so many times.
+    """Return the seconds to append a body to a growing file and make it durable, `syncs` times.
 
-    Not grows: write it over zeros, which are on the disk before.
+    grows: False: write the bodies over zeros that are already on the disk.
     """
     path = directory / "bare"
     descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)

@@ -1,9 +1,8 @@
-"""Work: what one pass of the benchmarks does with a store, and what that took.
+"""Work: the work that one pass of the benchmarks does with a store, and its measured facts.
 
-One thread of the caller, unless the work says otherwise; the library's own
-two threads run beside it, as in every host. Each pass checks that all it sent
-came back, so that no figure is one of a store that lost something. The stores
-it makes are left to whoever gave the directory.
+A pass has one thread of the caller, unless the work says otherwise, and the two threads of the library, as in every
+host. Each pass checks that all its messages came back, so that no figure is of a store that lost something. The caller
+removes the directory with the stores.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ HEADER_BYTES: Final = 112
 """Most bytes of the four headers that a message has in W11 and W12."""
 
 _SAMPLES: Final = 40
-"""Samples of the process while it fills, and again while it drains."""
+"""Samples of the process's memory while it fills, and as many while it drains."""
 
 
 Kind = Literal[
@@ -73,11 +72,11 @@ selector that matches one in a hundred."""
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One pass. Crosses to its process as JSON."""
+    """The work of one pass, which its process gets as JSON."""
 
     kind: Kind
     messages: int
-    """In a pass of the kind stuck: data logs."""
+    """Number of messages; for the kind stuck, number of data logs."""
     body_bytes: int = KIB
     batch: int = 1
     """Messages of one call. 1: `send`, `take(1)` and a single `ack`."""
@@ -85,18 +84,18 @@ class Work:
     take: int = 1
     """Most messages of one take. For the kinds threads and tasks."""
     producers: int = 1
-    """For the kind synced."""
+    """Number of producers. For the kind synced."""
     persistent: bool = True
     """For the kinds threads and tasks."""
     limit_bytes: int = MEMORY_LIMIT_BYTES
     backlog: int = 0
-    """Messages that stand in the queue meanwhile, sent in the same way."""
+    """Messages that stay in the queue during the work, sent in the same way."""
     headers: Headers = "none"
     """For the kinds send, path, read_back and threads."""
 
     @property
     def disk_bytes(self) -> int:
-        """At least what the pass needs on disk, nothing cleaned up meanwhile."""
+        """Least bytes of disk for the pass, if nothing is cleaned up meanwhile."""
         if self.kind == "stuck":
             return 2 * self.messages * DATA_LOG_BYTES
         header_bytes = HEADER_BYTES if self.kind == "find" or self.headers != "none" else 0
@@ -249,7 +248,7 @@ def _cross_in_batches(queue: forebay.Queue, consumer: forebay.Consumer, work: Wo
 
 
 def _drained(consumer: forebay.Consumer, work: Work) -> Iterator[int]:
-    """Take and acknowledge everything; yields how many are settled after each batch."""
+    """Take and acknowledge everything; yield the number of settled messages after each batch."""
     settled = body_bytes = 0
     while settled < work.messages:
         deliveries = consumer.take(BATCH_MESSAGES, timeout=WAIT_SECONDS)
@@ -262,5 +261,5 @@ def _drained(consumer: forebay.Consumer, work: Work) -> Iterator[int]:
 
 
 def _disk_bytes(directory: Path) -> int:
-    """Return the bytes that the files below take on disk."""
+    """Return the bytes of disk that the files in a directory take."""
     return sum(512 * path.stat().st_blocks for path in directory.rglob("*") if path.is_file())

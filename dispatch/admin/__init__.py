@@ -1,1 +1,1 @@
-"""Operations on whole queues: browse, find, move, purge, delete, pause, expire, dead-letter."""
+"""Operations on whole queues and topics: browse, find, move, purge, delete, pause, expire, dead-letter."""

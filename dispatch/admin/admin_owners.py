@@ -27,7 +27,7 @@ from .transfer import LaneTransfer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOwners:
-    """The owners of operations on whole destinations. A class that needs only one of them takes that one."""
+    """The owners of operations on whole destinations. A class that needs only one owner takes that owner alone."""
 
     browsers: Browsers
     mover: Mover
@@ -53,9 +53,9 @@ def make_admin_owners(
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
-    """Make all of them.
+    """Make all owners.
 
-    directory: gives each its parts. slice_messages_max: most messages that are moved in one slice.
+    directory: has the parts that they use. slice_messages_max: most messages that are moved in one slice.
     """
     monitor, confirmer, queues = core.monitor, core.confirmer, core.queues
     removals = core.removals

@@ -52,7 +52,7 @@ _sequence = itemgetter(0)
 
 
 class _Load(NamedTuple):
-    """Messages of one block. held: those that are in RAM, which are all of them after the read."""
+    """Messages of one block that a walk brings together. `held` has those in RAM: after the read, all."""
 
     last: int
     held: list[StoredMessage]
@@ -60,7 +60,7 @@ class _Load(NamedTuple):
     charge: int
     buffer_bytes: int
     survey: BlockSurvey | None
-    """Records the headers. None: they are known already, or of no use."""
+    """Records the headers of the block. None: their fingerprints exist already, or would be of no use."""
 
 
 class _Missed:
@@ -90,10 +90,10 @@ class Browsers:
 
         target_area: says how much one load may bring, which a resize changes.
         reclaim: gives memory of the HeadQueueCache.
-        is_expired: returns whether a message with these properties has expired.
+        is_expired: returns whether a message with the given properties has expired.
         holder: pays for loads.
         reading: pays for read buffers.
-        current: returns the open queue for one that may have been closed since.
+        current: returns the open queue for a queue that may have been closed in the meantime.
         """
         self._monitor = monitor
         self._target_area = target_area
@@ -112,7 +112,7 @@ class Browsers:
             yield from window
 
     def windows(self, queue: QueueState, selector: Selector | None) -> Generator[list[Message], None, None]:
-        """Browse one load at a time; the list is empty if nothing of a load matches. Requires: no lock."""
+        """Yield the pending messages of one load at a time; an empty list if none matches. Requires: no lock."""
         is_expired = self._is_expired
         for lane, messages in self.walk(queue, selector):
             found = (as_message(lane, message) for message in messages if not is_expired(message[1]))
@@ -136,7 +136,7 @@ class Browsers:
     def _stretches(
         self, persistent: LaneState | None, non_persistent: NonPersistentLaneState | None, ends: dict[LaneState, int]
     ) -> Iterator[tuple[LaneState, int, int]]:
-        """Yield (lane, begin, end) of the sequences of one priority, in order of arrival. ends: those of the lanes."""
+        """Yield (lane, begin, end) of sequences of one priority, in order of arrival. ends: the end of each lane."""
         begins: dict[LaneState, int] = {lane: 0 for lane in (persistent, non_persistent) if lane is not None}
         while True:
             with self._monitor.lock, self._monitor.all_or_broken:
@@ -196,7 +196,7 @@ class Browsers:
 
         An id that the store generated contains lane and sequence, so that place is checked first. Any other id is only
         in its message, so all messages are searched; the id of a moved message may name another place.
-        MessagesUnreadable: it is none of those that can be read.
+        MessagesUnreadable: no readable message has this id, and some messages can't be read.
         """
         if not isinstance(message_id, str):
             raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
@@ -214,7 +214,7 @@ class Browsers:
         return self._scan(queue, message_id)
 
     def _scan(self, queue: QueueState, message_id: str) -> Message | None:
-        """Search all messages, in order."""
+        """Search all pending messages of a queue for an id, in order. O(messages), read load by load."""
         try:
             needle = message_id.encode()
         except UnicodeEncodeError:
@@ -272,7 +272,7 @@ class Browsers:
         return True
 
     def _held(self, lane: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
-        """Return those of the messages that are in RAM with their bodies, in order."""
+        """Return the messages of the runs that are in RAM with their bodies, in order. Requires: the lock."""
         number = lane.pending_lane.number
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
@@ -305,7 +305,7 @@ class Browsers:
         return [found[sequence] for sequence in sorted(found) if lane.pending_lane.is_pending(sequence)]
 
     def _read(self, lane: LaneState, load: _Load) -> int:
-        """Read the missing messages. Those that can't be read are logged and skipped; return how many.
+        """Read the missing messages of a load. Log and skip messages that can't be read; return how many.
 
         Requires: no lock.
         """
@@ -325,7 +325,7 @@ class Browsers:
         return len(unreadable)
 
     def _judge(self, matcher: SelectorMatcher, lane: LaneState, load: _Load) -> None:
-        """Remove messages that do not match, and keep what was learned about their block. Requires: no lock."""
+        """Remove messages that do not match, and keep the new fingerprints of their block. Requires: no lock."""
         matcher.decode(load.held, load.survey)
         load.held[:] = [message for message in load.held if _is_wanted(matcher, lane, message, load.survey)]
         if load.survey is not None:
@@ -335,7 +335,7 @@ class Browsers:
     # ------------------------------------------------------------------ memory
 
     def _let_go(self, charge: int) -> None:
-        """Release the charge later: the collector may end an abandoned walk while this thread holds the lock."""
+        """Note a charge to release later: the garbage collector may end a walk while this thread holds the lock."""
         self._given_back.append(charge)
         lock = self._monitor.lock
         if lock.try_acquire():
@@ -392,8 +392,9 @@ def as_message(lane: LaneState, message: StoredMessage) -> Message | None:
 
 
 def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
-    """Return (runs, their content bytes, number of messages) of pending messages in one block, at least one, up to
-    room.
+    """Return (runs, content bytes, number of messages) of pending messages in one block, at least one message.
+
+    room: most bytes that the messages may be charged, unless it is one message alone.
     """
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0

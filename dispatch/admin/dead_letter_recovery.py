@@ -1,4 +1,4 @@
-"""DeadLetterRecovery: after an open, find messages whose last attempt a previous process has made.
+"""DeadLetterRecovery: after an open, find messages that a previous process has delivered for the last time.
 
 After a kill, any pending message may have been handed out for the first time, which no record says. Counts of messages
 that had been acknowledged before the kill are forgotten in the background.
@@ -21,11 +21,11 @@ from ..core.model import LaneState
 from ..topics.registry import Topics
 
 TIDY_RUNS: Final = 32
-"""Runs of one call. Each may read a block of the index, under the lock."""
+"""Runs that one call of `tidy` checks. Each may read a block of the index, under the lock."""
 
 
 class DeadLetterRecovery:
-    """Takes over delivery counts that the store has found. The state lock guards it; every method requires it held."""
+    """Takes over delivery counts that the store has found. Every method requires the state lock."""
 
     def __init__(
         self,
@@ -38,7 +38,11 @@ class DeadLetterRecovery:
         policies: Policies,
         waiting: dict[LaneState, None],
     ) -> None:
-        """subscribers: what the store has of each subscription. waiting: gets the lanes that have dead letters."""
+        """Make the one DeadLetterRecovery of a store.
+
+        subscribers: what the store has of each subscription.
+        waiting: this object adds the lanes that have dead letters.
+        """
         self._branches = branches
         self._delivery_count_table = delivery_count_table
         self._subscribers = subscribers
@@ -50,11 +54,11 @@ class DeadLetterRecovery:
         self._untidy: dict[LaneState, int] = {}
 
     def recover(self, was_killed: bool) -> None:
-        """Take over what the previous process left. Requires: the lock.
+        """Take over the delivery counts of the previous process. Requires: the lock.
 
-        was_killed: messages that it had handed out for the first time are in no record, so any pending message may have
-            been. A hand-out of them is recorded at once from now on. O(lanes + runs of returned messages); reads no
-            block.
+        was_killed: no record says which messages that process handed out for the first time, so any pending message may
+            be among them. From now on, handing out such a message is recorded at once. O(lanes + runs of returned
+            messages); reads no block.
         """
         counts = self._delivery_count_table
         for pending_lane in self._recorded_lanes() if was_killed else ():
@@ -83,7 +87,7 @@ class DeadLetterRecovery:
     def _lanes(self) -> Iterator[LaneState]:
         """Yield the lanes to which messages have come back.
 
-        For an offline subscription without any, no object is made.
+        No object is made for an offline subscription without returned messages.
         """
         counts = self._delivery_count_table
         for queue in self._queues.by_name.values():

@@ -1,7 +1,7 @@
 """DeadLetterWriter: move messages to a dead-letter queue, with headers that say where they come from and why.
 
 One record removes a message from its destination and adds it to the dead-letter queue, as for a moved message. So after
-any crash exactly one of the two has it. It keeps id, headers, body, priority and timestamp.
+any crash exactly one of the two has the message. A dead letter keeps its id, headers, body, priority and timestamp.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BATCH_MESSAGES: Final = 256
 
 
 class DeadLetterWriter:
-    """Moves messages to dead-letter queues, or removes them for want of one. The state lock guards it."""
+    """Moves messages to dead-letter queues, or removes messages that have none. The state lock guards it."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class DeadLetterWriter:
         self._removals = removals
         self._queues = queues
         self._transfer = transfer
-        # It falls if there is little space, because a small batch still fits then.
+        # Falls when there is little space, because a small batch may still fit.
         self.batch_messages = BATCH_MESSAGES
 
     def discard(self, lane: LaneState, first: int, last: int) -> None:
@@ -71,9 +71,9 @@ class DeadLetterWriter:
         self._confirmer.confirm(position)
 
     def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
-        """Move those of up to a block's messages that are free to a dead-letter queue; return how many.
+        """Move the free ones among messages of one block to a dead-letter queue; return how many.
 
-        StoreFull: none was moved, or some of the non-persistent ones. Requires: no lock.
+        StoreFull: no persistent message was moved, but some non-persistent ones may have been. Requires: no lock.
         """
         moved = 0
         message_store = self._message_store
@@ -97,7 +97,7 @@ class DeadLetterWriter:
         return moved
 
     def write(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
-        """Move stamped messages of a lane, even while sends are refused. Requires: the lock."""
+        """Move messages that `stamped` returned, even while sends are refused. Requires: the lock."""
         with self._journal.accepting_replacements():
             if lane.is_persistent:
                 target = self._queues.lane(to, lane.pending_lane.priority, has_groups=lane.destination.has_groups)
@@ -106,7 +106,7 @@ class DeadLetterWriter:
                 self._write_non_persistent(lane, to, messages)
 
     def _write_non_persistent(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
-        """Move non-persistent messages one by one, because a crash leaves none of them."""
+        """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
         target = self._queues.non_persistent_lane(
             to, lane.pending_lane.priority, has_groups=lane.destination.has_groups
         )
@@ -141,4 +141,4 @@ class DeadLetterWriter:
             headers = dead_letter_headers(headers, added)
             return sequence, encode_properties(headers, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
-            return message  # a message that can't be decoded, or has no room for more headers, stays unchanged
+            return message  # undecodable, or without room for more headers: the message stays unchanged

@@ -1,7 +1,7 @@
 """DeadLetterMover: move messages after their last attempt to the dead-letter queue of their destination.
 
-This is done in the background; until then nobody gets the message. If the disk takes no more, it waits and is tried
-again. DeadLetterWriter says what a crash leaves.
+The move is done in the background; until then nobody gets the message. If the disk takes no more, the message waits and
+the move is tried again. After any crash, exactly one of the two queues has the message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .dead_letter_writer import BATCH_MESSAGES, DeadLetterWriter
 logger = LateLogger("forebay.dispatch")
 
 STEPS: Final = 16
-"""Steps of one call, so that other work of the housekeeper is not late."""
+"""Steps of one call of `steps`, so that other duties of the maintenance thread are not late."""
 RETRY_SECONDS: Final = 1.0
 
 
@@ -45,7 +45,7 @@ class DeadLetterMover:
         policies: Policies,
         wake_maintenance: Callable[[], None],
     ) -> None:
-        """waiting: the lanes that have dead letters."""
+        """Make the one DeadLetterMover of a store. waiting: the lanes that have dead letters."""
         self._monitor = monitor
         self._removals = removals
         self._browsers = browsers
@@ -57,7 +57,7 @@ class DeadLetterMover:
         self._retry_at = 0.0
 
     def step(self) -> bool:
-        """Move up to 256 dead letters of one lane. False: there are none, or they must wait. Requires: no lock."""
+        """Move up to 256 dead letters of one lane. False: there are none, or all must wait. Requires: no lock."""
         if not self._recovery.is_tidy:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._recovery.tidy()
@@ -98,7 +98,7 @@ class DeadLetterMover:
         return True
 
     def steps(self) -> int:
-        """Do a few steps; return how many."""
+        """Do up to STEPS steps; return how many. Requires: no lock."""
         done = 0
         while done < STEPS and self.step():
             done += 1
@@ -107,7 +107,7 @@ class DeadLetterMover:
         return done
 
     def _leave(self, lane: LaneState, first: int, last: int) -> None:
-        """Count the messages as gone, except those that can't be read. Requires: the lock."""
+        """Drop these dead letters from the list; pass over those still pending, as unreadable. Requires: the lock."""
         lane.dead_letters.remove(first, last)
         for sequence in self._removals.free_sequences(lane, first, last):
             lane.unreadable += 1

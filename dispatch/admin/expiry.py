@@ -48,7 +48,7 @@ class ExpirySweeper:
         writer: DeadLetterWriter,
         policies: Policies,
     ) -> None:
-        """Make the one ExpirySweeper of a store. now_ms: the store's time."""
+        """Make the one ExpirySweeper of a store. now_ms: returns the store's time."""
         self._monitor = monitor
         self._message_store = message_store
         self._branches = branches
@@ -90,7 +90,10 @@ class ExpirySweeper:
         return removed
 
     def _dead_letter_queue(self, lane: LaneState) -> str | None:
-        """Return where expired messages go. None: they are removed, as in topics and if they are not persistent."""
+        """Return the dead-letter queue for expired messages of a lane. None: remove them.
+
+        Expired messages of topics and non-persistent ones are always removed.
+        """
         if lane.destination.kind == TOPIC or not lane.is_persistent:
             return None
         return self._policies.queue_for_expired(lane.destination.name)
@@ -114,8 +117,8 @@ class ExpirySweeper:
         return buried
 
     def _remove(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> int:
-        """Acknowledge those that are not in flight, and make lists and caches forget them. Requires: the lock."""
-        readers = lane.every_reader()  # each of them counts expired messages
+        """Acknowledge expired messages that are not in flight; lists and caches forget them. Requires: the lock."""
+        readers = lane.every_reader()  # each reader counts the expired messages
         gone = SequenceSet()
         depths = [_depth(reader) for reader in readers]
         try:

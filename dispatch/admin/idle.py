@@ -1,8 +1,8 @@
 """IdleDestinations: closes queues and topics that are empty and have not been used for a while.
 
-A closed one is a row: its name, numbers and counters. Its work is compared with that at the previous look, so sends and
-takes pay nothing for this. A host with a Queue of a closed queue notices nothing, because the next use opens it again.
-Nothing is written, so a crash changes nothing.
+A closed destination is a row: its name, numbers and counters. Each look compares the counts of work with those of the
+previous look, so sends and takes pay nothing for this. A host with a Queue of a closed queue notices nothing, because
+the next use opens the queue again. Nothing is written, so a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..transactions.transaction import TransactionRegistry
 A = TypeVar("A", bound=DestinationState)
 
 LOOK_SECONDS: Final = 5.0
-"""Time between two looks. What had no work from one to the next is closed."""
+"""Seconds between two looks. A destination that had no work between them is closed."""
 
 
 class IdleDestinations:
-    """Closes unused destinations. `step` checks all open ones when it is time; only one thread calls it."""
+    """Closes unused destinations. `step` checks all open ones when a look is due; only one thread calls `step`."""
 
     def __init__(self, monitor: Monitor, queues: Queues, topics: Topics, transactions: TransactionRegistry) -> None:
         self._monitor = monitor
@@ -46,7 +46,7 @@ class IdleDestinations:
         return self._look(queues, self._queues.close_idle) + self._look(topics, self._topics.close_idle)
 
     def _look(self, opened: Sequence[A], close_idle: Callable[[A, Container[int]], bool]) -> int:
-        """Close those that had no work since the previous look; return how many."""
+        """Close the destinations that had no work since the previous look; return how many."""
         closed = 0
         for part in in_sections(opened):
             with self._monitor.lock, self._monitor.all_or_broken:

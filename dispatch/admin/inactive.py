@@ -1,8 +1,8 @@
 """InactiveDestinations: deletes queues and topics that are empty and have not been used for long.
 
-The work of a destination is compared with that at the previous look, so sends and takes pay nothing for this. A
+Each look compares the counts of work with those of the previous look, so sends and takes pay nothing for this. A
 deletion is one record like any other: a crash leaves the destination empty, or gone. A host with a Queue or Topic of a
-deleted one notices nothing, because a later send makes it anew.
+deleted destination notices nothing, because a later send makes the destination anew.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from .queue_admin import QueueAdmin
 A = TypeVar("A", bound=NamedDestinationState)
 
 LOOKS: Final = 10
-"""Looks in the shortest time after which a destination is deleted, so it is at most one such part late."""
+"""Looks within the shortest `inactive_seconds`. So a deletion is late by at most a tenth of that time, or
+by LOOK_SECONDS_MIN if that is more.
+"""
 LOOK_SECONDS_MIN: Final = 0.5
 
 
 class _Seen:
-    """The work of a destination up to a look, and since when it has had none."""
+    """The work of a destination up to a look, and since when the destination has had no work."""
 
     __slots__ = ("work", "since")
 
@@ -42,7 +44,7 @@ class _Seen:
 class InactiveDestinations:
     """Deletes inactive destinations.
 
-    `step` checks all that may be deleted when it is time; only one thread calls it.
+    `step` checks all destinations when a look is due; only one thread calls `step`.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class InactiveDestinations:
         self._seen: dict[int, _Seen] = {}
 
     def step(self) -> int:
-        """Delete what is due; return how many destinations were deleted.
+        """Delete the inactive destinations if a look is due; return how many were deleted.
 
         O(destinations) at each look. Requires: no lock.
         """
@@ -91,7 +93,7 @@ class InactiveDestinations:
     def _look(
         self, registry: DestinationRegistry[A], delete: Callable[[A], None], before: dict[int, _Seen], now: float
     ) -> int:
-        """Delete what is due of one kind; return how many. before: what the previous look has seen."""
+        """Delete the inactive destinations of one kind; return how many. before: what the previous look has seen."""
         with self._monitor.lock, self._monitor.all_or_broken:
             numbers = registry.numbers()
         deleted = 0
@@ -104,7 +106,7 @@ class InactiveDestinations:
         return deleted
 
     def _due(self, destinations: Sequence[A], before: dict[int, _Seen], now: float) -> list[A]:
-        """Return those that have had no work for long enough, and note the work of the others. Requires: the lock."""
+        """Return the destinations without work for long enough, and note the work of others. Requires: the lock."""
         due: list[A] = []
         undecided = self._transactions.destination_numbers()
         for destination in destinations:

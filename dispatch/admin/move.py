@@ -51,7 +51,7 @@ class Mover:
         browsers: Browsers,
         transfer: LaneTransfer,
     ) -> None:
-        """now_ms: the store's time."""
+        """Make the one Mover of a store. now_ms: returns the store's time."""
         self._monitor = monitor
         self._message_store = message_store
         self._now_ms = now_ms
@@ -64,7 +64,7 @@ class Mover:
         self._transfer = transfer
 
     def move(self, source: QueueState, to: QueueState, selector: Selector | None, limit: int | None) -> int:
-        """Move messages as Queue.move does. Requires: no lock."""
+        """Move up to `limit` messages that match a selector, for Queue.move; return how many. Requires: no lock."""
         with self._queues.held_open(to) as to:
             return self._move(source, to, selector, limit)
 
@@ -123,7 +123,7 @@ class Mover:
         return len(free)
 
     def _with_times(self, lane: LaneState, message: StoredMessage) -> StoredMessage:
-        """Give the message its present times: a delay that began with a transaction ends when it would have ended."""
+        """Return the message with its present times, so that a delay ends when it would have ended in the old queue."""
         sequence, properties, body, timestamp = message
         if not has_times(properties):
             return message
@@ -134,7 +134,7 @@ class Mover:
         return lane.pending_lane.times_of(sequence).left(self._now_ms())
 
     def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
-        """Move message by message, because a crash leaves none of them."""
+        """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
         priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()

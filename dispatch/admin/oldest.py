@@ -1,7 +1,7 @@
 """OldestMessages: how old the oldest pending message of a queue is, for the queues that a report names.
 
-The index knows which message is the oldest of each lane, but not when it was sent. That is in RAM with the message, or
-in its record. It is looked up once for each message that becomes the oldest.
+The index knows which message is the oldest of each lane, but not when it was sent. That time is in RAM with the
+message, or in its record, and is looked up once for each message that becomes the oldest.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OldestMessages:
         if not lane.pending_lane.pending_messages:
             return None
         before = self._heads.get(lane, (0, 0))
-        run = lane.pending_lane.pending_run(before[0], 1)  # gone messages never come back
+        run = lane.pending_lane.pending_run(before[0], 1)  # a message that is gone never comes back
         if run is None:
             return None
         if run[0] == before[0] and before[1]:
@@ -94,4 +94,4 @@ def _sent_ms(region: Region) -> int:
     try:
         return sent_at(region.file, region.salt, extent.offset, messages)
     except (OSError, RecordDamaged):
-        return 0  # deleted meanwhile, or damaged: whoever takes it will find out
+        return 0  # deleted meanwhile, or damaged: a consumer that takes the message finds out

@@ -47,8 +47,8 @@ class QueueAdmin:
     def purge(self, queue: QueueState) -> int:
         """Remove messages that were pending when the call began, except those in flight; return how many.
 
-        Its memory does not grow with their number. The state lock is held for one lane after the other, about 80 ms for
-        a million messages. Requires: no lock.
+        A purge needs the same memory for any number of messages. It holds the state lock for one lane after the other,
+        about 80 ms for a million messages. Requires: no lock.
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
@@ -85,7 +85,7 @@ class QueueAdmin:
     # ------------------------------------------------------------------ delete
 
     def delete(self, queue: QueueState) -> None:
-        """Delete a queue with all its messages, those on their way, and everything that waits for it.
+        """Delete a queue with its messages, including those not published yet; end its consumers and waiting senders.
 
         Requires: no lock.
 
@@ -101,7 +101,10 @@ class QueueAdmin:
             self._monitor.run_deferred()
 
     def delete_locked(self, queue: QueueState) -> None:
-        """Delete a queue; its record is not synced yet. A second call does nothing. Requires: the lock."""
+        """Delete a queue; its record is not synced yet. A second call does nothing. Requires: the lock.
+
+        TransactionError: a transaction without an outcome has messages of the queue.
+        """
         if not queue.is_open:
             return
         if self._transactions.concern((queue.number,)):
@@ -120,8 +123,8 @@ class QueueAdmin:
     def pause(self, queue: QueueState) -> None:
         """Stop deliveries from the queue; none happens once this returns. Requires: no lock.
 
-        Its consumers have no credit meanwhile, as if their prefetch were used up; so a queue that is not paused pays
-        nothing for this check.
+        While it is paused, its consumers have no credit, as if their prefetch were used up. So the check costs a queue
+        that is not paused nothing.
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
@@ -132,7 +135,7 @@ class QueueAdmin:
                 consumer.reconfigure()
 
     def resume(self, queue: QueueState) -> None:
-        """Let waiting takes go on, and call callbacks that are due. Requires: no lock."""
+        """Let waiting takes of a queue go on, and call callbacks that are due. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             if queue.is_paused:

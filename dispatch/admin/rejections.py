@@ -22,7 +22,7 @@ from .dead_letter_writer import BATCH_MESSAGES, DeadLetterWriter
 from .move import BATCH_BLOCKS
 
 READ_BYTES: Final = 1 << 20
-"""Bytes of rejected messages that are read at a time, if they are not in RAM. One message may exceed it."""
+"""Bytes of rejected messages that are read at a time, if they are not in RAM. One message alone may be larger."""
 Check = Callable[[Sequence[Delivery]], None]
 """Raises if a delivery may not be settled. Requires: the lock."""
 
@@ -60,8 +60,8 @@ class Rejections:
     ) -> None:
         """Make deliveries dead letters now, or remove them if there is no dead-letter queue.
 
-        check: raises if one of them is settled; called under the lock. StoreFull, or StoreFailed if one can't be read:
-            those of earlier batches are dead letters, the rest is still held. Requires: no lock.
+        check: raises if a delivery is settled; called under the lock. StoreFull, or StoreFailed if a message can't be
+            read: deliveries of earlier batches are dead letters, the rest is still held. Requires: no lock.
         """
         if transaction is not None:
             for delivery in deliveries:
@@ -93,7 +93,7 @@ class Rejections:
         stamped = [self._writer.stamped(lane, message, reason, held.attempts) for held, message in rejected]
         held = [delivery for delivery, _ in rejected]
         for delivery in held:
-            del lane.in_flight[delivery.sequence]  # no consumer holds it while it moves
+            del lane.in_flight[delivery.sequence]  # no consumer holds the delivery while its message moves
         try:
             if to is not None:
                 self._writer.write(lane, to, stamped)
@@ -114,7 +114,7 @@ class Rejections:
             lane.destination.dead_lettered += len(gone_ones)
 
     def _rejected_to(self, lane: LaneState) -> str | None:
-        """Return where rejected messages of a lane go. None: nowhere, as from a dead-letter queue."""
+        """Return the queue for rejected messages of a lane. None: they are removed, as from a dead-letter queue."""
         name = lane.destination.name
         if self._policies.is_dead_letter_queue(name):
             return None

@@ -1,8 +1,8 @@
 """Temporaries: queues and topics that end with their handle, with the store, or at the next open.
 
-A flag in the destination's record marks it as temporary. So an open finds those that a killed process left, and deletes
-them before anybody sees them. A destination that a transaction without an outcome knows stays until that is decided;
-the background tries again.
+A flag in the destination's record marks it as temporary. So an open finds the temporary destinations that a killed
+process left, and deletes them before anybody sees them. A destination with messages in a transaction without an outcome
+stays until the transaction is decided; the background tries again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Temporaries:
         self._queue_admin = queue_admin
         self._topic_admin = topic_admin
         self._random_bytes = random_bytes
-        # Numbers of those without a handle. Requires: the lock.
+        # Numbers of temporary destinations without a handle. Requires: the lock.
         self._released: dict[int, None] = {}
 
     def queue(self, confirmer: Confirmer) -> QueueState:
@@ -75,7 +75,7 @@ class Temporaries:
         return topic
 
     def restore(self) -> None:
-        """Take over those that a killed process left, none of which has a handle. Requires: the lock."""
+        """Take over temporary destinations that a killed process left without a handle. Requires: the lock."""
         self._released = dict.fromkeys(self._numbers())
 
     def _numbers(self) -> list[int]:
@@ -83,7 +83,7 @@ class Temporaries:
         return [number for number, known in self._rows.items() if known.is_temporary]
 
     def release(self, number: int) -> None:
-        """Delete one whose handle is closed, now or as soon as possible. A second call does nothing.
+        """Delete a destination whose handle is closed, now or as soon as possible. A second call does nothing.
 
         Requires: no lock.
         """
@@ -94,7 +94,7 @@ class Temporaries:
         self.sweep()
 
     def sweep(self) -> int:
-        """Delete those without a handle; return how many were deleted. Requires: no lock."""
+        """Delete temporary destinations without a handle; return how many were deleted. Requires: no lock."""
         if not self._released:
             return 0
         with self._monitor.lock, self._monitor.all_or_broken:
@@ -109,7 +109,7 @@ class Temporaries:
         return deleted
 
     def _delete(self, number: int) -> bool:
-        """Delete one without a handle; return False if it must wait. It may have been deleted by its name."""
+        """Delete a destination without a handle, unless it is gone already; return False if it must wait."""
         try:
             is_deleted = self._delete_at_once(number)
         except (StoreFull, TransactionError) as error:
@@ -119,7 +119,7 @@ class Temporaries:
         return is_deleted
 
     def _delete_at_once(self, number: int) -> bool:
-        """Delete one at once; return False if it is gone. StoreFull, TransactionError."""
+        """Delete a destination now; return False if it is gone already. StoreFull, TransactionError."""
         destination = self._rows.get(number)
         if destination is None:
             return False
@@ -130,7 +130,10 @@ class Temporaries:
         return True
 
     def delete_all(self) -> None:
-        """Delete all of them, because the store closes. What fails is done at the next open. Requires: the lock."""
+        """Delete all temporary destinations, because the store closes. Requires: the lock.
+
+        The next open deletes those whose deletion fails.
+        """
         for number in self._numbers():
             try:
                 self._delete_at_once(number)

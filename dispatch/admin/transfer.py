@@ -41,7 +41,7 @@ class LaneTransfer:
         timed: TimedLanes,
         slice_messages_max: int,
     ) -> None:
-        """slice_messages_max: most messages that are moved in one slice."""
+        """Make the one LaneTransfer of a store. slice_messages_max: most messages that are moved in one slice."""
         self._message_store = message_store
         self._journal = journal
         self._transactions = transactions
@@ -53,7 +53,7 @@ class LaneTransfer:
         self._slice_messages_max = slice_messages_max
 
     def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
-        """Move all of them, or none. Requires: the lock."""
+        """Move all these messages, or none of them. Requires: the lock."""
         with self._journal.all_or_broken:
             self._commit(lane, target, messages)
 
@@ -114,7 +114,10 @@ def _runs_of(messages: list[StoredMessage]) -> SequenceSet:
 
 
 def _slices(messages: list[StoredMessage], room: int, most: int) -> Iterator[list[StoredMessage]]:
-    """Yield parts with one timestamp each that cross no block. room: that of the first block."""
+    """Yield parts that have one timestamp each and cross no block.
+
+    room: messages that the first block still has room for. most: messages of a part.
+    """
     part: list[StoredMessage] = []
     size = 0
     for message in messages:

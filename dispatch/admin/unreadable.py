@@ -1,7 +1,7 @@
 """Quarantine: record messages as lost that lists passed over because they do not verify.
 
-Then their data logs can be freed. A crash leaves such a message unchanged, to be met again, or in the quarantine and
-acknowledged.
+Then their data logs can be freed. After a crash, such a message is unchanged and is met again, or it is acknowledged
+and in the quarantine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Quarantine:
-    """Records unreadable messages in `step`. Only one thread calls it."""
+    """Records unreadable messages as lost. Only one thread calls `step`."""
 
     def __init__(self, monitor: Monitor, unreadable: deque[tuple[PersistentLaneState, int]]) -> None:
         """Make the one Quarantine of a store.

@@ -1,7 +1,7 @@
 """Reads an ActiveMQ configuration into fields of Settings, and says what became of each property.
 
 Every property of the broker's store, memory, disk and destinations is looked up in activemq_mapping.py and either
-becomes a field or is reported with the reason; nothing is guessed and nothing is passed over in silence. An element
+becomes a field or is reported with the reason. Nothing is guessed, and nothing is skipped without a report. An element
 that corresponds to nothing is reported once, without what lies inside it.
 
 The dataclass to fill is a parameter: `Settings.from_activemq` and `forebay settings` pass Settings, which this module
@@ -53,7 +53,7 @@ _IS_SO_ANYWAY: Final = "is always so"
 
 
 class ImportFinding(NamedTuple):
-    """One property of the file: what it becomes, or why it is not honoured. The other of the two is empty."""
+    """One property of the file: the field that it becomes, or the reason why it becomes none; the other is empty."""
 
     line: int
     property: str
@@ -72,7 +72,7 @@ class _Entry(NamedTuple):
     """The name of the entry in findings."""
     patterns: str
     kind: str
-    """QUEUE or TOPIC; "": of every destination that no entry names; of temporary ones: what stands in the file."""
+    """QUEUE or TOPIC. "": every destination that no entry names. For temporary destinations: the text of the file."""
 
 
 _TOP: Final = _Entry("", "", EVERYWHERE, "")
@@ -80,7 +80,7 @@ _TOP: Final = _Entry("", "", EVERYWHERE, "")
 
 
 class Configuration(NamedTuple):
-    """An ActiveMQ configuration in forebay's words."""
+    """An ActiveMQ configuration as fields of Settings."""
 
     fields: dict[str, Any]
     """The fields that the file sets, by name. The settings dataclass accepts all of them together."""
@@ -113,7 +113,7 @@ class _Property:
 
     @property
     def map(self) -> tuple[str, str]:
-        """Which of ActiveMQ's maps says it; of what every destination has without an entry, the queues'."""
+        """The map of ActiveMQ with the property. A property without an entry counts as one of the queues' map."""
         return self.entry.element, self.entry.kind or (self.row.kind if self.row is not None else "") or QUEUE
 
     def finding(self) -> ImportFinding:
@@ -200,7 +200,7 @@ def _implied(
 
 
 def _entry(element: Element, name: str) -> _Entry:
-    """Return the entry that an element is."""
+    """Return the policy entry, or redelivery policy, that an element describes."""
     for kind in _PATTERN_ATTRIBUTES:
         if kind in element.attributes:
             patterns = element.attributes[kind]
@@ -239,7 +239,7 @@ def _without_effect(row: Row, kind: str, attributes: dict[str, str]) -> str:
 
 
 def _convert(found: _Property) -> None:
-    """Give the property its value, or say why it has none."""
+    """Set the value of a property, or the reason why it has none."""
     row = found.row
     assert row is not None
     if not row.field and row.convert is str:
@@ -305,7 +305,7 @@ def _fields(properties: list[_Property], settings_type: Callable[..., object]) -
 def _policies(properties: list[_Property], names: list[str]) -> dict[str, DestinationPolicy]:
     """Return the policies that these properties give; note at each property what it became."""
     everywhere: dict[str, Any] = {}
-    # Of the same pattern the earlier one decides: for queues before topics.
+    # Of two entries with one pattern, the earlier decides: entries of queues before those of topics.
     maps: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
         (element, kind): {} for kind in (QUEUE, TOPIC) for element in _ENTRIES
     }
@@ -321,7 +321,7 @@ def _policies(properties: list[_Property], names: list[str]) -> dict[str, Destin
         accepted = _accepted(mine, names, DestinationPolicy, f'policies["{_shown(shown)}"].')
         if map_key not in maps:
             everywhere |= accepted
-        # A policy entry that says nothing we know still keeps a less specific one from deciding.
+        # A policy entry without known fields still keeps a less specific entry from deciding.
         elif accepted or map_key[0] == "policyEntry":
             maps[map_key][pattern] = accepted
     joint = joined(list(maps.values()))
@@ -380,7 +380,7 @@ def field_names(dataclass_type: Any) -> list[str]:
 
 
 def written(value: object) -> str:
-    """Return the value as it is written in a call."""
+    """Return the value as Python code for a call."""
     return '"' + value + '"' if isinstance(value, str) and value.isprintable() and '"' not in value else repr(value)
 
 

@@ -20,10 +20,10 @@ QUEUE: Final = "queue"
 TOPIC: Final = "topic"
 
 AUDIT_DEPTH: Final = 2048
-"""The message ids of a producer that ActiveMQ remembers where a configuration switches that on and says no number."""
+"""Message ids of a producer that ActiveMQ remembers if a configuration enables the audit without a number."""
 
 KAHADB_PAGE_BYTES: Final = 4 * KIB
-"""Bytes of a page, in which KahaDB's indexCacheSize is counted, unless a Java system property says otherwise."""
+"""Bytes of one page of KahaDB's index, unless a Java system property changes it. indexCacheSize counts pages."""
 
 _SUFFIX_BYTES = {"": 1, "b": 1, "k": KIB, "kb": KIB, "m": MIB, "mb": MIB, "g": GIB, "gb": GIB}
 _SIZE = re.compile(r"([0-9]{1,18}) *([kmg]?b?)", re.IGNORECASE | re.ASCII)
@@ -41,11 +41,11 @@ class Row(NamedTuple):
     convert: Convert = str
     note: str = ""
     warning: str = ""
-    """How the field differs from the property, where that is more than a note."""
+    """How the field differs from the property, if that may surprise a user."""
     kind: str = ""
-    """QUEUE or TOPIC: in the entry of the other kind the property has no effect, there as here. "": of both."""
+    """QUEUE or TOPIC: the kind of entry in which the property has an effect, in ActiveMQ and here. "": both kinds."""
     switch: tuple[str, bool] | None = None
-    """The property that switches this one on, and whether it is on where the element does not say."""
+    """The property that switches this one on, and whether it is on by default."""
 
 
 # ------------------------------------------------------------------ values
@@ -152,7 +152,7 @@ def waiting_messages(text: str) -> int | None:
 
 
 def always(value: object) -> Convert:
-    """Return a converter for a property that an element has by being there."""
+    """Return a converter for a property that is set by the presence of an element."""
     return lambda _: value
 
 
@@ -372,10 +372,10 @@ IMPLIED: Final = {
     "oldestMessageWithLowestPriorityEvictionStrategy": {QUEUE: ("", ""), TOPIC: ("", "")},
     "uniquePropertyMessageEvictionStrategy": {QUEUE: ("", ""), TOPIC: ("", "")},
 }
-"""The property that an element sets by being there, by the kind of its entry, and its value unless it says another."""
+"""The property that the presence of an element sets, by the kind of its entry, and the default value."""
 
 IMPLIED_BY_SWITCH: Final = {"policyEntry": ("enableAudit", "maxAuditDepth", str(AUDIT_DEPTH))}
-"""The property that an element sets by setting a switch to true, and its value unless the element says another."""
+"""The property that an element sets if its switch is true, and the default value."""
 
 SAME_ELEMENTS: Final = {
     "amqPersistenceAdapterFactory": "amqPersistenceAdapter",

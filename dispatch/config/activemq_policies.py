@@ -1,9 +1,9 @@
-"""From the entries of an ActiveMQ configuration to policies by pattern.
+"""Make policies by pattern from the entries of an ActiveMQ configuration.
 
 ActiveMQ looks up a name in several maps: the policy entries of queues, those of topics, and the redelivery policies of
-both. In each map the most specific entry decides. A forebay has one map, for queues and topics of a name alike. So each
-policy made here has what every map says about the names of its pattern, and where patterns overlap there is a policy
-for what they share.
+both. In each map the most specific entry decides. A forebay has one map for queues and topics. So each policy made here
+has what every map says about the names of its pattern. If two patterns overlap, the names that both match get a policy
+of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...store.errors import SettingsError
 from .policy import matches, specificity
 
 PATTERNS_MAX: Final = 1000
-"""Patterns of one file, and policies made of them: each name is compared with all."""
+"""Most patterns of one file, and most policies made from them, because each name is compared with all."""
 
 _REST = ">"
 
@@ -25,7 +25,7 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 def joined(maps: Sequence[Entries]) -> dict[str, dict[str, Any]]:
-    """Return the fields of each policy. Where two maps say a field, the more specific entry decides, else the earlier.
+    """Return the fields of each policy. If two maps have a field, the more specific entry decides, else the earlier.
 
     SettingsError for more than PATTERNS_MAX patterns, or ways in which they overlap.
     """
@@ -43,7 +43,7 @@ def joined(maps: Sequence[Entries]) -> dict[str, dict[str, Any]]:
 
 
 def _is_needless(pattern: str, policies: Entries) -> bool:
-    """Return whether the policy that would decide without that pattern says the same."""
+    """Return whether, without that pattern, another policy with the same fields would decide."""
     parent = governing([other for other in policies if other != pattern], pattern)
     return parent is not None and policies[parent] == policies[pattern]
 

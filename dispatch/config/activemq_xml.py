@@ -29,7 +29,7 @@ class Element(NamedTuple):
 
 
 def read_xml(path: PathArgument) -> Element:
-    """Return the root element of a file. SettingsError names the file, the line and what is wrong there."""
+    """Return the root element of a file. SettingsError names the file, the line and the problem there."""
     return parse_xml(read_user_file(path, FILE_BYTES_MAX), str(path))
 
 

@@ -1,4 +1,4 @@
-"""Checks of the arguments that more than one call of the library takes. The only error is SettingsError."""
+"""Checks of arguments that several calls of the library take. They raise SettingsError or ArgumentError."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from .policy import TIMEOUT_SECONDS_MAX, is_pattern, pattern_problem
 from .sizes import is_number
 
 SECONDS_MAX: Final = 1_000_000_000
-"""Most seconds of a timeout or a delay: thirty years, which threading can wait for."""
+"""Most seconds of a timeout or a delay, about thirty years: threading can wait that long."""
 AT_ONCE: Final[float] = float(0)
-"""The timeout of a take that does not wait. A take asks for this very object, because what only equals 0 may be no
-number of seconds, such as False. It is not written as 0.0, which machine code would make anew at each use.
+"""The timeout of a take that does not wait. A take compares by identity, because a value that only equals 0 may be no
+number of seconds, such as False. It is written as a call, because compiled code would make the literal 0.0 anew at each
+use.
 """
 
 
 def check_seconds(name: str, seconds: object) -> None:
-    """Raise SettingsError unless these are seconds of a wait, a delay or a lifetime."""
+    """Raise SettingsError unless the value is a number of seconds from 0 to SECONDS_MAX."""
     if not is_number(seconds, 0, SECONDS_MAX):
         problem = f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}"
         raise argument_error(problem, seconds, int, float)
@@ -43,19 +44,19 @@ _DISK: Final = (
 
 
 def check_clock(clock: Clock) -> Clock:
-    """Return a clock that has what a Clock has."""
+    """Return the clock if it has the methods of a Clock; otherwise raise."""
     _check_methods("clock", clock, _CLOCK)
     return clock
 
 
 def check_disk(disk: Disk) -> Disk:
-    """Return a disk that has what a Disk has."""
+    """Return the disk if it has the methods of a Disk; otherwise raise."""
     _check_methods("disk", disk, _DISK)
     return disk
 
 
 def check_codec(codec: object) -> None:
-    """Raise ArgumentError unless a codec is None or has what a Codec has."""
+    """Raise ArgumentError unless the codec is None or has the methods of a Codec."""
     if codec is not None:
         _check_methods("codec", codec, _CODEC)
 
@@ -67,7 +68,7 @@ def _check_methods(name: str, given: object, methods: tuple[str, ...]) -> None:
 
 
 def check_bounds(timeout: object, max_bytes: object) -> None:
-    """Raise SettingsError unless these bound a call that takes messages. None is no bound."""
+    """Raise SettingsError unless both are valid bounds for a call that takes messages. None is no bound."""
     if timeout is not None:
         check_seconds("timeout", timeout)
     if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 1):
@@ -75,13 +76,13 @@ def check_bounds(timeout: object, max_bytes: object) -> None:
 
 
 def check_max_messages(max_messages: object) -> None:
-    """Raise SettingsError unless so many messages can be asked for at one go."""
+    """Raise SettingsError unless a call may ask for that many messages: an int from 1 on."""
     if type(max_messages) is not int or max_messages < 1:
         raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
 
 
 def check_name(name: object, what: str = "a destination") -> str:
-    """Return the name if it can be one. A name is data, never a path: up to 255 bytes of printable UTF-8."""
+    """Return the name if it is valid: up to 255 bytes of printable UTF-8. A name is data, never a path."""
     if not isinstance(name, str) or not name:
         raise argument_error(f"{what}'s name must be a non-empty str, not {name!r}", name, str)
     try:
@@ -96,7 +97,7 @@ def check_name(name: object, what: str = "a destination") -> str:
 
 
 def check_topic_name(name: object) -> str:
-    """Return the name if it can be that of a topic, or a pattern of such names."""
+    """Return the name if it is valid for a topic, or is a valid pattern of topic names. SettingsError."""
     checked = check_name(name)
     if is_pattern(checked) and (problem := pattern_problem(checked)) is not None:
         raise SettingsError(problem)
@@ -104,7 +105,7 @@ def check_topic_name(name: object) -> str:
 
 
 def deadline_after(timeout: object, now: float) -> float | None:
-    """Return when a waiting call gives up. None: the policy says it. SettingsError for what is no time."""
+    """Return when a waiting call gives up, in monotonic seconds. None: the policy decides. SettingsError."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= TIMEOUT_SECONDS_MAX:

@@ -17,19 +17,19 @@ from .settings import MIN_TEMP_LIMIT_BYTES, Settings, index_cache_bytes
 from .sizes import format_size, parse_share, parse_size
 
 ATTEMPTS_BYTES: Final = 1 << 15
-"""Bytes for the delivery counts of returned messages, 1,200 runs; more of them take what is free."""
+"""Bytes kept for the delivery counts of returned messages, enough for 1,200 runs. Further runs use free memory."""
 CONSUMERS_BYTES: Final = 1 << 15
-"""Set aside for consumers: where memory is full of what waits, somebody must be able to come and take it."""
+"""Bytes kept for consumers: if waiting messages fill memory, a consumer must still be able to come and take them."""
 RELOCATION_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES - ATTEMPTS_BYTES
-"""Bytes for a slice and its parts while they are joined, and for the directory of the newest data log."""
+"""Bytes kept for a slice and its parts while they are joined, and for the directory of the newest data log."""
 DIRECTORY_BYTES_MAX: Final = 1 << 20
 """The part of WRITE_BUFFER_BYTES that is for the directory."""
 READ_BUFFER_BYTES: Final = 1 << 19
 ARCHIVE_BYTES: Final = 2 * PIECE_BYTES
-"""Where data logs are copied to another directory: one piece is read while the last one is still there."""
+"""Bytes kept if data logs are copied to an archive: one piece is read while the previous one still exists."""
 INDEX_IN_RAM_SHARE: Final = 1 / 8
-"""Part of the memory limit for the rows of an index that is not on disk."""
+"""Part of the memory limit that the rows of an index may take if the index is not on disk."""
 
 
 def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
@@ -66,7 +66,7 @@ def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
 
 
 def archive_bytes(settings: Settings) -> int:
-    """Return what copying data logs to an archive takes."""
+    """Return the bytes of RAM that copying data logs to an archive needs."""
     return ARCHIVE_BYTES if settings.archive_directory is not None else 0
 
 
@@ -83,7 +83,7 @@ def _part_bytes(name: str, part: int | str | None, limit_bytes: int, otherwise_b
 
 
 def check_quotas(shares: Shares) -> Shares:
-    """Return the shares if what policies keep leaves enough to others. SettingsError: it does not."""
+    """Return the shares if the reserves of policies leave enough for the rest. SettingsError: they do not."""
     reserved_bytes = 0
     for pattern, quota in shares.quotas.items():
         reserved_bytes += quota.reserve_bytes
@@ -103,7 +103,7 @@ def check_quotas(shares: Shares) -> Shares:
 
 
 def temp_limit_bytes(settings: Settings, disk: Disk) -> int:
-    """Return the most bytes that tmp-storage may take of the disk. StoreFailed where it can't be asked for its room."""
+    """Return the most bytes of disk that tmp-storage may take. StoreFailed: the free space of the disk is unknown."""
     if settings.temp_limit_bytes is not None:
         return settings.temp_limit_bytes
     assert settings.temp_limit_share is not None

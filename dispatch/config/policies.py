@@ -1,4 +1,4 @@
-"""Policies: the DestinationPolicy of a destination by its name, and what follows from it."""
+"""Policies: find the DestinationPolicy of a destination by its name, and the rules that follow from it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Policies:
         )
 
     def queue_for_expired(self, name: str) -> str | None:
-        """Return where expired messages of a queue go. None: they are removed, also from a dead-letter queue."""
+        """Return the queue for expired messages of a queue. None: they are removed, as in a dead-letter queue."""
         policy = self.of(name)
         if not policy.expired_to_dead_letter or policy.dead_letter_queue is None or self.is_dead_letter_queue(name):
             return None

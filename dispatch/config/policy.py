@@ -1,4 +1,4 @@
-"""DestinationPolicy: what may be chosen for some destinations only, and how their names are matched.
+"""DestinationPolicy: settings for destinations whose names match a pattern, and how names are matched.
 
 A pattern is a destination's name in words separated by ".", where "*" stands for any one word and ">", as the last
 word, for the rest, which may be nothing. Of the patterns that match a name the most specific one decides alone:
@@ -25,15 +25,15 @@ Eviction = Literal["oldest", "newest", "lowest_priority", "latest_per_key"]
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
 ABOVE_ZERO: Final = ulp(0.0)
-"""The least number above 0."""
+"""The least float above 0, as the lower bound of fields that exclude 0."""
 SWEEP_SECONDS_MIN: Final = 0.1
 ACK_DEADLINE_SECONDS_MIN: Final = 1.0
 INACTIVE_SECONDS_MIN: Final = 1.0
 DUPLICATE_WINDOW_MAX: Final = 1_000_000
 RETAIN_SECONDS_MAX: Final = 10_000_000_000
-"""Three centuries: what is kept for ever has no time at all, and no bytes either, but a limit of the disk."""
+"""Most seconds that a topic may retain a message: three centuries."""
 MEMORY_SHARE_BYTES_MIN: Final = 64 * KIB
-"""With less, a list could not hold a few messages ahead."""
+"""Least memory_share in bytes. With less, a list could not hold a few messages ahead."""
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -43,104 +43,104 @@ class DestinationPolicy:
     """The rules of the destinations whose names match a pattern of `Settings.policies`."""
 
     prefetch: int = 1000
-    """Most deliveries that a consumer may hold unsettled, where `subscribe` does not say it; from 0 to 1,000,000.
-    More: fewer waits for acks, more to come again when the consumer dies."""
+    """Most unsettled deliveries of a consumer if `subscribe` gives no other number; from 0 to 1,000,000.
+    More: fewer waits for acks; more messages are delivered again when the consumer dies."""
 
     max_messages: int | None = None
-    """Messages that a queue or topic may hold, those in flight included; None: no limit of its own.
+    """Most messages that a queue or topic may hold, including those in flight; None: no limit of its own.
     More: a longer backlog before senders are slowed down."""
 
     max_bytes: int | str | None = None
-    """Their bodies and headers in bytes, or as a size such as "64MiB"; None: no limit of its own.
+    """Most bytes of bodies and headers that a queue or topic may hold, or a size such as "64MiB"; None: no limit.
     More: a longer backlog before senders are slowed down."""
 
     when_full: WhenFull = "block"
-    """At a limit: "block" sends until acks make room, "fail" them, "drop_newest", "drop_oldest", or "dead_letter".
+    """What a send does at a limit: "block" until acks make room, "fail", "drop_newest", "drop_oldest" or "dead_letter".
     "block": senders slow down to the pace of consumers. Dropping loses messages, which the statistics count."""
 
     when_store_full: WhenStoreFull = "fail"
-    """The same where the disk, store_limit or temp_limit is full, whoever filled it: "fail", or "block".
+    """What a send does if the disk, store_limit or temp_limit is full, whoever filled it: "fail" or "block".
     "block": senders wait for the consumers of other destinations too."""
 
     block_timeout_seconds: float | None = None
-    """Seconds that a send waits for room before it raises StoreFull, where it does not say it; None: for ever.
-    More: fewer failed sends, slower to notice that nobody consumes."""
+    """Seconds that a send without a timeout waits for room before it raises StoreFull; None: for ever.
+    More: fewer failed sends; a sender notices later that nobody consumes."""
 
     ack_deadline_seconds: float | None = None
     """Seconds after which a delivery that is not settled comes back, as a failed attempt; from 1 on; None: never.
-    More: fewer messages are delivered twice, a later redelivery of what a stuck consumer holds."""
+    More: fewer messages are delivered twice; messages of a stuck consumer are redelivered later."""
 
     slow_consumer_seconds: float | None = 30.0
     """Seconds without a take or an ack after which a consumer that holds or could have messages is slow; None: never.
-    More: fewer false alarms, slower to notice."""
+    More: fewer false alarms; a slow consumer is noticed later."""
 
     inactive_seconds: float | None = None
     """Seconds after which an empty queue or topic that nobody uses is deleted, until the next send; None: never.
-    More: a destination that is used now and then is made anew less often. Not where there is a duplicate_window."""
+    More: a destination that is seldom used is made anew less often. A duplicate_window switches this off."""
 
     group_rebalance: bool = False
-    """Whether groups of which nothing is in flight go from their owner to idle consumers, or when it becomes slow.
-    True: an even share for who comes later; who acknowledges before working may have two consumers in one group."""
+    """Whether a group without messages in flight may move to an idle consumer, or away from a slow owner.
+    True: later consumers get an even share. Acknowledge after the work; else two consumers may work in one group."""
 
     expiry_sweep_seconds: float = 30.0
     """Seconds between two searches for expired messages in the index of a destination; from 0.1 on.
-    More: less work, and later free what they keep of the disk and of the limits. Nobody is handed them meanwhile."""
+    More: less work; expired messages take disk and count under limits for longer. Nobody receives them meanwhile."""
 
     expired_to_dead_letter: bool = False
     """Whether persistent messages that expire in a queue go to its dead-letter queue instead of being removed.
-    True: nothing is lost unseen, each costs a read and a write, and somebody must empty that queue."""
+    True: no message is lost unseen; each costs a read and a write, and somebody must empty that queue."""
 
     subscriber_max_messages: int | None = None
-    """Messages that may wait for a subscriber of a topic without a name, and an eighth more; None: all that come.
-    More: a slow subscriber loses fewer messages, and keeps more of the journal."""
+    """Most messages that may wait for a topic subscriber without a name, and up to an eighth more; None: no limit.
+    More: a slow subscriber loses fewer messages and keeps more of the journal."""
 
     eviction: Eviction = "oldest"
-    """Which of them go: "oldest", "newest", "lowest_priority", or "latest_per_key", which keeps the newest of each key.
-    "oldest": gaps, and what is new. "newest": what is old. "latest_per_key": 300 bytes of RAM for each that waits."""
+    """Which messages go first: "oldest", "newest", "lowest_priority", or "latest_per_key": all but the newest of a key.
+    "oldest": subscribers get recent messages, with gaps. "latest_per_key": 300 bytes of RAM per waiting message."""
 
     eviction_key: str = "JMSXGroupID"
     """The header that is a message's key for "latest_per_key"; "JMSXGroupID" is its group.
-    More different values: fewer messages that a newer one makes worthless."""
+    More different values: fewer messages have a newer one of their key."""
 
     retain_seconds: float | None = None
-    """How long a topic keeps messages though no subscription needs them, to be read again; None: no such time.
+    """Seconds that a topic keeps messages that no subscription needs, so that they can be read again; None: no time.
     More: older messages to go back to, more disk. With retain_bytes too, whichever is reached first."""
 
     retain_bytes: int | str | None = None
-    """How many bytes of its newest messages it keeps so, or a size such as "10GiB"; None: no such limit.
-    More: older messages to go back to, more disk. `store_limit` outranks it: what is only retained goes first."""
+    """Bytes of its newest messages that a topic keeps in this way, or a size such as "10GiB"; None: no limit in bytes.
+    More: older messages to go back to, more disk. `store_limit` comes first: it removes retained messages."""
 
     memory_share: int | str | None = None
     """Most RAM that these destinations hold together: bytes from 64KiB on, or a share of memory_limit such as "10%".
-    More: fewer disk reads for them, less room for others. None: as much as is free. Not a limit of the backlog."""
+    More: fewer disk reads for them, less room for others. None: as much as is free. It does not limit the backlog."""
 
     memory_reserve: int | str | None = None
     """RAM that is kept for these destinations alone, as bytes or a share such as "5%"; None: nothing is.
-    More: a flood elsewhere costs them fewer disk reads, and others have so much less; all reserves at most half."""
+    More: a flood elsewhere costs them fewer disk reads; others have less. All reserves together: at most half."""
 
     duplicate_window: int = 0
-    """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
-    More: an older message sent again is recognised, for 32 bytes of RAM an id, a sixteenth of memory_limit at most."""
+    """Most message ids that are remembered of each producer, so that a message sent again is not stored again; 0: none.
+    More: duplicates are found for longer. An id takes 32 bytes of RAM, all ids at most a sixteenth of memory_limit."""
 
     max_attempts: int | None = 6
-    """Deliveries of a message, none of them acknowledged, before it is a dead letter; None: it comes again for ever.
-    More: failures that pass by themselves cost no message, a poison message costs more work."""
+    """Deliveries of a message without an ack before the message becomes a dead letter; None: no limit.
+    More: temporary failures cost no message; a message that always fails costs more work."""
 
     count_on_close: CountOnClose = "processed"
     """Which deliveries count as attempts when their consumer or the store closes: "processed", "all" or "none".
-    "processed": those whose body or headers were looked at, or that iteration gave. "none": poison comes again."""
+    "processed": those that iteration gave, or whose body or headers were read. "none": a poison message comes again."""
 
     redelivery_delay_seconds: float = 0.0
     """Seconds that a message waits, in its place, after a nack or rollback; nothing else waits for it.
-    More: fewer attempts while what it needs is down, later delivery once that is back."""
+    More: fewer attempts while another service is down; later delivery once the service is back."""
 
     redelivery_backoff: float = 1.0
-    """By how much that delay grows with each further attempt; it stays below an hour, or the delay itself.
+    """Factor by which the redelivery delay grows with each further attempt, up to an hour or the first delay.
     More: fewer attempts in a long outage, later delivery at its end."""
 
     dead_letter_queue: str | None = "DLQ.{name}"
-    """Where dead letters go, with headers that say why; {name} is their destination's name; None: they are discarded.
-    It keeps them, and disk with them, until somebody takes them; they are never given up from there."""
+    """Queue for dead letters, which get headers that say why; {name} is their destination; None: they are discarded.
+    The queue keeps dead letters, and the disk for them, until somebody takes them: there they may fail without end."""
 
     # max_bytes and retain_bytes as numbers.
     max_size_bytes: int | None = field(init=False, repr=False, compare=False)
@@ -158,7 +158,7 @@ class DestinationPolicy:
         object.__setattr__(self, "retain_size_bytes", retained)
 
     def __dir__(self) -> list[str]:
-        """Return the fields; what follows from them is for the engine."""
+        """Return the names of the fields. Other attributes are for the engine."""
         return [field.name for field in fields(self) if field.init]
 
     @property
@@ -206,7 +206,7 @@ def _check_seconds(least: float, name: str, seconds: object) -> None:
 
 
 def _check_retention(name: str, seconds: object) -> None:
-    """Raise SettingsError unless this is None or for how long a topic may keep a message."""
+    """Raise SettingsError unless this is None or a valid retain_seconds."""
     if seconds is not None and not is_number(seconds, ABOVE_ZERO, RETAIN_SECONDS_MAX):
         bounds = f"seconds above 0 and up to {RETAIN_SECONDS_MAX:,}, or None"
         raise argument_error(f"{name}={reprlib.repr(seconds)} must be {bounds}", seconds, int, float)
@@ -242,7 +242,7 @@ def _check_bool(name: str, value: object) -> None:
 
 
 def check_ack_deadline(seconds: object, none: str) -> None:
-    """Raise SettingsError unless this is an ack deadline. none: what the caller may give instead to have none."""
+    """Raise SettingsError unless this is an ack deadline. none: the value that means no deadline."""
     if not is_number(seconds, ACK_DEADLINE_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
         bounds = f"seconds from {ACK_DEADLINE_SECONDS_MIN:g} to {TIMEOUT_SECONDS_MAX:,}, or {none}"
         problem = f"ack_deadline_seconds={reprlib.repr(seconds)} must be {bounds}"
@@ -286,15 +286,14 @@ _CHECKS: Final[tuple[tuple[str, Callable[[str, object], None]], ...]] = (
     ("expired_to_dead_letter", _check_bool),
     ("expiry_sweep_seconds", _check_sweep),
 )
-"""Fields of a policy, each with what raises SettingsError where it may not be so. What becomes bytes, and what belongs
-together, is checked beside it."""
+"""Check functions by field of a policy; they raise SettingsError. Sizes, and pairs of fields, are checked elsewhere."""
 
 
 # ---------------------------------------------------------------------- patterns
 
 
 def check_policies(policies: object) -> None:
-    """Raise SettingsError unless these are policies by pattern."""
+    """Raise SettingsError unless this is a mapping of valid patterns to policies."""
     given = f"policies={reprlib.repr(policies)}"
     if not isinstance(policies, Mapping):
         raise ArgumentError(f"{given} must map patterns to DestinationPolicy objects")
@@ -308,7 +307,7 @@ def check_policies(policies: object) -> None:
 
 
 def pattern_problem(pattern: object) -> str | None:
-    """Return what is wrong with a pattern, or None."""
+    """Return the problem of a pattern, as text for an error. None: the pattern is valid."""
     shown = reprlib.repr(pattern)
     if not isinstance(pattern, str) or not pattern:
         return f'a pattern must be a str such as "orders.*", not {shown}'
@@ -321,7 +320,7 @@ def pattern_problem(pattern: object) -> str | None:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether some word of a name stands for others."""
+    """Return whether a name is a pattern: one of its words is "*" or ">"."""
     return any(word in ("*", ">") for word in name.split("."))
 
 
@@ -341,11 +340,11 @@ def pattern_for(patterns: Iterable[str], name: str) -> str | None:
 
 
 _DEFAULTS: Final = DestinationPolicy()
-"""One for all destinations without a policy, because making one checks each of its fields."""
+"""Shared by all destinations without a policy, because making a policy checks each of its fields."""
 
 
 def is_dead_letter_queue(policies: Mapping[str, DestinationPolicy], name: str) -> bool:
-    """Return whether some policy sends dead letters there. O(policies)."""
+    """Return whether a policy sends dead letters to this queue. O(policies)."""
     return is_dead_letter_name({known.dead_letter_queue for known in (*policies.values(), _DEFAULTS)}, name)
 
 
@@ -359,7 +358,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def specificity(pattern: str) -> list[int]:
-    """Return what is greater for the more specific of two patterns that match the same name."""
+    """Return a sort key that is greater for the more specific of two patterns that match the same name."""
     words = pattern.split(".")
     ranks = [{"*": _ANY_WORD, ">": _REST}.get(word, _WORD) for word in words]
     return ranks if words[-1] == ">" else [*ranks, _END]

@@ -24,32 +24,32 @@ NAME: Final = "{name}"
 DELAY_SECONDS_MAX: Final = 1_000_000
 BACKOFF_MAX: Final = 1_000
 BACKOFF_SECONDS_MAX: Final = 3_600.0
-"""A growing delay stops growing there."""
+"""A growing delay stops growing at this many seconds."""
 _EXPONENT_MAX: Final = 64
-"""No delay grows beyond this power; without a bound a float would overflow."""
+"""Largest exponent of a growing delay; without a bound a float would overflow."""
 
 
 FROM: Final = "dead_letter_from"
-"""Name of the destination that the message was sent to."""
+"""Header with the name of the destination to which the message was sent."""
 SUBSCRIPTION: Final = "dead_letter_subscription"
-"""Name of the durable subscription that could not digest it."""
+"""Header with the name of the durable subscription in which the message failed."""
 REASON: Final = "dead_letter_reason"
 ATTEMPTS: Final = "dead_letter_attempts"
-"""How often it was delivered there."""
+"""Header with the number of deliveries of the message there."""
 TIME: Final = "dead_letter_time"
-"""When it was given up, in ms since 1970 (UTC)."""
+"""Header with the time when the message became a dead letter, in ms since 1970 (UTC)."""
 MAX_ATTEMPTS: Final = "max_attempts"
-"""The reason: so often it was not acknowledged."""
+"""The reason: the message was delivered max_attempts times without an ack."""
 EXPIRED: Final = "expired"
-"""The reason: its time was over before anybody acknowledged it."""
+"""The reason: the message expired before anybody acknowledged it."""
 REJECTED: Final = "rejected"
-"""The reason: a consumer said so, and nothing else."""
+"""The reason: a consumer rejected the message and gave no reason of its own."""
 FULL: Final = "full"
-"""The reason: its destination had no room for it."""
+"""The reason: the destination had no room for the message."""
 
 
 def dead_letter_headers(headers: dict[str, HeaderValue], added: dict[str, HeaderValue]) -> dict[str, HeaderValue]:
-    """Return a dead letter's headers: its own, without what it was told when it was a dead letter before, and these."""
+    """Return a dead letter's headers: its own and the added ones, without the subscription of an earlier failure."""
     return {name: value for name, value in headers.items() if name != SUBSCRIPTION} | added
 
 
@@ -65,11 +65,11 @@ class RedeliveryRule(NamedTuple):
     count_on_close: CountOnClose = "processed"
 
     def counts_close(self, is_seen: bool) -> bool:
-        """Return whether the close of its consumer is an attempt at a delivery."""
+        """Return whether the close of the consumer counts as a failed attempt. is_seen: the host saw the message."""
         return self.count_on_close == "all" or (is_seen and self.count_on_close == "processed")
 
     def is_last(self, attempts: int) -> bool:
-        """Return whether a message that was delivered `attempts` times is delivered no more."""
+        """Return whether a message that was delivered `attempts` times becomes a dead letter now."""
         return self.max_attempts is not None and attempts >= self.max_attempts
 
     def wait_seconds(self, attempts: int) -> float:
@@ -79,7 +79,7 @@ class RedeliveryRule(NamedTuple):
 
 
 def check_redelivery(max_attempts: object, delay_seconds: object, backoff: object, dead_letter_queue: object) -> None:
-    """Raise SettingsError unless these can be fields of a policy."""
+    """Raise SettingsError unless these values are valid redelivery fields of a policy."""
     is_count = type(max_attempts) is int and 1 <= max_attempts <= ATTEMPTS_MAX
     if max_attempts is not None and not is_count:
         problem = f"max_attempts={reprlib.repr(max_attempts)} must be an int from 1 to {ATTEMPTS_MAX:,}, or None"

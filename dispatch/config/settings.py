@@ -4,8 +4,8 @@ A Settings object that exists is valid: its constructor checks each field and ea
 SettingsError with name and value of the first that cannot be honoured. Nothing here is written to disk. A store may be
 opened again with other settings; only broker_name, which names its directory, leads to another store.
 
-Below each field, the first line says its meaning and unit, the second the price of choosing otherwise. The
-documentation's tables are made of them.
+Below each field, the first line gives its meaning and unit, the second the price of another choice. The tables in the
+documentation are made from these lines.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SyncMode = Literal["always", "interval", "never"]
 OnMissing = Literal["refuse", "report"]
 
 MIN_MEMORY_LIMIT_BYTES = 4 * MIB
-"""The smallest memory limit: below it, write buffers and index blocks leave no room for messages."""
+"""The smallest memory limit. With less, write buffers and index blocks would leave no room for messages."""
 
 AUTO = "auto"
-"""A memory limit that follows what the machine has left."""
+"""A memory limit that follows the free memory of the machine or container."""
 
 MAX_MESSAGE_BYTES = GIB
 """The largest message that any setting admits; readers refuse a greater length before they allocate."""
@@ -48,7 +48,7 @@ class SettingsWarning(UserWarning):
 
 
 class _FrozenPolicies(dict[str, DestinationPolicy]):
-    """Policies by pattern that nobody changes. A dict, so that `dataclasses.asdict` and `json` know what to do."""
+    """Policies by pattern, which nobody can change. A dict, because `dataclasses.asdict` and `json` know dicts."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("settings are frozen: make others with dataclasses.replace")
@@ -65,7 +65,7 @@ class Settings:
     was given; the number it stands for is in the attribute that ends in `_bytes`.
     """
 
-    # Behaviour: what is promised, and what is refused.
+    # Behaviour: promises and limits.
 
     broker_name: str = "localhost"
     """Name of the store's folder below the directory that is opened.
@@ -88,7 +88,7 @@ class Settings:
     More: a longer backlog before `StoreFull`, less disk for others."""
 
     on_missing_data_log: OnMissing = "refuse"
-    """Where durable bytes are missing or damaged: "refuse" to open, or go on without them and "report" each place.
+    """If durable bytes are missing or damaged: "refuse" to open, or open without them and "report" each place.
     "report": the store always opens; what is lost is named once, and a lost ack lets its message come again."""
 
     temp_limit: int | str = "50%"
@@ -100,12 +100,12 @@ class Settings:
     More: a take-over succeeds without retries, a mistaken second start is noticed later."""
 
     verify_on_open: bool = False
-    """Whether opening reads the whole journal and refuses with JournalCorrupt where anything in it is damaged.
-    True: opening takes as long as reading the journal. False: old damage shows when the message is loaded."""
+    """Whether opening reads the whole journal and raises JournalCorrupt if anything in it is damaged.
+    True: opening takes as long as reading the journal. False: old damage is found when a message is loaded."""
 
     background: bool = True
     """Whether threads of the library load ahead, checkpoint and clean up.
-    False: no thread is started, and none of that happens but in `step()`, which the host must call."""
+    False: no thread is started; the host must call `step()`, which does this work."""
 
     policies: Mapping[str, DestinationPolicy] = field(default_factory=dict, hash=False)
     """Rules by pattern of destination names, such as {"orders.*": DestinationPolicy(prefetch=10)}.
@@ -131,7 +131,7 @@ class Settings:
 
     use_vectored_io: bool = True
     """Whether the messages of a batch are joined, up to 256 in one record and one write.
-    False: a record and a write for each, at about a fifth of the speed; damage to a record costs one message."""
+    False: a record and a write for each message, which is much slower; damage to a record costs one message."""
 
     map_journal: bool = True
     """Whether a small append is a copy into mapped memory instead of a system call, on ext4 and XFS under Linux.
@@ -150,20 +150,20 @@ class Settings:
     More: fewer index writes, a longer replay after a kill."""
 
     cleanup_interval_seconds: float = 30.0
-    """Seconds between two looks for data logs that nothing needs any more.
+    """Seconds between two searches for data logs that nothing needs any more.
     More: less work, disk given back later."""
 
     status_interval_seconds: float | None = 1.0
     """Seconds, at least 1, between two status files, which `forebay top`, `queues` and `health` read; None: no file.
-    More: less work, and what they show is older. None: they see only what the journal says, and no consumer."""
+    More: less work; these commands show older figures. None: they read the journal alone and show no consumer."""
 
     admin: bool = False
     """Whether a socket beside the journal lets other processes of this user explain, resize, pause, purge and move.
     True: one thread more, and whoever may open that socket may change the store."""
 
     persistent_index: bool = True
-    """Whether the index is on disk. False: in RAM alone, an eighth of memory_limit, and each open replays all.
-    False: less is written, opening takes longer, and a backlog that needs more index refuses further messages."""
+    """Whether the index is on disk. False: it takes an eighth of memory_limit, and each open replays the journal.
+    False: less is written; opening takes longer; sends fail once the backlog needs more index than fits."""
 
     index_transaction_adds: int = 1_000_000
     """References that one transaction of a checkpoint brings into the index on disk, at least 512; a block has 512.
@@ -246,7 +246,7 @@ class Settings:
             object.__setattr__(self, name, size_bytes)  # frozen for everybody else
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Say how it is made again, in another process or as a copy: from its fields, checked anew."""
+        """Return how pickle and copy make the object again: from its fields, which are checked anew."""
         fields = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.init}
         return _settings_of, (fields | {"policies": dict(self.policies)},)
 
@@ -255,10 +255,11 @@ class Settings:
         """Return the settings that an `activemq.xml` asks for; warn of each property that can't be honoured.
 
         Reads that file alone and resolves no placeholder. A SettingsWarning names the property, its line and the
-        reason, also where what a property becomes means something else here. SettingsError, with the line, where it is
-        no such file. `forebay settings FILE` prints the same.
+        reason; it also warns of a field that means something else than the property. SettingsError, with the line, if
+        the file is no ActiveMQ configuration. `forebay settings FILE` prints the same.
         """
-        from .activemq_importer import read_activemq  # its parser and tables are for those who come from ActiveMQ
+        # Imported late: only hosts that come from ActiveMQ need its parser and tables.
+        from .activemq_importer import read_activemq
 
         fields, findings = read_activemq(path, Settings)
         for finding in findings:
@@ -272,15 +273,15 @@ class Settings:
     def from_toml(cls, path: PathArgument) -> Settings:
         """Return the settings of a TOML file: fields at its top, and a table `[policies."orders.>"]` for each policy.
 
-        "none" is None where another value is the default. The file is at most 1 MiB. SettingsError, with the file's
-        name, for what is no TOML, no field, or no value that Settings admits.
+        "none" stands for None in a field with another default. The file is at most 1 MiB. SettingsError, with the name
+        of the file: it is no TOML, or has an unknown field or a value that Settings refuses.
 
             memory_limit = "256MiB"
 
             [policies."orders.>"]
             max_messages = 100_000
         """
-        from .settings_file import read_toml  # its parser is for those who have such a file
+        from .settings_file import read_toml  # imported late: only hosts with such a file need its parser
 
         fields = read_toml(path, cls)
         try:
@@ -293,30 +294,30 @@ class Settings:
         """Return the settings that variables of the environment give: FOREBAY_MEMORY_LIMIT=64MiB is memory_limit.
 
         "none" is None; true, yes, on and 1 are True. environment: instead of the process's own. Other variables with
-        the prefix are passed over, and those of another store with a longer prefix (FOREBAY_ORDERS_SYNC). SettingsError
-        for a slip in a name (FOREBAY_MEM_LIMIT, FOREBAY_MEMORY), and for a value that Settings refuses.
+        the prefix are ignored, such as those of another store with a longer prefix (FOREBAY_ORDERS_SYNC). SettingsError
+        for a misspelt name (FOREBAY_MEM_LIMIT, FOREBAY_MEMORY), and for a value that Settings refuses.
         """
         from .settings_file import read_environment
 
         return cls(**read_environment(prefix, environment, cls))
 
     def __dir__(self) -> list[str]:
-        """Return the settings, and what reads and writes them; the sizes as numbers are for the engine."""
+        """Return the settings, and the methods that read and write them. Other attributes are for the engine."""
         names = [field.name for field in dataclasses.fields(self) if field.init]
         return [*names, "from_activemq", "from_env", "from_toml", "to_toml"]
 
     def to_toml(self) -> str:
-        """Return a TOML file of which `from_toml` makes equal settings: all fields with their values."""
+        """Return the text of a TOML file with all fields, from which `from_toml` makes equal settings."""
         from .settings_file import write_toml
 
         return write_toml(self)
 
 
 class SettingsFields(TypedDict, total=False):
-    """The keywords of `forebay.open` for type checkers, so that these see a setting that is wrong. See Settings.
+    """The keywords of `forebay.open`, for type checkers, which then find a wrong setting.
 
-    It repeats the fields, because a type checker reads the keys of such a class from its source alone. A test compares
-    the two.
+    The class repeats the fields of Settings, because a type checker reads the keys of a TypedDict from its source
+    alone. A test compares the two.
     """
 
     broker_name: str
@@ -355,7 +356,7 @@ def _settings_of(fields: dict[str, Any]) -> Settings:
 def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Settings:
     """Return the given settings, or the defaults, with some fields replaced.
 
-    SettingsError for a name that is no field, with the closest one that is, and for a value that Settings refuses.
+    SettingsError for an unknown name, with the closest field, and for a value that Settings refuses.
     """
     known = [entry.name for entry in dataclasses.fields(Settings) if entry.init]
     for name in fields:
@@ -381,7 +382,7 @@ def _path(name: str, value: Any) -> str | None:
 
 
 def _check_seconds(name: str, value: object, *, minimum: float, instead: str = "") -> None:
-    """Raise SettingsError unless these are seconds from a minimum on. instead: what else the caller has let pass."""
+    """Raise SettingsError unless this is a number of seconds from a minimum on. instead: what else is valid."""
     # The chained comparison refuses NaN as well.
     if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= _MAX_SECONDS:
         problem = (
@@ -425,7 +426,7 @@ def _advice(name: str, known: list[str]) -> str:
 
 
 def _written(value: object) -> str:
-    """Return the value as one writes it in a call."""
+    """Return the value as Python code for a call."""
     if isinstance(value, str):
         return f'"{value}"'
     return f"{value:_}" if type(value) is int else repr(value)

@@ -8,8 +8,8 @@ A file has the fields of Settings at its top, and a table for each policy:
     [policies."orders.>"]
     max_messages = 100_000
 
-A variable of the environment is a field's name in capitals behind a prefix. TOML has no null: the text "none" is None
-where a field admits None and its default is another value; elsewhere a field that is left out is None by default.
+A variable of the environment is a prefix and a field's name in capitals. TOML has no null, so the text "none" stands
+for None in a field that admits None but has another default. Any other field is None if it is left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .policy import DestinationPolicy
 FILE_BYTES_MAX: Final = 1 << 20
 NONE: Final = "none"
 SLIP: Final = 0.75
-"""A variable whose name is as like that of a field is a slip: MEM_LIMIT is, DIRECTORY may be the host's own."""
+"""A name that is at least this similar to a field's is misspelt. MEM_LIMIT is; DIRECTORY may be the host's own."""
 _TRUTHS: Final = {
     "true": True,
     "1": True,
@@ -43,7 +43,7 @@ _TRUTHS: Final = {
 
 
 def read_toml(path: PathArgument, settings: type[Any]) -> dict[str, Any]:
-    """Return the fields that a TOML file gives. SettingsError, with the file's name, where it is none or unknown."""
+    """Return the fields that a TOML file gives. SettingsError, with the file's name: no TOML, or an unknown field."""
     data = read_user_file(path, FILE_BYTES_MAX)
     try:
         table = tomllib.loads(data.decode())
@@ -71,8 +71,8 @@ def _policy(where: str, table: Mapping[str, Any]) -> DestinationPolicy:
 def read_environment(prefix: str, environment: Mapping[str, str] | None, settings: type[Any]) -> dict[str, Any]:
     """Return the fields that variables with this prefix give.
 
-    A variable that is no field is passed over, for hosts and Kubernetes have such of their own; but SettingsError where
-    its name is that of a field but for a slip, or the beginning of one.
+    A variable that is no field is ignored, because hosts and Kubernetes have variables of their own. SettingsError: the
+    name is almost that of a field, or the beginning of one.
     """
     by_name = {name.upper(): name for name in _fields(settings)}
     fields: dict[str, Any] = {}
@@ -91,9 +91,9 @@ def read_environment(prefix: str, environment: Mapping[str, str] | None, setting
 
 
 def _meant(given: str, known: Collection[str]) -> str | None:
-    """Return the name that somebody meant who gave another one; None: it is none of ours.
+    """Return the field that a misspelt name stands for; None: the variable is no setting.
 
-    A whole name behind more of a prefix (ORDERS_SYNC) is a setting of another store, whose prefix is longer.
+    A whole field name behind other words (ORDERS_SYNC) is a setting of another store, whose prefix is longer.
     """
     import difflib  # only for a mistake
 
@@ -105,7 +105,7 @@ def _meant(given: str, known: Collection[str]) -> str | None:
 
 
 def write_toml(settings: Any) -> str:
-    """Return a file from which `read_toml` makes equal settings. All fields are in it but those that are None."""
+    """Return the text of a file from which `read_toml` makes equal settings. It leaves out fields that are None."""
     lines = list(_lines(settings))
     for name in settings.policies:
         lines += ["", f"[policies.{_quoted(name)}]", *_lines(settings.policies[name])]
@@ -127,7 +127,7 @@ def _value(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML, which escapes as JSON does, and DEL besides."""
+    """Return a basic string of TOML. TOML escapes as JSON does, and DEL in addition."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -136,7 +136,7 @@ def _fields(record: type[Any]) -> dict[str, dataclasses.Field[Any]]:
 
 
 def _checked(where: str, table: Mapping[str, Any], record: type[Any]) -> dict[str, Any]:
-    """Return the table with None for NONE. SettingsError for a name that is no field."""
+    """Return the table with None in place of "none". SettingsError for an unknown field."""
     known = _fields(record)
     for name in table:
         if name not in known:

@@ -1,8 +1,8 @@
 """Sizes: a number of bytes, given as an int or as a string such as "64MiB".
 
 kB, MB and GB count in thousands, KiB, MiB and GiB in 1,024s. A letter alone, as in "64M", counts in 1,024s too, as in
-systemd and a JVM. Capitals and small letters mean the same. A value that is not certainly a size is refused, never
-guessed: "64" and 1.5 are SettingsError.
+systemd and a JVM. Capitals and small letters mean the same. A value that may not be a size is refused, never
+guessed: "64" and 1.5 raise SettingsError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GIB = 2**30
 _UNIT_BYTES = {"B": 1, "kB": 10**3, "KiB": KIB, "MB": 10**6, "MiB": MIB, "GB": 10**9, "GiB": GIB}
 _BYTES_OF = {unit.lower(): size for unit, size in _UNIT_BYTES.items()} | {"k": KIB, "m": MIB, "g": GIB}
 
-# Bounded digits: int() of a longer string is slow, and above 4,300 digits an error of its own.
+# At most 18 digits: int() of a longer string is slow, and above 4,300 digits it raises an error of its own.
 _SIZE = re.compile(rf"([0-9]{{1,18}})(?:\.([0-9]{{1,18}}))? ?({'|'.join(_BYTES_OF)})", re.IGNORECASE | re.ASCII)
 _PERCENT = re.compile(r"([0-9]{1,3})%")
 
@@ -31,7 +31,7 @@ def is_number(value: object, least: float, most: float) -> bool:
 
 
 SIZE_MAX: Final = (1 << 63) - 1
-"""More than any disk or memory has, so that a larger number is certainly a typing error."""
+"""The largest size. No disk or memory has as much, so a larger number is a typing error."""
 
 
 def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:

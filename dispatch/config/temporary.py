@@ -1,7 +1,7 @@
-"""Names of temporary destinations: generated, not to be guessed, and of a form that no other destination gets.
+"""Names of temporary destinations: generated, impossible to guess, and of a form that no other destination gets.
 
-Whoever names one that is gone means the client that made it, and not a new queue that nobody reads. So such a name is
-refused where it is not found.
+A sender that uses the name of a deleted temporary destination wants the client that made it, not a new queue that
+nobody reads. So such a name is refused if it does not exist, and no destination is made for it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def raise_if_temporary(name: str) -> None:
 
 
 def lasting_name(name: str) -> str:
-    """Return the name of a destination without what only one client's temporary destination has in it.
+    """Return the name of a destination, without the random part if the destination is temporary.
 
-    The dead letters of all temporary queues meet in one queue, where each would else leave one behind.
+    So all temporary queues share one dead-letter queue; otherwise each of them would leave one behind.
     """
     for prefix in (TEMPORARY_QUEUE, TEMPORARY_TOPIC):
         if name.startswith(prefix):

@@ -1,4 +1,4 @@
-"""AutoLimit: the duty that lets `memory_limit="auto"` follow the machine. automatic_limit.py has the rule."""
+"""AutoLimit: the duty that lets `memory_limit="auto"` follow the machine, by the rule in automatic_limit.py."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .resizing import Resizing
 logger = LateLogger("forebay.dispatch")
 
 LOOK_SECONDS: Final = 0.5
-"""Maintenance takes a step at least once a second, and more often if it has more to do."""
+"""Seconds between two looks at the machine. Maintenance may take steps more often than that."""
 
 
 class AutoLimit:
-    """Follows the machine for one engine. `step` does nothing while the limit is a number. Requires: no lock."""
+    """Adjusts the memory limit of one store. `step` does nothing while the limit is a number. Requires: no lock."""
 
     def __init__(self, monitor: Monitor, resizing: Resizing, figures: Callable[[], MemoryFigures | None]) -> None:
-        """Make it. figures: returns the memory figures of the system; None: it has none."""
+        """Make the duty. figures: returns the memory figures of the system, or None if the system has none."""
         self._monitor = monitor
         self._resizing = resizing
         self._figures = figures
         self._rule = AutomaticLimit()
         self._look_at = float("-inf")
-        # Whether the log has said already that the system has no figures.
+        # Whether the log says already that the system has no figures: one line is enough.
         self._is_told = False
 
     def step(self) -> int:

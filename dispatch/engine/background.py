@@ -1,7 +1,7 @@
 """Background work: loading and maintenance, as steps that a thread or a caller runs.
 
-All background work is a step that can be called by hand (`background=False`). A thread survives errors of its work. A
-failed store reports its failure to callers itself.
+All background work is a step, which the host calls if the store has no threads (`background=False`). An error of the
+work does not end a thread; a failure of the store does, and the next call of the host raises that failure.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Wakeups:
-    """Requests to the background threads. It is made before all parts that make such requests.
+    """Requests to the background threads. This object is made before all parts that make such requests.
 
     Callable under any lock.
     """
 
     def __init__(self, *, has_threads: bool) -> None:
-        """Make it. has_threads: False: the host's calls of `step`, and other callers, do what is due."""
+        """Make the requests. has_threads: False: the host's calls of `step`, and other callers, do what is due."""
         self.has_threads = has_threads
         self.load = Wakeup()
         self.maintenance = Wakeup()
@@ -52,10 +52,13 @@ class Wakeups:
         return True
 
     def leave_checkpoint(self, message_store: MessageStore) -> bool:
-        """Leave a due checkpoint to the maintenance thread. Return False if there is none, or it would be too late."""
+        """Leave a due checkpoint to the maintenance thread. Return False if the caller must make the checkpoint itself.
+
+        That is so if there is no thread, or if the checkpoint can't wait for the thread.
+        """
         if not self.has_threads or message_store.is_checkpoint_urgent:
             return False
-        if not self.maintenance.is_set():  # checked first, because until the checkpoint comes each message asks again
+        if not self.maintenance.is_set():  # each message asks again until the checkpoint is made
             self.maintenance.set()
         return True
 
@@ -107,16 +110,16 @@ class Background:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the started threads run."""
+        """Whether all started threads still run."""
         return all(thread.is_alive() for thread in self._threads)
 
     @property
     def has_current_thread(self) -> bool:
-        """Return whether the calling thread is one of these, for which a close waits."""
+        """Return whether the caller is a background thread: a close waits for it, so it must not wait for a close."""
         return threading.current_thread() in self._threads
 
     def failing(self) -> dict[str, FailingDuty]:
-        """Return the loader by name, if it fails."""
+        """Return the loader's failing duty by its name; empty if loading works."""
         return {} if self._load_duty.failing is None else {self._load_duty.name: self._load_duty.failing}
 
     def forget(self) -> None:
@@ -148,7 +151,7 @@ class Background:
                 monitor.run_deferred()
 
     def load_once(self) -> int:
-        """Load once; return whether there was something to load. A failure is kept, as for any duty."""
+        """Load once; return 1 if there was something to load, else 0. A failure is kept, as for any duty."""
         return self._load_duty.do(self._monitor.monotonic(), self._monitor.clock_ms())
 
     def _maintenance_loop(self) -> None:

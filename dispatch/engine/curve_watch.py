@@ -21,9 +21,9 @@ FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """The limits of the live curve, as multiples of the memory limit with which the store was opened."""
 
 TRACK_BYTES: Final = 640
-"""Charged for a list that is followed, and so much more for each limit of the curve: see LIMIT_BYTES."""
+"""Charged for a list that is followed, in addition to LIMIT_BYTES for each limit of the curve."""
 LIMIT_BYTES: Final = 448
-"""Its backlog as one limit would have it, and the watermark that the limit would grant it."""
+"""Charged for the backlog and the watermark that a followed list would have under one limit."""
 
 LISTS_MAX: Final = 256
 """With more lists, each is assumed to have an equal share: sharing by rates costs O(lists * limits) a second."""
@@ -40,7 +40,7 @@ class CurveWatch(ListObserver):
         limit_bytes: int,
         shares_at: Callable[[int], Shares],
     ) -> None:
-        """Make it.
+        """Make the live curve of a store.
 
         holder: pays for the lists that are followed.
         shares_at: returns the shares of a limit; SettingsError: the limit is too small.
@@ -57,7 +57,7 @@ class CurveWatch(ListObserver):
         self._watermarks: dict[TargetList, tuple[int, ...]] = {}
 
     def begin(self, target: TargetList) -> None:
-        """See ListObserver. A list that memory has no room for is not followed."""
+        """Follow a new list if memory has room for its track; otherwise the curve leaves the list out."""
         if self._holder.held_bytes + self.track_bytes > self._bytes_max:
             return
         self._target_area.make_room(self.track_bytes, None)
@@ -128,7 +128,7 @@ class CurveWatch(ListObserver):
     def charge_bytes(self) -> int:
         """Return what the curve should be charged, computed anew.
 
-        AssertionError if it follows a list that has ended.
+        AssertionError if the curve follows a list that has ended.
         """
         assert self._tracks.keys() <= self._target_area.lists.keys(), "a list that is gone is followed"
         return self.track_bytes * len(self._tracks)
@@ -158,7 +158,7 @@ def _mean_charge(target: TargetList, otherwise: float) -> float:
 
 
 def _waiting_messages(target: TargetList, charge: float) -> float:
-    """Return how many of the existing messages the list will still deliver. O(1)."""
+    """Estimate how many of the existing messages the list will still deliver, from its past matches. O(1)."""
     lane = target.lane
     if not target.is_shared and target.consumer_group.selector is None:
         return max(lane.free_messages, 0)

@@ -10,7 +10,10 @@ from .statistics import DestinationStatistics, TopicStatistics, destination_stat
 
 
 class DestinationReports:
-    """Makes them some hundred at a time, so that nobody waits long for the lock. No method requires it."""
+    """Makes the statistics of some hundred destinations at a time, so that nobody waits long for the lock.
+
+    No method requires the lock.
+    """
 
     def __init__(self, monitor: Monitor, queues: Queues, topics: Topics, oldest: OldestMessages) -> None:
         self._monitor = monitor
@@ -19,7 +22,7 @@ class DestinationReports:
         self._oldest = oldest
 
     def statistics(self) -> tuple[dict[str, DestinationStatistics], dict[str, TopicStatistics]]:
-        """Return those of queues, and those of topics, by name. O(destinations)."""
+        """Return the statistics of all queues and of all topics, by name. O(destinations)."""
         with self._monitor.lock:
             numbers, topic_numbers = self._queues.numbers(), self._topics.numbers()
         destinations: dict[str, DestinationStatistics] = {}

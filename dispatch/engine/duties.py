@@ -27,15 +27,15 @@ class FailingDuty:
     """A piece of background work that fails again and again."""
 
     since: float
-    """When it first failed, in seconds since 1970."""
+    """When the work first failed, in seconds since 1970."""
     tries: int
-    """How often it was tried since then."""
+    """How often the work was tried since then."""
     problem: str
     """The problem of the last attempt."""
 
 
 class Duty:
-    """One piece of background work. It belongs to one thread at a time, except `failing`."""
+    """One piece of background work. Only one thread at a time may use a duty, but any thread may read `failing`."""
 
     def __init__(self, name: str, work: Callable[[], int]) -> None:
         """Make a duty.
@@ -44,7 +44,7 @@ class Duty:
         work: does what is due; returns how many things were done.
         """
         self.name = name
-        # None while it works.
+        # None while the duty works.
         self.failing: FailingDuty | None = None
         self._work = work
         self._retry_at = 0.0
@@ -53,7 +53,7 @@ class Duty:
         self._logged_at = 0.0
 
     def do(self, now: float, time_ms: int, *, is_due: bool = True) -> int:
-        """Do it if it is due, or failed and must be tried again; return how many things were done.
+        """Do the work if it is due, or if it failed and must be tried again; return how many things were done.
 
         now: monotonic seconds. time_ms: since 1970. StoreFailed is raised, because it ends all background work. Any
             other error is kept and logged. Requires: no lock.
@@ -84,18 +84,18 @@ class Duty:
         return done
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time for it. Work that has no time of its own finds out for itself, at each step.
+        """Return whether the work is due. Work that has no time of its own is always due and checks for itself.
 
         now: monotonic seconds. Requires: no lock.
         """
         return True
 
     def due_at(self, now: float) -> float:
-        """Return when background work must go on because of it, in monotonic seconds; infinity: no time is known."""
+        """Return when the duty is due next, in monotonic seconds; infinity: no time is known."""
         return inf
 
     def next_at(self, at: float) -> float:
-        """Return when to check it again. at: when it would be due if it worked, in monotonic seconds."""
+        """Return when to check the duty again. at: when it is due if it does not fail, in monotonic seconds."""
         return at if self.failing is None else self._retry_at
 
     def _fail(self, error: Exception, now: float, time_ms: int) -> None:

@@ -37,7 +37,10 @@ _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 
 
 class Engine:
-    """The composition root, made by `open_forebay`. forebay.py holds it; queue.py and topic.py get parts of it."""
+    """The composition root of one open store. `open_forebay` makes it, and a Forebay holds it.
+
+    Queues and topics get only some of its parts.
+    """
 
     def __init__(self, settings: Settings, surroundings: Surroundings, explaining: Explaining) -> None:
         """Open the store. Requires: the directory lock is held."""
@@ -80,7 +83,7 @@ class Engine:
     # ------------------------------------------------------------------ opening and closing
 
     def _restore(self) -> None:
-        """Take over what opening the store found, and begin."""
+        """Take over what opening the store found: destinations, messages, transactions and delays."""
         layers = self.layers
         core, topics, admin = layers.core, layers.clients.topic_owners, layers.admin
         lanes = core.parts.lanes
@@ -150,7 +153,7 @@ class Engine:
                 monitor.run_deferred()
 
     def _end_all(self) -> None:
-        """End all objects of this store that others hold. Requires: the lock."""
+        """End the consumers, transactions and other objects of this store that the host holds. Requires: the lock."""
         monitor, layers = self.monitor, self.layers
         if not monitor.is_closed:
             monitor.is_closed = True
@@ -167,7 +170,7 @@ class Engine:
         layers.clients.space.close()
 
     def _close_tmp_storage(self) -> None:
-        """Delete what can be deleted of it, whatever was interrupted; the next open deletes the rest."""
+        """Delete the files of tmp-storage, even after an interruption. The next open deletes files that are left."""
         try:
             self.layers.store_parts.overflow.close()
         except Exception as error:
@@ -184,7 +187,7 @@ class Engine:
             consumer.wake_on_failure()
 
     def die_in_child(self) -> None:
-        """Disable the copy in a forked child, which must never write, because the parent owns the directory."""
+        """Disable the copy of the store in a forked child, which must not write: the parent owns the directory."""
         made_anew = getattr(self.monitor.lock, "_at_fork_reinit", None)
         if made_anew is not None:  # a replacement of threading may have none, and other stores must be disabled too
             made_anew()
@@ -210,7 +213,7 @@ class Engine:
         return done
 
     def _do_more(self) -> bool:
-        """Do one thing of the work that goes on until nothing is left. Return whether there was one."""
+        """Do one step of the work that a call of `step` repeats until nothing is left. Return whether there was one."""
         layers, background = self.layers, self.housekeeping.background
         return bool(
             layers.admin.dead_letters.step() or layers.clients.topic_owners.sweeper.step() or background.load_once()

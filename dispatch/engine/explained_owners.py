@@ -23,7 +23,7 @@ from ..transactions.transaction import TransactionRegistry
 
 @dataclass(frozen=True, slots=True)
 class ExplainedDisk:
-    """Who keeps the disk, and who waits for it."""
+    """The owners that know what keeps disk space, and who waits for space."""
 
     journal: Journal
     retention: DataLogRetention
@@ -33,7 +33,7 @@ class ExplainedDisk:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedTimes:
-    """The messages that wait for a time."""
+    """The owners of messages that wait for a time."""
 
     now_ms: Callable[[], int]
     """Returns the store's time, by which messages are due and expire."""

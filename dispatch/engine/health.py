@@ -1,4 +1,4 @@
-"""Health: whether an open store does everything that it should, and what it does not."""
+"""Health: whether a store does everything that it should, and which problems it has."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ..core.monitor import Monitor
 
 
 class IndexFit:
-    """Fits them step by step, because a smaller index must be written first, and a larger one needs free memory."""
+    """Changes the sizes step by step: before the index shrinks, it must be written; to grow, it needs free memory."""
 
     def __init__(
         self,
@@ -71,6 +71,6 @@ class IndexFit:
         }
 
     def _take(self, wanted_bytes: int) -> bool:
-        """Return whether so many bytes are free, or were given back. Requires: the lock."""
+        """Let lists and caches give memory back; return whether that many bytes are free now. Requires: the lock."""
         self._target_area.make_room(wanted_bytes, None)
         return self._budget.free_bytes >= wanted_bytes

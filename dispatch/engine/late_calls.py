@@ -24,9 +24,10 @@ from .reports import Reports
 
 
 class LateCalls(ListEvents):
-    """The Engine sets each owner as soon as it is made.
+    """The calls to owners that are made later. The assembly sets each owner as soon as it exists.
 
-    A call before that raises AttributeError, or AssertionError if it is for the TargetArea; `make_room` does nothing.
+    Before an owner is set, a call for it raises AttributeError, or AssertionError for the TargetArea. `make_room` does
+    nothing then.
     """
 
     target_area: TargetArea | None = None
@@ -40,7 +41,7 @@ class LateCalls(ListEvents):
     def make_room(self, wanted_bytes: int) -> None:
         """For all charges: take memory from lists and caches. Requires: the lock.
 
-        While the store opens there are no lists and caches yet, so it does nothing.
+        While the store opens there are no lists and caches yet, so the call does nothing.
         """
         if self.target_area is not None:
             self.target_area.make_room(wanted_bytes, None)
@@ -83,7 +84,10 @@ class LateCalls(ListEvents):
         transaction: Transaction | None,
         check: Check,
     ) -> None:
-        """For consumers: make deliveries dead letters. Raises and requires: see Rejections."""
+        """For consumers: make deliveries dead letters. Requires: no lock. StoreFull, StoreFailed.
+
+        transaction: the dead letters and acks take effect with its commit; None: now. check: as in Rejections.reject.
+        """
         self.rejections.reject(deliveries, reason, transaction, check)
 
     def status_of_the_whole(self) -> dict[str, Any]:

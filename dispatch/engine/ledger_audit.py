@@ -18,17 +18,17 @@ from .open_destinations import OpenDestinations
 
 
 class Audited(Protocol):
-    """Whatever is charged to the budget, and can say what for."""
+    """An owner that charges the budget and can recompute its charges."""
 
     def audit(self) -> Mapping[str, int]:
-        """Return what it should be charged, by holder, from its live objects. O(everything). Requires: the lock."""
+        """Return what the owner should be charged, by holder, from its live objects. O(objects). Requires: the lock."""
 
 
 class LedgerAudit:
-    """Adds up what everything that is charged says, and compares the sums with what the holders hold."""
+    """Adds up the recomputed charges of all owners, and compares the sums with what the holders hold."""
 
     def __init__(self, monitor: Monitor, budget: Budget, browsers: Browsers, audited: Iterable[Audited]) -> None:
-        """Make it. audited: several may be charged to the same holder."""
+        """Make the audit. audited: all owners; several may be charged to the same holder."""
         self._monitor = monitor
         self._budget = budget
         self._browsers = browsers
@@ -56,7 +56,10 @@ class DestinationAudit:
         self._target_area = target_area
 
     def audit(self) -> Mapping[str, int]:
-        """See Audited. Lanes and subscriptions on disk are not in it, because the store says what these are charged."""
+        """Return the charges for destinations, consumers and groups. Requires: the lock.
+
+        Lanes and subscriptions on disk are not included, because the store says what they are charged.
+        """
         return {
             "destinations": self._existing_charge(),
             "consumers": self._consumers_charge(),
@@ -64,7 +67,7 @@ class DestinationAudit:
         }
 
     def _existing_charge(self) -> int:
-        """Return what existing destinations and subscriptions should be charged, idle or in use. O(those)."""
+        """Return what all destinations and subscriptions should be charged. O(destinations + subscriptions)."""
         topics = self._opened.topics()
         subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
         opened: list[DestinationState] = [*self._opened.queues_and_topics(), *subscriptions]

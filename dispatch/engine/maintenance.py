@@ -9,17 +9,17 @@ from .duties import Duty, FailingDuty
 
 
 class Maintenance:
-    """Has no thread of its own: a thread or the host calls `step`, and again after `pause`."""
+    """Runs the duties. A thread of the store, or the host, calls `step` and then waits for `pause()` seconds."""
 
     def __init__(self, monitor: Monitor, duties: Sequence[Duty]) -> None:
-        """Make it. duties: in the order in which they are done."""
+        """Make the maintenance of a store. duties: in the order in which they are done."""
         self._monitor = monitor
         self._duties = duties
 
     def step(self) -> int:
         """Do what is due. Requires: no lock.
 
-        A duty that fails does not stop the others; see Duty. StoreFailed ends all of them.
+        A duty that fails does not stop the others; a later step tries it again. StoreFailed ends all of them.
         """
         now, time_ms = self._monitor.monotonic(), self._monitor.clock_ms()
         return sum(duty.do(now, time_ms, is_due=duty.is_due(now)) for duty in self._duties)

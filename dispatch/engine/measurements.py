@@ -31,7 +31,7 @@ class Measurements:
         stuck: StuckConsumers,
         consumers: Callable[[], Iterable[CoreConsumer]],
     ) -> None:
-        """Make it. consumers: returns all consumers of the store."""
+        """Make the measurements of a store. consumers: returns all its consumers."""
         self._monitor = monitor
         self._target_area = target_area
         self._dispatch_area = dispatch_area
@@ -46,7 +46,7 @@ class Measurements:
         return self._measured_at + MEASURE_SECONDS
 
     def take(self, now: float) -> int:
-        """Measure, if it is time; return how many consumers have become slow. O(lists + consumers)."""
+        """Measure if a second has passed; return how many consumers have become slow. O(lists + consumers)."""
         if now < self.due_at:
             return 0
         seconds, self._measured_at = now - self._measured_at, now

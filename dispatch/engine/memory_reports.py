@@ -17,7 +17,7 @@ from .process_watch import ProcessWatch
 
 
 class MemoryReport(NamedTuple):
-    """The figures of one moment."""
+    """What memory is used for at one moment, with the hit ratio by memory limit."""
 
     memory: MemoryStatistics
     tmp_storage: TmpStorageStatistics
@@ -26,7 +26,7 @@ class MemoryReport(NamedTuple):
 
 
 class MemoryReports:
-    """Makes reports about memory."""
+    """Makes reports about the memory of one store."""
 
     def __init__(self, monitor: Monitor, memory: MemoryParts, target_area: TargetArea, process: ProcessWatch) -> None:
         self._monitor = monitor

@@ -15,10 +15,10 @@ from ..topics.state import TopicState
 
 
 class OpenDestinations:
-    """Walks them, queues first. The state lock guards it; every method requires it held."""
+    """Walks over open queues and topics, queues first. Every method requires the state lock."""
 
     def __init__(self, rows: DestinationTable, opener: DestinationOpener, queues: Queues, topics: Topics) -> None:
-        """Make it. rows: all queues and topics, open or not."""
+        """Make the walks over a store. rows: all queues and topics, open or not."""
         self._rows = rows
         self._opener = opener
         self._queues = queues

@@ -11,13 +11,13 @@ class ProcessWatch:
     """Has the MemoryGuard take its samples. Requires: one thread at a time calls `step`."""
 
     def __init__(self, monitor: Monitor, budget: Budget, guard: MemoryGuard | None) -> None:
-        """Make it. guard: None: nobody compares."""
+        """Make the duty. guard: takes the samples; None: no memory is compared."""
         self._monitor = monitor
         self._budget = budget
         self.guard = guard
 
     def step(self) -> int:
-        """Take a sample if it is time; return 0. Requires: no lock."""
+        """Let the guard take a sample if one is due; return 0, because no work was done. Requires: no lock."""
         if self.guard is not None:
             self.guard.sample(self._monitor.monotonic(), self._budget.held_bytes)
         return 0

@@ -1,7 +1,7 @@
 """Reports: what metrics and the status say about a store, gathered from its owners.
 
-Reports only change the live curve, which is brought up to date, and read no disk. They hold the lock for at most some
-hundred destinations, subscriptions or lists, so each part is of its own moment.
+A report reads no disk and changes nothing but the live curve, which it brings up to date. It holds the lock for at most
+some hundred destinations, subscriptions or lists at a time, so the parts of a report are of different moments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reports:
         windows: DuplicateWindows,
         durations: Mapping[str, DurationHistogram],
     ) -> None:
-        """Make it. durations: how long waits for disks and for messages take, by the name of what is waited for."""
+        """Make the reports. durations: how long waits take, by the name of what is waited for, such as "sync"."""
         self._monitor = monitor
         self._check = check
         self._destinations = destinations
@@ -47,7 +47,7 @@ class Reports:
     def statistics(self) -> Statistics:
         """Return a snapshot of each destination and of the rest. O(destinations + data logs), no disk.
 
-        It holds the lock for at most some hundred destinations or subscriptions.
+        It holds the lock for at most some hundred destinations or subscriptions at a time.
         """
         destinations, topics = self._destinations.statistics()
         self._memory.observe_lists()

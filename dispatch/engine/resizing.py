@@ -36,12 +36,12 @@ class ResizeReport:
     """The result of `Forebay.resize` when it returned."""
 
     limit_bytes: int
-    """As in statistics().memory: the requested limit once it has settled; until then more, and falling."""
+    """The present memory limit, as in statistics().memory: the requested one once it has settled; until then more."""
     held_bytes: int
     is_settled: bool
     """Whether the limit is the requested one. If not, it will be as soon as `awaited` memory is free."""
     awaited: dict[str, int]
-    """Holders of memory that can't be taken from them, with the bytes; names as in statistics().memory.holders."""
+    """Bytes by holder that can't be taken away and must be released first; names as in statistics().memory.holders."""
     seconds: float
 
 
@@ -79,7 +79,7 @@ class Resizing:
         self.is_automatic = settings.memory_limit == AUTO
 
     def resize(self, memory_limit: Any) -> ResizeReport:
-        """Set the memory limit as Forebay.resize does; Settings checks it. Requires: no lock."""
+        """Set the memory limit for Forebay.resize; SettingsError if Settings refuses it. Requires: no lock."""
         is_automatic = memory_limit == AUTO
         report = self._resize(self.settings.memory_limit_bytes if is_automatic else memory_limit)
         self.is_automatic = is_automatic
@@ -124,11 +124,11 @@ class Resizing:
         )
 
     def step(self) -> int:
-        """Check again if a change is under way; return 1 once all memory is free. Requires: no lock."""
+        """Continue a change that is under way; return 1 if it is complete now, else 0. Requires: no lock."""
         return int(self.go_on()) if self.is_under_way else 0
 
     def go_on(self) -> bool:
-        """Check again whether all memory is free; return whether it is. Requires: no lock."""
+        """Continue the change; return whether the new limit holds now. Requires: no lock."""
         self._index_fit.step()
         with self._monitor.lock, self._monitor.all_or_broken:
             is_settled = self._is_complete()
@@ -138,7 +138,7 @@ class Resizing:
         return is_settled
 
     def _complete(self) -> None:
-        """Continue for up to a second: checkpoints, and the end of loads under way."""
+        """Make checkpoints, and wait up to a second for loads under way to end."""
         checkpoints = pauses = 0
         while not self.go_on():
             with self._monitor.lock, self._monitor.all_or_broken:
@@ -162,7 +162,7 @@ class Resizing:
         return not self.is_under_way
 
     def _awaited(self) -> dict[str, int]:
-        """Return the holders of memory that can't be taken from them, with the bytes. Requires: the lock."""
+        """Return the bytes that can't be taken away, by holder. Requires: the lock."""
         budget, misfits = self._budget, self._index_fit.misfits()
         holders = budget.holders
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}

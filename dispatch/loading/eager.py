@@ -38,9 +38,9 @@ logger = LateLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
 LISTS_MAX: Final = 32
-"""If memory suffices for none of the hungry lists, this many are examined before others get the state lock."""
+"""Most hungry lists that are examined under one hold of the state lock, if memory suffices for none of them."""
 CACHED_MESSAGES_MIN: Final = 64
-"""So many cached messages are worth a load of their own. Fewer are combined with a read, to keep batches large."""
+"""Least number of cached messages that get a load of their own. Fewer share a load with a read: batches stay large."""
 
 
 class EagerLoader:
@@ -57,7 +57,7 @@ class EagerLoader:
     ) -> None:
         """Make the one EagerLoader of a store.
 
-        spill_account: lends memory for a reference where only bookkeeping fills memory.
+        spill_account: lends memory for one reference if bookkeeping fills all memory.
         reading: pays for read buffers.
         """
         self._monitor = monitor
@@ -82,7 +82,7 @@ class EagerLoader:
                 return is_more
             self.finish(load)
         except BaseException:
-            if load is not None:  # the load has begun, and nobody else would end it
+            if load is not None:  # nobody else would end a load that has begun
                 self.give_up(load)
             raise
         return True
@@ -98,7 +98,7 @@ class EagerLoader:
             raise
 
     def give_up(self, load: Load[TargetList]) -> None:
-        """Undo a load that was interrupted, as if it had never begun, if it has not ended yet. Requires: no lock."""
+        """Undo an interrupted load, unless it has ended: its messages stay where they were. Requires: no lock."""
         # An error of the load matters more than one of the undo.
         with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
             if load.target.load is load:
@@ -142,11 +142,11 @@ class EagerLoader:
     # ------------------------------------------------------------------ begin
 
     def begin(self, target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
-        """Choose the next load of a list and reserve memory for it. None: nothing to load, or no memory for any of it.
+        """Choose the next load of a list and reserve memory for it. None: nothing to load, or no memory for a message.
 
-        Until install, the chosen messages stay where they were: returned, reference, or behind the frontier. Nobody
-        passes them meanwhile. is_needed: a consumer waits, so messages that memory can't hold become lazy. Requires:
-        the lock.
+        Until install, the chosen messages stay where they were: returned, reference, or behind the frontier. Nothing
+        moves past them before that. is_needed: a consumer waits, so messages that memory can't hold become lazy.
+        Requires: the lock.
         """
         assert not target.is_loading
         load = self._choose(target, self._monotonic())
@@ -202,8 +202,7 @@ class EagerLoader:
         return found
 
     def _gather(self, target: TargetList, runs: SequenceSet) -> list[tuple[int, int]]:
-        """Gather the first pending messages of runs in one block, as many as one load may bring; at least one if there
-        is one.
+        """Gather the first pending messages of runs in one block: at least one, and as many as one load may bring.
 
         Messages that are no longer pending, or not due yet, are removed from runs.
         """
@@ -238,7 +237,7 @@ class EagerLoader:
         return chosen
 
     def _part_cached_from_read(self, load: Load[TargetList], is_needed: bool) -> None:
-        """End the load before the first read if the caches have enough messages of its front for their own load."""
+        """Cut a load before its first read if the caches have enough of its first messages for a load of their own."""
         target = load.target
         if target.lane.reads_for_others and load.last + 1 < target.lane.published_end:
             self._cut_to_cached(load, 1)  # the next load then begins with a read, which serves other lists best
@@ -248,9 +247,9 @@ class EagerLoader:
             self._cut_to_cached(load, 1)
 
     def _cut_to_cached(self, load: Load[TargetList], least: int) -> None:
-        """End the load behind the messages of its front that the caches have, if there are `least` of them.
+        """Cut a load to its first messages that the caches have, if there are at least `least`.
 
-        O(that many).
+        O(messages that are kept).
         """
         lane = load.target.lane
         number = lane.pending_lane.number
@@ -269,7 +268,7 @@ class EagerLoader:
     def _fill_from_caches(self, load: Load[TargetList], is_needed: bool) -> None:
         """Take the messages of the load that the caches have.
 
-        Copy those that others share and could find nowhere else.
+        Copy messages that other lists share and could find nowhere else.
         """
         target = load.target
         is_only_copy = target.is_shared and not target.lane.is_persistent
@@ -282,7 +281,7 @@ class EagerLoader:
                 self._take_from(cache, load, is_needed)
 
     def _take_from(self, cache: LaneCache, load: Load[TargetList], is_needed: bool) -> None:
-        """Take messages of the load from a cache, up to one that others need too and memory has no room to copy."""
+        """Take messages of a load from a cache, up to one that other lists need and that memory has no room to copy."""
         target = load.target
         memory, lane_number = target.lane.memory, target.lane.pending_lane.number
         is_shared = cache.is_shared(lane_number)
@@ -294,7 +293,7 @@ class EagerLoader:
             charge = charge_bytes(message)
             if is_needed and is_shared and memory.free_bytes < charge:
                 self._target_area.make_room(charge, target)
-            if not reserve(charge):  # others need it too: it is spilled for all, and read, or stays where it is
+            if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
                 assert is_shared, "what was just released can be reserved again"
                 target.lane.pager.write_out((message,))
                 if cache.peek(lane_number, sequence) is not None:
@@ -307,7 +306,7 @@ class EagerLoader:
     def _end_before_cached(self, load: Load[TargetList], sequence: int, is_needed: bool) -> None:
         """End the load before a message that a cache keeps for others, and that memory has no room to copy.
 
-        Where somebody waits for that very message it becomes lazy.
+        If a consumer waits for that very message, the message becomes lazy.
         """
         if is_needed and not load.held:
             self._make_lazy(load, sequence, is_needed)
@@ -345,7 +344,7 @@ class EagerLoader:
         load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
 
     def _reserve(self, load: Load[TargetList], is_needed: bool) -> None:
-        """Reserve memory for messages to read. Without memory they become lazy; if that fails too, the run is cut."""
+        """Reserve memory for messages to read. Without memory, messages become lazy, or else the load is cut."""
         target_area, target = self._target_area, load.target
         pending_lane = target.lane.pending_lane
         if not load.held:
@@ -476,7 +475,7 @@ class EagerLoader:
         )
         if was_begun:
             load.target.consumer_group.load_ended(self._monitor.deferred)
-            self._dispatch_area.relieve()  # other lists may have found nothing because this load had it
+            self._dispatch_area.relieve()  # other lists may have waited for the memory of this load
 
     # ------------------------------------------------------------------ read and install
 
@@ -501,7 +500,7 @@ class EagerLoader:
         self.durations.record(self._monotonic() - load.began_at)
         target_area, target = self._target_area, load.target
         if target.is_shared and not load.was_shared and load.from_cache and not target.lane.is_persistent:
-            self._abandon(load)  # it took the only copies, and others share these messages now
+            self._abandon(load)  # the load took the only copies, but other lists share these messages now
             return
         target_area.end_load(target)
         if load.buffer_bytes:
@@ -516,7 +515,7 @@ class EagerLoader:
         if load.from_cache:
             self._let_go(load, {message[0] for message in kept})
         target.lane.loaded(load)
-        if load.unreadable and is_alive:  # what lies behind a load that was cut is met again
+        if load.unreadable and is_alive:  # a message behind the cut is met again
             _give_up(target.lane, [found for found in load.unreadable if found[0] <= load.last])
         target.consumer_group.load_ended(self._monitor.deferred)
         if self._dispatch_area.waits_for_memory:
@@ -525,7 +524,7 @@ class EagerLoader:
             self._loads.request(target)
 
     def _put(self, load: Load[TargetList], is_alive: bool) -> list[StoredMessage]:
-        """Put the messages that belong there into the list, in place of the runs; return them.
+        """Put the messages that belong to the list into it, in place of the runs; return these messages.
 
         Release the other memory.
         """
@@ -610,7 +609,8 @@ def _is_stale(load: Load[TargetList]) -> bool:
 def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
     """Find out which of these messages the list wants, and which group each lazy one has. Requires: no lock.
 
-    A message that can't be read or judged is not wanted. If it was only settled meanwhile, install finds that out.
+    A message that can't be read or judged is not wanted. If the message was only settled meanwhile, install finds that
+    out.
     """
     consumer_group, lane = load.target.consumer_group, load.target.lane
     for message in messages:
@@ -635,9 +635,9 @@ def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
 
 
 def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> int:
-    """Turn messages into references that are now behind the watermark, because memory ran short during the read.
+    """Turn messages that are now behind the watermark into references: memory ran short during the read.
 
-    They are removed from `kept`. Return their charge.
+    Remove these messages from `kept`. Return their charge.
     """
     charge = 0
     while kept and target.references and kept[-1][0] > target.references.first:
@@ -663,7 +663,7 @@ assert LOAD_MESSAGES_MAX <= BLOCK_MASK + 1
 def _fitting(lengths: array[int], room: int, *, least: int) -> tuple[int, int]:
     """Return how many of the first messages fit, at least `least`, and their charge. O(those that fit).
 
-    lengths: those of their contents. The function uses this copy up.
+    lengths: bytes of each content. The function consumes this array.
     """
     charge = sum(lengths) + OVERHEAD_BYTES * len(lengths)
     if charge > 2 * room:

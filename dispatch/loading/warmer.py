@@ -1,8 +1,8 @@
 """CacheWarmer: fill the HeadQueueCache with the first messages of queues that nobody reads yet.
 
-It works after a store was opened with a backlog, after the last consumer of a queue has gone, and when memory is
-plentiful again after the cache gave some back. It takes no memory from others. No queue gets more while another one has
-less. A load is chosen and charged under the lock, read without it, and installed under it, like the loads of the eager
+The warmer works after an open with a backlog, after the last consumer of a queue has gone, and when memory is plentiful
+again after the cache gave some back. It takes no memory from others. Lanes take turns and share the room that is left.
+A load is chosen and charged under the lock, read without it, and installed under it, like the loads of the eager
 loader.
 """
 
@@ -29,9 +29,9 @@ from ..core.monitor import Monitor
 logger = LateLogger("forebay.dispatch.loader")
 
 PLENTY_SHARE: Final = 0.5
-"""This part of the cache's share, and of what the fixed parts leave, must be free before the cache fills again.
+"""Part of the cache's share, and of the memory that the fixed parts leave, which must be free to fill it again.
 
-Otherwise it would read at each turn what it gives back at the next one.
+With less, the cache would give back at each turn what it has just read.
 """
 
 
@@ -39,7 +39,7 @@ Otherwise it would read at each turn what it gives back at the next one.
 class _HeadLoad:
     lane: LaneState
     next_sequence: int
-    """Where the head of the lane goes on behind this load."""
+    """The first sequence behind this load, at which the next load of the lane begins."""
     regions: list[Region]
     charge: int
     buffer_bytes: int
@@ -48,7 +48,7 @@ class _HeadLoad:
 
 
 class CacheWarmer:
-    """Fills caches by loads. `step` does one load and returns whether there was one to do."""
+    """Fills the HeadQueueCache. `step` does one load and returns whether there was one to do."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class CacheWarmer:
     def begin(self, lane: LaneState) -> None:
         """Fill the head of a lane that is not whole in RAM, if its queue has no reader. Requires: the lock.
 
-        This does nothing for non-persistent messages: those that are not in RAM were spilled for want of memory.
+        Non-persistent messages are left alone: those that are not in RAM were spilled for want of memory.
         """
         queue = lane.destination
         if queue.consumer_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:

@@ -1,1 +1,1 @@
-"""JMS SQL-92 selectors, compiled to closures."""
+"""JMS SQL-92 selectors: `selector.py` parses the text, `conditions.py` has the compiled conditions."""

@@ -1,20 +1,18 @@
-"""Values and conditions of a selector, each an object that is asked with one mapping of header values.
+"""Values and conditions of a selector, each an object that is evaluated with one mapping of header values.
 
-SQL's third truth value is never computed. A `Condition` answers two plain
-questions, "it is TRUE" and "it is FALSE"; where neither holds it is UNKNOWN.
-NOT swaps them, AND and OR combine each side with `and` and `or`, so a leaf
-alone decides what is UNKNOWN: a header that is NULL or absent, values of
-different types, arithmetic on what is no number, a division by zero. A bool
-is no number here; bytes can be nothing but present.
+SQL's third truth value is never computed. A `Condition` answers two questions: "is it TRUE?" and "is it FALSE?". If
+both answers are no, the condition is UNKNOWN. NOT swaps the questions, and AND and OR combine the answers of their
+sides with `and` and `or`. So only a leaf decides what is UNKNOWN: a header that is NULL or absent, values of different
+types, arithmetic on something that is no number, a division by zero. A bool is no number here. The only test for bytes
+is whether they are there.
 
-Beside each question stands the same one about a block of messages, of which only fingerprints are known: "may it be
-TRUE, or FALSE, for a message of the block?" The answer "no" is always right. AND and OR ask their sides, NOT swaps the
+Each question also exists for a block of messages of which only fingerprints are known: "may the condition be TRUE, or
+FALSE, for a message of the block?" The answer "no" is always right. AND and OR ask their sides, NOT swaps the
 questions, and a leaf asks the fingerprint of its header.
 
-A condition never raises, keeps nothing between calls, and nests no deeper than
-the selector's parentheses, three calls each: chains of AND, OR and arithmetic
-are loops. Each consumer may have a selector of its own, so a leaf is one small
-object, not a closure for each question.
+A condition never raises and keeps nothing between calls. It nests no deeper than the selector's parentheses, with three
+calls for each, because chains of AND, OR and arithmetic are loops. Each consumer may have a selector of its own, so a
+leaf is one small object instead of a closure for each question.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ NARROW_END: Final = 1 << 63
 EXACT_BITS_MAX: Final = 4_096
 """An exact product wider than this is UNKNOWN: it bounds what the arithmetic of one selector can cost."""
 _ABSENT: Final = b"absent"
-"""Stands for a missing header. It is known by its identity, and has a type that headers may have."""
+"""Stands for a missing header. It is compared by identity, and has a type that headers may have."""
 
 
 class Condition(ABC):
@@ -69,7 +67,7 @@ class Condition(ABC):
 
     @property
     def needles(self) -> frozenset[bytes] | None:
-        """Bytes, some of which are in the encoded headers wherever the condition is TRUE. None: nothing is known."""
+        """Byte strings, one of which is in the encoded headers if the condition is TRUE. None: there is no such set."""
         return None
 
 
@@ -79,7 +77,7 @@ class Value:
 
     get: Callable[[Values], HeaderValue]
     family: type[str] | type[bool] | type[float] | None
-    """The type that it always has if it is not NULL; float stands for int as well. None: whatever the message holds."""
+    """The type of the value if it is not NULL; float stands for int as well. None: the message decides."""
     name: str | None = None
     literal: str | Number | None = None
 
@@ -91,8 +89,9 @@ def header(name: str) -> Value:
 
 
 def _path(name: str) -> Callable[[Values], HeaderValue]:
-    """Return a function that reads a.b: the header of that very name, or else the value b in the header a, however
-    deep.
+    """Return a function that reads a.b: the header of that very name, or else the value b in the header a.
+
+    A name may have any number of points.
     """
     return _Path(name).find
 
@@ -117,7 +116,7 @@ class _Path:
 
 
 class _Reached(Condition):
-    """A condition on the value of a name with points, which the message is asked for first."""
+    """A condition on the value of a name with points. The value is looked up in the message first."""
 
     __slots__ = ("_name", "_find", "_condition")
 
@@ -138,7 +137,7 @@ class _Reached(Condition):
 
 
 def _reached(name: str, condition: Condition) -> Condition:
-    """Return a condition on the value of one name, for a message: a name without points is looked up as it is."""
+    """Return the condition for a name: as it is, or wrapped so that the value of a name with points is found first."""
     return _Reached(name, condition) if "." in name else condition
 
 
@@ -270,7 +269,7 @@ class _Pair(Condition):
 
 
 class _Both(_Pair):
-    """The same as _All for two conditions, which is the most frequent number, without a loop."""
+    """_All for two conditions, the most frequent number, without a loop."""
 
     __slots__ = ()
 
@@ -292,7 +291,7 @@ class _Both(_Pair):
 
 
 class _Either(_Pair):
-    """The same as _Any for two conditions, which is the most frequent number, without a loop."""
+    """_Any for two conditions, the most frequent number, without a loop."""
 
     __slots__ = ()
 
@@ -319,13 +318,13 @@ def _needles_of_all(*found: frozenset[bytes] | None) -> frozenset[bytes] | None:
 
 
 def _needles_of_any(*found: frozenset[bytes] | None) -> frozenset[bytes] | None:
-    """Return the needles of which one is there where any of these conditions is TRUE."""
+    """Return all needles of conditions of which one is TRUE, or None if nothing is known of one of them."""
     known = [needles for needles in found if needles is not None]
     return frozenset().union(*known) if len(known) == len(found) else None
 
 
 _needles: Final[Callable[[Condition], frozenset[bytes] | None]] = operator.attrgetter("needles")
-"""No function: a call for each parenthesis is all that the stack has room for."""
+"""An attrgetter, because a Python function would add a call for each parenthesis, and the stack has no room for it."""
 
 
 class _Leaf(Condition):
@@ -510,7 +509,7 @@ class _NumberTest(_Leaf):
         self._compare = _COMPARE[sign]
         self._literal = literal
 
-    # Most numbers are plain ints: one test of the type saves them a call.
+    # Most numbers are plain ints, and one test of the type saves a call for them.
     def is_true(self, values: Values) -> bool:
         value = values.get(self._name)
         return (type(value) is int or _is_number(value)) and self._compare(value, self._literal)
@@ -533,7 +532,10 @@ class _NumberTest(_Leaf):
 
     @property
     def needles(self) -> frozenset[bytes] | None:
-        """The name and what follows it, as an int and as a float. A name with points may stand for its last part."""
+        """The name followed by the number, encoded as an int and as a float.
+
+        A name with points may be a value inside a header, where only its last part is the name.
+        """
         if self._sign != "=" or not -NARROW_END <= self._literal < NARROW_END:
             return None
         name = self._name.rpartition(".")[2]

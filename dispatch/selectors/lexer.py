@@ -32,7 +32,7 @@ _FOREIGN: Final = {
     "%": "there is no remainder: the arithmetic is + - * /",
     "~": "a pattern is written LIKE, such as name LIKE 'a%'",
 }
-"""What other languages write, and what is meant by it here. A longer sign comes before a sign that it begins with."""
+"""Signs of other languages, and the sign to use here instead. A longer sign comes before its own beginning."""
 _SPACE: Final = " \t\n\r\f"
 _DIGITS: Final = "0123456789"
 _NAME_START: Final = frozenset("Lu Ll Lt Lm Lo Nl Sc Pc".split())
@@ -75,7 +75,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def canonical_text(tokens: list[Token]) -> str:
-    """Spell the tokens with keywords in capitals and no space but between two words.
+    """Return the text of tokens, with keywords in capitals and spaces only between two words.
 
     tokenize() of the result gives the same tokens.
     """
@@ -122,7 +122,7 @@ def _number(text: str, start: int) -> Token:
 def _exact(digits: str, position: int) -> int:
     if digits[0] == "0" and len(digits) > 1:
         raise SelectorError("an integer with a leading zero is octal in Java: write it in decimal", position)
-    # Counted before it is converted: the interpreter may refuse long digit strings with an error of its own.
+    # Count the digits first: for long strings of digits, int() may raise an error of its own.
     if len(digits) > _LONG_DIGITS or int(digits) > LONG_LIMIT:
         raise SelectorError("an integer beyond 64 bits", position)
     return int(digits)

@@ -1,7 +1,6 @@
-"""Matches the pattern of a selector's LIKE: `_` is any one character, `%` any run of them, also none.
+"""Match a text with the pattern of LIKE: `_` is any one character, `%` any number of them, or none.
 
-Both the pattern and the text may come from an attacker, so the matchers never
-try a place twice: no regular expression, no backtracking.
+Pattern and text may come from an attacker, so the matchers use no regular expression and never backtrack.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _like_elements(pattern: str, escape: str | None) -> list[str]:
 
 
 def _like_pieces(pieces: list[str]) -> Callable[[str], bool]:
-    """Match plain pieces with a run of anything between each two: each piece is taken where it is found first."""
+    """Return a matcher of plain pieces with any text between them. The first place found for a piece is right."""
     first, last = pieces[0], pieces[-1]
     middle = [piece for piece in pieces[1:-1] if piece]
     if len(pieces) == 1:
@@ -77,7 +76,7 @@ def _like_pieces(pieces: list[str]) -> Callable[[str], bool]:
 
 
 def _like_states(elements: list[str]) -> Callable[[str], bool]:
-    """Match elements by keeping every place that the pattern can have reached as the bits of one int.
+    """Return a matcher that keeps all places which the pattern can have reached, as bits of one int.
 
     Bit n says that the first n elements are matched. A two-pointer matcher
     backtracks, and `%` before a thousand `_` costs it a thousand steps a

@@ -1,15 +1,12 @@
 """Selector: a JMS SQL-92 condition on headers, compiled once and evaluated for every message.
 
-The text may come from anyone: it is split into tokens and parsed by hand,
-under the limits below, and the only error is SelectorError. A compiled
-selector is immutable, holds no message, and is safe in all threads. Nothing
-of it is ever on disk but its text.
+The text may come from an attacker. It is split into tokens and parsed by hand, under the limits below, and the only
+error is SelectorError. A compiled selector is immutable, holds no message, and is safe in all threads. Only its text is
+ever on disk.
 
-Semantics are those of JMS 2.0, section 3.8.1, with three choices of our own.
-A comparison of values of different types is UNKNOWN, so that `NOT (a = 'x')`
-is not TRUE where a is a number. Integers are written in decimal, with or
-without Java's L; octal and hexadecimal are refused. A name with points reaches
-into headers that are dicts, unless a header has that very name.
+The semantics are those of JMS 2.0, section 3.8.1, with three choices of our own. A comparison of values of different
+types is UNKNOWN, so `NOT (a = 'x')` is not TRUE if a is a number. Integers are decimal, with or without Java's L; octal
+and hexadecimal are refused. A name with points reaches into headers that are dicts, unless a header has that very name.
 """
 
 from __future__ import annotations
@@ -50,39 +47,39 @@ FIELD_NAMES: Final = frozenset({"JMSPriority", "JMSMessageID", "JMSTimestamp", "
 are headers."""
 
 CHARACTERS_MAX: Final = 4_096
-"""Characters of a selector, as given and in its canonical form."""
+"""Most characters of a selector, as given and in its canonical form."""
 NESTING_MAX: Final = 64
-"""Parentheses open at once."""
+"""Most parentheses that are open at once."""
 NODES_MAX: Final = 512
-"""Operands and operators; a list behind IN counts as one."""
+"""Most operands and operators of a selector; a list behind IN counts as one."""
 IN_LIST_MAX: Final = 1_024
-"""Strings in one list behind IN."""
+"""Most strings in one list behind IN."""
 NEEDLES_MAX: Final = 4
-"""More of them would cost more than the headers that they save decoding."""
+"""Most needles of a selector. Searching for more would cost more than decoding the headers."""
 CACHE_SELECTORS: Final = 64
-"""Compiled selectors kept for the next subscription with the same text. One counts again for every 64 characters,
-because a long one can hold 130 KiB: so the whole process keeps 150 KiB at most."""
+"""Most compiled selectors that are kept for later subscriptions with the same text. A selector counts once for every 64
+characters, because a long one can take 130 KiB. So a process keeps at most 150 KiB."""
 NAMES_KEPT: Final = 64
-"""Sets of names that selectors share. Others have their own."""
+"""Most sets of names that selectors share. Further selectors have sets of their own."""
 
 SELECTOR_BYTES: Final = 202
 CHARACTER_BYTES: Final = 6
 NODE_BYTES: Final = 56
 NAMES_BYTES: Final = 272
-"""The most that a selector costs, each character of its text, each operand and operator, and a set of names that it
-shares with no other; measured with tracemalloc. The text is there up to four times, with literals, needles and names,
-and a pattern as a list of its pieces."""
+"""Most bytes that a selector takes, then each character of its text, each operand and operator, and a set of names that
+it does not share; measured with tracemalloc. Literals, needles, names and pieces of patterns repeat the text up to four
+times."""
 POINT_NODES: Final = 6.0
 LIKE_NODES: Final = 9.0
 STRING_NODES: Final = 1.6
 SIGN_NODES: Final = 3.5
-"""A name with points, a LIKE, a string behind IN and a sign of arithmetic cost as much as so many operands more."""
+"""Additional operands that a name with points, a LIKE, a string behind IN or a sign of arithmetic counts as."""
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class Selector:
-    """A compiled selector. Equal, and equally hashed, where the canonical texts are equal."""
+    """A compiled selector. Two selectors with the same canonical text are equal."""
 
     __slots__ = (
         "text",
@@ -97,34 +94,34 @@ class Selector:
     )
 
     def __init__(self, text: str, names: frozenset[str], condition: Condition, nodes: int) -> None:
-        # Canonical: keywords in capitals, no needless space. It compiles again, to an equal selector.
+        # The canonical text: keywords in capitals, no needless space. It compiles to an equal selector.
         self.text = text
-        # Every name in it.
+        # Every name in the selector.
         self.names = names = _shared(own := names)
-        # What `matches` asks; who asks it of many messages calls its `is_true`.
+        # The condition behind `matches`. A caller with many messages calls its `is_true` directly.
         self.condition = condition
         # matches(values) -> bool: True only where the condition is TRUE, not where it is FALSE or UNKNOWN.
         #
-        # `values` has header values by name. The caller puts in the names of `field_names`, over any header of that
-        # name. Never raises.
+        # `values` has header values by name. For each name of `field_names`, the caller puts in the field of the
+        # message in place of a header. Never raises.
         self.matches: Predicate = condition.is_true
-        # Bytes, some of which are in the encoded headers wherever the selector matches: a string that a header has as
-        # its value, or a name and the number behind it. Headers that hold none of them need not be decoded. Empty:
-        # nothing is known.
+        # Byte strings, one of which is in the encoded headers of any message that matches: the string value of a
+        # header, or a name and the number behind it. Headers without any of them need not be decoded. Empty: there
+        # is no such set.
         self.needles = _needles(names, condition)
         has_fields = not names.isdisjoint(FIELD_NAMES)
-        # The names in it that mean a field of the message.
+        # The names in the selector that mean a field of the message.
         self.field_names = _shared(names & FIELD_NAMES) if has_fields else _NO_NAMES
         headers = names - FIELD_NAMES if has_fields else names
         roots = {name.partition(".")[0] for name in headers if "." in name}
-        # The headers that it may ask for, of `a.b` both a.b and a; no other header need be decoded.
+        # The headers that the condition may read: for `a.b` both a.b and a. No other header need be decoded.
         self.header_names = _shared(headers | roots) if has_fields or roots else names
         self._own_sets = (names is own) * (1 if self.header_names is names else 2)
         self._nodes = nodes
 
     @property
     def charge_bytes(self) -> int:
-        """What it costs in RAM, at most. O(1)."""
+        """Most bytes of RAM that the selector takes. O(1)."""
         characters = len(self.text) * (1 if self.text.isascii() else 4)
         return SELECTOR_BYTES + NAMES_BYTES * self._own_sets + NODE_BYTES * self._nodes + CHARACTER_BYTES * characters
 
@@ -147,16 +144,15 @@ class Selector:
 
 @cached(LRUCache(NAMES_KEPT), lock=Lock())
 def _shared(names: frozenset[str]) -> frozenset[str]:
-    """Return equal names that another selector has, if any: most ask for the same headers; a set takes 216 bytes."""
+    """Return an equal set of another selector, if there is one, because most selectors name the same few headers."""
     return names
 
 
 @cached(LRUCache(CACHE_SELECTORS, getsizeof=lambda selector: 1 + len(selector.text) // 64), lock=Lock())
 def compile_selector(text: str) -> Selector:
-    """Compile a selector, or return the one compiled from the same text before. SelectorError, with its position.
+    """Compile a selector, or return the one that was compiled from the same text. SelectorError, with the position.
 
-    An empty text is an error too: no selector is not a selector. O(length),
-    milliseconds at the limits.
+    An empty text is an error too. O(length), milliseconds at the limits.
     """
     if len(text) > CHARACTERS_MAX:
         raise SelectorError(f"{len(text)} characters are above the limit of {CHARACTERS_MAX}", CHARACTERS_MAX)
@@ -170,7 +166,7 @@ def compile_selector(text: str) -> Selector:
 
 
 def _needles(names: Set[str], condition: Condition) -> tuple[bytes, ...]:
-    """Return the needles of a selector; a field of the message is not among the bytes of the headers."""
+    """Return the needles of a selector; none if it names a field of the message, which is not among the headers."""
     needles = condition.needles or frozenset()
     if names & FIELD_NAMES or len(needles) > NEEDLES_MAX:
         return ()
@@ -192,9 +188,8 @@ class _Parser:
         sum        = operand {("+" | "-" | "*" | "/") operand}    * and / bind tighter
         operand    = {"+" | "-"} (name | literal | "(" expression ")")
 
-    Each rule returns a Value or a Condition; the operator beside it raises
-    SelectorError where it needs the other of the two. Operators of one rank in
-    a row become one flat node.
+    Each rule returns a Value or a Condition. An operator raises SelectorError if an operand is of the wrong kind.
+    Operators of one rank in a row become one flat node.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -207,11 +202,11 @@ class _Parser:
 
     @property
     def nodes(self) -> int:
-        """Return how many operands and operators there are, those counted more than once that cost more."""
+        """Return the number of operands and operators. Expensive ones count more than once."""
         return self._count + ceil(self._extra)
 
     def parse(self) -> Condition:
-        """Return the condition that all the tokens spell."""
+        """Return the condition that all tokens together mean. SelectorError."""
         node = self._expression()
         token = self._next()
         if token.kind == ")":
@@ -261,7 +256,7 @@ class _Parser:
         return negation(condition) if len(negations) % 2 else condition
 
     def _header_test(self, kind: str, token: Token, node: _Node) -> Condition:
-        """Parse the rest of IN, LIKE or IS [NOT] NULL, of which `token` is the first one, perhaps a NOT."""
+        """Parse the rest of IN, LIKE or IS [NOT] NULL. token: its first token, which may be NOT."""
         if kind not in ("IN", "LIKE") and token.kind != "IS":
             raise _unexpected(token, "an operator")
         if isinstance(node, Condition) or node.name is None:
@@ -342,7 +337,7 @@ class _Parser:
 
     def _value(self) -> Value:
         if self._peek() == "NOT":
-            # All before a test were read there: this one is on the right of an operator that takes values.
+            # A NOT before a test is parsed elsewhere. Here an operator that takes values is followed by a NOT.
             raise SelectorError(_NOT_A_VALUE, self._tokens[self._at - 1].position)
         token = self._next_node()
         if token.kind == NAME:
@@ -376,7 +371,7 @@ class _Parser:
         return token
 
     def _chain(self, *kinds: str) -> list[Token]:
-        """Return the next tokens as long as they are of these kinds, and count them."""
+        """Return the next tokens while they are of these kinds, and count them."""
         tokens = []
         while self._peek() in kinds:
             tokens.append(self._next_node())
@@ -419,7 +414,7 @@ def _computed(nodes: list[_Node], signs: list[Token]) -> _Node:
 
 
 def _no_operator(token: Token) -> SelectorError:
-    """Return the error of a token behind a complete condition or value that does not go on with it."""
+    """Return the error for a token that can't follow a complete condition or value."""
     is_arithmetic = token.kind in ("+", "-", "*", "/")
     return SelectorError(_NOT_A_VALUE, token.position) if is_arithmetic else _unexpected(token, "an operator")
 

@@ -1,16 +1,16 @@
-"""Topics: what is sent to one goes to each of its subscriptions.
+"""Topics: a message that is sent to a topic goes to each of its subscriptions.
 
 Read `state.py` first: a topic as dispatch sees it, and a subscription, which is to the lists, caches and the loader
 what a queue is. `topic_owners.py` then names the owners in the order in which they are made.
 
-- registry.py: all topics. topic_maker.py: how the state of one is made. topic_admin.py: how one is deleted.
+- registry.py: all topics. topic_maker.py: makes the state of a topic. topic_admin.py: deletes a topic.
   numbered_lanes.py: lanes by number, as records name them.
-- consumers.py: who reads their subscriptions. reader.py: reads from a cursor.
+- consumers.py: makes the consumers of subscriptions. reader.py: reads a topic from a cursor on.
 - `subscriptions`: how a subscription begins and ends, unsubscribe and seek, where a reader or a seek begins, the one
   consumer of many topics, and the acknowledgement of what the selector of a durable subscription does not match.
-- `retention`: what a topic keeps though nobody needs it, and which messages go when a subscriber has too many.
-  arrivals.py says which came first, latest_keys.py which of them have a newer one of their key.
-- fan_outs.py: where non-persistent messages go. retained.py: what a topic gives to new subscriptions first.
+- `retention`: which messages a topic keeps though nobody needs them, and which messages a slow subscriber loses.
+  arrivals.py knows which of these came first, latest_keys.py which of them have a newer message of their key.
+- fan_outs.py: where non-persistent messages go. retained.py: the messages that new subscriptions get first.
 
 docs/internals/dispatch-topics.md says why a message is stored once, however many subscriptions there are.
 """

@@ -1,8 +1,7 @@
-"""ArrivalOrder: the order in which the messages arrived that wait for one subscriber, over all its lanes.
+"""ArrivalOrder: the order of arrival of the messages that wait for one subscriber, over all its lanes.
 
-Memory grows with how often the arrivals changed from one lane to another: consecutive arrivals in one lane are one
-entry of 150 bytes. Like everything of a subscription without a name, the order is in RAM alone and ends with the
-process.
+Consecutive arrivals in one lane are one entry of 150 bytes, so memory grows only when arrivals change between lanes.
+Like everything of a subscription without a name, the order is in RAM alone and ends with the process.
 """
 
 from __future__ import annotations

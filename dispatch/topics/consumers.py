@@ -53,7 +53,7 @@ class TopicConsumers:
     ) -> Consumer:
         """Make a consumer of a subscription.
 
-        name: that of a durable subscription, which is made if it does not exist; None: the subscription ends with its
+        name: names a durable subscription, which is made if it does not exist; None: the subscription ends with its
             consumer.
         Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """

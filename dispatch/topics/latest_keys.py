@@ -28,7 +28,7 @@ Place = tuple[LaneState, int]
 
 
 def key_of(name: str, properties: bytes) -> bytes | None:
-    """Return a digest of a header, or of the group. None: the message has none. RecordDamaged."""
+    """Return a digest of the key: of a header, or of the group. None: the message has no key. RecordDamaged."""
     value = group_of(properties) if name == GROUP else decode_properties(properties)[0].get(name)
     if value is None:
         return None
@@ -49,7 +49,7 @@ class KeyMemory:
         self._make_room = make_room
 
     def reserve(self, charge_bytes: int) -> bool:
-        """Charge the bytes if there is room, or caches can make it; return whether there was."""
+        """Charge these bytes, taken from the caches if needed; return whether there was room."""
         if self.holder.reserve(charge_bytes):
             return True
         self._make_room(charge_bytes)
@@ -79,12 +79,12 @@ class NewestPerKey:
 
     @property
     def places(self) -> int:
-        """Return how many places it holds."""
+        """Return how many places are remembered."""
         return len(self._newest) + len(self._older)
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it should be charged, computed anew. AssertionError if it holds more than is paid for."""
+        """Return what the places should be charged. AssertionError if there are more places than are paid for."""
         assert self.places <= self._paid_places
         return PLACE_BYTES * self._paid_places
 

@@ -12,17 +12,17 @@ from .state import SubscriptionState
 
 
 class NumberedLanes:
-    """All lanes by number. The state lock guards it; every method requires it held."""
+    """Finds lanes by number. Every method requires the state lock."""
 
     def __init__(self, queues: Queues, topics: Topics, lanes: DestinationLanes, subscribers: Subscriptions) -> None:
-        """subscribers: what the store has of each subscription."""
+        """Make the one NumberedLanes of a store. subscribers: what the store has of each subscription."""
         self._queues = queues
         self._topics = topics
         self._lanes = lanes
         self._subscribers = subscribers
 
     def ensure(self, number: int) -> PersistentLaneState:
-        """Return the lane of a number, of a queue, a topic or a durable subscription, opened if needed. StoreFull."""
+        """Return the lane with a number in a queue, topic or durable subscription, opened if needed. StoreFull."""
         priority, owner = number & LANE_MASK, number >> LANE_SHIFT
         if self._queues.has(owner):
             return self._lanes.ensure(self._queues.opened(owner), priority)
@@ -36,7 +36,7 @@ class NumberedLanes:
         return topic.keep(subscription).lane_of(lane)
 
     def find(self, number: int) -> LaneState | None:
-        """Return the lane of a number, of a queue or a subscription, if it is open."""
+        """Return the lane with a number in a queue or subscription. None: it is not open."""
         owner = (number & ~NON_PERSISTENT) >> LANE_SHIFT
         found = self._queues.by_number.get(owner) or self._subscription(owner)
         if found is None:

@@ -1,4 +1,4 @@
-"""TopicReader: read a topic from a place on and go on with new messages, without a name and without acks."""
+"""TopicReader: read a topic from a chosen place on, then new messages, without a name and without acks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, is_in_flight
 
 ITERATED_MESSAGES: Final = 100
-"""Messages that an iteration takes at a time."""
+"""Most messages that iteration takes at a time."""
 
 
 class TopicReader:
@@ -21,7 +21,8 @@ class TopicReader:
 
     Use it in one thread at a time.
 
-    The next `take` settles the messages of the last one, so their bodies can be read until then. A reader is not on
+    Each `take` settles the messages of the previous one, so read their bodies before the next `take`. A reader is not
+    on
     disk: it ends with `close`, with the store, or in a crash. While it is open, the store keeps what it has not read.
     """
 
@@ -41,7 +42,7 @@ class TopicReader:
         return list(self._taken)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield the messages from the place on, and then new ones as they come.
+        """Yield the messages from the place on, and then new messages as they arrive.
 
         Ends when the reader or the store is closed.
         """

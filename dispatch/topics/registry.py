@@ -40,7 +40,10 @@ class Topics(DestinationRegistry[TopicState]):
         patterns: PatternRegistry,
         retention: TopicRetention,
     ) -> None:
-        """patterns: may have a consumer for a topic that is made."""
+        """Make the one Topics of a store.
+
+        patterns: those that match a new topic get its messages. retention: says which topics keep messages.
+        """
         super().__init__(monitor, journal, records, rows, opener)
         self._maker = maker
         self._patterns = patterns
@@ -50,7 +53,10 @@ class Topics(DestinationRegistry[TopicState]):
         return self._maker.make(number, name)
 
     def create(self, name: str, *, is_temporary: bool = False) -> TopicState:
-        """Record a new topic, as DestinationRegistry says. It joins patterns unless it is temporary."""
+        """Record a new topic, which is not synced yet, and return its open state. Requires: the lock. StoreFull.
+
+        Patterns that match the topic get its messages, unless the topic is temporary.
+        """
         found = [] if is_temporary else self._patterns.matching(name)
         members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(found)
         with self._opener.new_row(name, self.open_bytes, members_bytes):
@@ -62,7 +68,7 @@ class Topics(DestinationRegistry[TopicState]):
         return topic
 
     def restore(self, used: set[int]) -> None:
-        """Open the topics that are in use after an open of the store. used: by number. Requires: the lock."""
+        """Open the topics that are in use after an open of the store. used: their numbers. Requires: the lock."""
         for known in self._rows.values():
             if known.kind == TOPIC and (known.number in used or self._retention.retains(known.name)):
                 self._add(known.number, known.name)

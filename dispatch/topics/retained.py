@@ -36,7 +36,10 @@ class RetainedMessages:
         confirmer: Confirmer,
         fan_outs: FanOuts,
     ) -> None:
-        """properties: of the host, among which retained messages are. now_ms: the store's time."""
+        """Make the one RetainedMessages of a store.
+
+        properties: the host properties, among which the retained messages are. now_ms: returns the store's time.
+        """
         self._monitor = monitor
         self._properties = properties
         self._records = records
@@ -73,9 +76,9 @@ class RetainedMessages:
     def delete(self, name: str) -> None:
         """Delete a retained message, if there is one of that name.
 
-        It writes one record, for which a full store has room.
+        The call writes one record, for which even a full store has room.
 
-        name: that of the host property. Requires: no lock.
+        name: the name of the host property. Requires: no lock.
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()

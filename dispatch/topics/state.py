@@ -57,20 +57,20 @@ from .latest_keys import NewestPerKey
 
 NOBODY: Final = -1
 SHARED_LIST_BYTES: Final = (1024, 128 * 1024)
-"""The bounds of what a list of a subscription holds directly, where other subscriptions of the topic are read too."""
+"""Least and most bytes that a list holds if other subscriptions of the topic are read too."""
 SHARED_LISTS_SHARE: Final = 1 / 4
-"""Part of the memory for waiting messages that all those lists may hold together: each has a copy of its own, and the
-cache has one for all of them."""
+"""Part of the memory for waiting messages that all lists of a topic may hold together. Each list has its own copy of a
+message, but the cache has one copy for all of them."""
 SHARED_LOAD_SHARE: Final = 1 / 8
-"""Part of the same memory for what one of those lists loads, if others follow it."""
+"""Part of the memory for waiting messages that one load may bring if other lists follow close behind."""
 STRAY_LOAD_BYTES: Final = 64 * 1024
-"""What such a list loads if it is behind all others, which have nothing of it."""
+"""Least bytes that a load brings for a list that nobody follows and that finds nothing in the shared cache."""
 
 
 class Verdicts:
-    """The selectors that match the arriving message.
+    """Which selectors match the arriving message.
 
-    Each text is evaluated once, however many subscriptions have it.
+    Each selector text is evaluated once, however many subscriptions have it.
     """
 
     __slots__ = ("_priority", "_sequence", "_values", "_matches")
@@ -87,7 +87,7 @@ class Verdicts:
         self._matches.clear()
 
     def end(self) -> None:
-        """Forget the message, so that none is judged for now."""
+        """Forget the message, because it has arrived everywhere."""
         self.begin(NOBODY, NOBODY)
 
     def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
@@ -95,7 +95,7 @@ class Verdicts:
         return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
     def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
-        """Return whether a selector matches the arriving message. Requires: `is_about` is true for it; the lock."""
+        """Return whether a selector matches the arriving message. Requires: the lock, and that `is_about` is true."""
         found = self._matches.get(selector.text)
         if found is None:
             if self._values is None:
@@ -114,13 +114,13 @@ class SubscriptionConsumerGroup(ConsumerGroup):
         self._verdicts = verdicts
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """Match a message as SelectorMatcher does. A non-persistent one reaches only the subscriptions that want it."""
+        """Return whether a message matches. Non-persistent ones do: only subscriptions that want them get them."""
         return not lane.is_persistent or super().wants(lane, message, values)
 
     def verdict(
         self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
     ) -> bool | None:
-        """Match a message as SelectorMatcher does, but the arriving one only once for all equal selectors.
+        """Return as SelectorMatcher does whether a message matches; judge an arriving one once for all equal selectors.
 
         Requires: the lock.
         """
@@ -162,7 +162,7 @@ class EvictionRule(ABC):
 
 
 class SubscriptionRegistry(ABC):
-    """The interface of the owner of subscriptions that a topic calls. The state lock guards it."""
+    """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
 
     unrecorded: BackingStore
     """Settles messages for subscriptions without a name."""
@@ -175,7 +175,10 @@ class SubscriptionRegistry(ABC):
 
 
 class TopicState(NamedDestinationState):
-    """Dispatch's state of a topic. Its own lanes have no lists. The state lock guards it."""
+    """Dispatch's state of a topic. Its lanes have no lists, because consumers take from subscriptions.
+
+    The state lock guards it.
+    """
 
     __slots__ = (
         "subscribers",
@@ -205,9 +208,11 @@ class TopicState(NamedDestinationState):
         registry: SubscriptionRegistry,
         properties: PropertyTable,
     ) -> None:
-        """subscribers: those of all topics, in the store. evictor: where the policy has `subscriber_max_messages`.
+        """Make the state of a topic without messages.
 
-        properties: of the host, among which retained messages are.
+        subscribers: the store's part of the subscriptions of all topics.
+        evictor: the rule for slow subscribers, if the policy has `subscriber_max_messages`.
+        properties: the host properties, among which the retained messages are.
         """
         super().__init__(target_area, number, name)
         self.subscribers = subscribers
@@ -223,7 +228,7 @@ class TopicState(NamedDestinationState):
         # The FanOut of each priority in which non-persistent messages were sent. Its lanes are those of the
         # subscriptions.
         self.fan_outs: dict[int, FanOut] = {}
-        # Whether its policy keeps messages that no subscription needs.
+        # Whether the policy keeps messages that no subscription needs.
         self.is_retained = False
 
     @property
@@ -233,22 +238,22 @@ class TopicState(NamedDestinationState):
 
     @property
     def retained(self) -> tuple[int, int]:
-        """Number and bytes of the messages that its policy keeps, including those that subscriptions need too."""
+        """Number and bytes of the messages that the policy keeps, including those that subscriptions need too."""
         retention = self.retention
         depths = [lane.depth for lane in retention.lanes if lane is not None] if retention is not None else []
         return sum(depth[0] for depth in depths), sum(depth[1] for depth in depths)
 
     @property
     def verdicts(self) -> Verdicts:
-        """The verdicts on the arriving message."""
+        """Which selectors match the arriving message."""
         return self.registry.verdicts
 
     def stored_lanes(self) -> list[TopicLane]:
-        """Return the lanes in the store, by priority. Requires: the lock."""
+        """Return the topic's lanes in the store, by priority. Requires: the lock."""
         return self.subscribers.topic_lanes(self.number)
 
     def catch_up(self) -> None:
-        """Sweep a few blocks at a time. If the index has no room for more, the next checkpoint goes on."""
+        """Free messages that no subscription needs, a few blocks at a time. The next checkpoint goes on if need be."""
         self.subscribers.sweep(SWEEP_BLOCKS)
 
     def qualified_names(self) -> list[str]:
@@ -258,12 +263,12 @@ class TopicState(NamedDestinationState):
 
     @property
     def durable(self) -> list[str]:
-        """Return the names of the durable subscriptions, in order. O(those)."""
+        """Return the names of the durable subscriptions, in order. O(durable subscriptions)."""
         return self.subscribers.table.names(self.number)
 
     @property
     def durable_numbers(self) -> list[int]:
-        """Return the numbers of the durable subscriptions, in the same order. O(those)."""
+        """Return the numbers of the durable subscriptions, in the order of their names. O(durable subscriptions)."""
         return self.subscribers.table.numbers(self.number)
 
     @property
@@ -272,7 +277,7 @@ class TopicState(NamedDestinationState):
         return self.subscribers.table.count(self.number)
 
     def subscription_for_report(self, name: str) -> SubscriptionState | None:
-        """Return a durable subscription with what a report shows of it; None if there is none of that name.
+        """Return the state to report for a durable subscription; None if no subscription has the name.
 
         For a closed subscription this is a separate object, which only the report uses.
         """
@@ -283,7 +288,7 @@ class TopicState(NamedDestinationState):
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def durable_subscription(self, name: str) -> SubscriptionState | None:
-        """Return the state of a durable subscription, made if it is not kept. None: there is no such subscription."""
+        """Return the state of a durable subscription, made if none is kept. None: no subscription has the name."""
         if (kept := self.kept.get(name)) is not None:
             return kept
         number = self.subscribers.table.number_of(self.number, name)
@@ -297,11 +302,11 @@ class TopicState(NamedDestinationState):
         return subscription
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
-        """Yield all durable subscriptions by name, each with what a report shows of it."""
+        """Yield the state to report for each durable subscription, by name."""
         return (found for name in self.durable if (found := self.subscription_for_report(name)) is not None)
 
     def note_neighbours(self) -> None:
-        """Tell the only subscription so far that it is no longer alone. O(messages of its lists)."""
+        """Tell the only subscription so far that another one is read now. O(messages of its lists)."""
         for subscription in self.online:
             for lane in subscription.lanes:
                 if isinstance(lane, SubscriptionLaneState):
@@ -309,7 +314,7 @@ class TopicState(NamedDestinationState):
 
     @property
     def lists_a_lane(self) -> int:
-        """Number of lists of a new lane: one for each subscription that is read."""
+        """Number of lists that a new lane needs: one for each subscription that is read."""
         return len(self.online)
 
     @property
@@ -325,16 +330,17 @@ class TopicState(NamedDestinationState):
 
     @property
     def is_unused(self) -> bool:
-        """Whether nobody uses it. A durable subscription is a use, read or not, and so is a retained message.
+        """Whether nobody uses the topic, so that it may be deleted as inactive.
 
-        Other messages in the topic's lanes are needed by nobody and wait for the next sweep.
+        A durable subscription is a use, read or not, and so is a retained message. Nobody needs other messages in the
+        topic's lanes: these wait for the next sweep.
         """
         has_message = len(self.properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retained[0] or has_message)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it could be closed. Any subscription is a use, and so are messages that the policy retains."""
+        """Whether the topic could be closed: it has no subscription, and the policy retains no messages."""
         is_needed = self.durable_count or self.online or self.kept or self.is_retained
         return not is_needed and self.retention is None and super().is_idle
 
@@ -350,11 +356,11 @@ class TopicState(NamedDestinationState):
         self.evicted = earlier.evicted
 
     def pools(self) -> Iterable[tuple[int, int]]:
-        """Return those in which its subscriptions share what was sent."""
+        """Return number and next sequence of each pool in which subscriptions share non-persistent messages."""
         return [(fan_out.pool, fan_out.next_sequence) for fan_out in self.fan_outs.values()]
 
     def drop(self) -> None:
-        """Forget everything, its subscriptions included. Requires: the lock."""
+        """Forget the messages and subscriptions of a deleted or closed topic. Requires: the lock."""
         self.drop_lanes()
         self.target_area.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
         self.kept, self.fan_outs, self.online = {}, {}, {}
@@ -369,7 +375,7 @@ class TopicState(NamedDestinationState):
 
     @property
     def enqueued_bytes(self) -> int:
-        """Content bytes of messages that came, including those to which nobody had subscribed."""
+        """Content bytes of all messages sent, including those to which nobody had subscribed."""
         return super().enqueued_bytes + sum(fan_out.sent_bytes for fan_out in self.fan_outs.values())
 
     @property
@@ -439,7 +445,7 @@ class TopicLaneState(PersistentLaneState):
         """
         priority = self.pending_lane.priority
         found: list[int] = []
-        for subscription in self.topic.online:  # without a call for each: a load asks three times, of hundreds of them
+        for subscription in self.topic.online:  # inlined: each load asks three times, for hundreds of subscriptions
             lane = subscription.lanes[priority]
             if lane is None or lane is but:
                 continue
@@ -451,7 +457,7 @@ class TopicLaneState(PersistentLaneState):
         return found
 
     def arrive(self, message: StoredMessage) -> None:
-        """Give a message to each subscription that is read. O(those)."""
+        """Give a message to each subscription that is read. O(these subscriptions)."""
         if self.topic.evictor is not None:
             self._arrive_evicting((message,), self.topic.evictor)
             return
@@ -468,7 +474,7 @@ class TopicLaneState(PersistentLaneState):
             verdicts.end()
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Give messages to each subscription that is read, as one slice where possible. O(those)."""
+        """Give messages to each subscription that is read, as one slice where possible. O(these subscriptions)."""
         if self.topic.evictor is not None:
             self._arrive_evicting(messages, self.topic.evictor)
             return
@@ -484,7 +490,7 @@ class TopicLaneState(PersistentLaneState):
                 self._offer(message, one_by_one)
 
     def arrive_unloaded(self, end: int) -> None:
-        """Let each subscription that is read have everything before `end`. O(those)."""
+        """Let each subscription that is read have the messages before `end`. O(these subscriptions)."""
         evictor = self.topic.evictor
         if evictor is not None:
             first, readers = self.published_end, list(self._readers(end - 1))
@@ -502,7 +508,7 @@ class TopicLaneState(PersistentLaneState):
     def _arrive_evicting(self, messages: Sequence[StoredMessage], evictor: EvictionRule) -> None:
         """Give messages to the subscribers that the rule admits."""
         first, last = messages[0][0], messages[-1][0]
-        # A lane that is new to its subscription begins at the present place of this one.
+        # Before `published` changes: a lane that a subscription opens begins at the present place of this one.
         readers = list(self._readers(first))
         self.published_end = last + 1
         evictor.note_keys(self, readers, messages)
@@ -551,7 +557,7 @@ class SubscriptionLaneState(QueueLaneState):
         self._shared = SharedCache(self.memory.pending_cache, pending_lane.topic.number, self._first_of_others)
         self.pending_cache = self._shared
         self.caches = (self._shared, self.memory.head_queue_cache)
-        # Whether others are close behind, or close to it, so that a read for this one serves them too.
+        # Whether other subscriptions are close behind, or close, so that a read for this one serves them too.
         self._is_followed = self._has_neighbours = len(topic_lane.topic.online) > 1
         self.is_timed = topic_lane.is_timed
         self.published_end = topic_lane.published_end
@@ -560,7 +566,7 @@ class SubscriptionLaneState(QueueLaneState):
         if not subscription.is_durable:
             self.backing_store = subscription.topic.registry.unrecorded
             self.syncs = False
-        # The selector is known to match all pending messages before this sequence.
+        # The selector matches all pending messages before this sequence.
         self.examined = 0
         if subscription.selector is not None:
             self.unwanted = SequenceSet()
@@ -575,7 +581,7 @@ class SubscriptionLaneState(QueueLaneState):
             self.unwanted.add(first, end - 1)
 
     def note_neighbours(self) -> None:
-        """Move messages from its list to the shared cache, for subscriptions that have just come. O(its messages)."""
+        """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
         self._is_followed = self._has_neighbours = True
         for target in self.destination.lists_over(self):
             self.destination.target_area.shorten(target)
@@ -593,7 +599,7 @@ class SubscriptionLaneState(QueueLaneState):
     def list_bytes_max(self) -> int:
         """Most bytes that a list should hold.
 
-        Messages for several readers are better in the cache, where they are once.
+        Messages for several readers belong in the cache, which has one copy for all.
         """
         if not self._has_neighbours:
             return UNLIMITED
@@ -619,7 +625,10 @@ class SubscriptionLaneState(QueueLaneState):
         return max(list_bytes, STRAY_LOAD_BYTES)
 
     def stays_cached(self, sequence: int, room_bytes: int) -> bool:
-        """See LaneState. Many lists with a copy of a large message leave no room for what all of them want next."""
+        """Return whether a message waits in the shared cache, because it is too large for its list.
+
+        If many lists had a copy of a large message, no room would be left for the messages that all want next.
+        """
         message = self.peek(sequence) if self._has_neighbours else None
         return message is not None and charge_bytes(message) > room_bytes
 
@@ -637,14 +646,14 @@ class SubscriptionLaneState(QueueLaneState):
         self._is_followed = any(at - reach <= front <= at for front in others)
         self._has_neighbours = any(abs(at - front) <= reach for front in others)
         shared.follow_readers([load.first, *others])
-        if self._has_neighbours:  # first: what leaves the list makes room for what others need
+        if self._has_neighbours:  # first, because messages that leave the list make room for others
             self.destination.target_area.shorten(load.target)
         if load.regions and followers:
             least = min(followers)
             for message in load.messages or [load.held[sequence] for sequence in sorted(load.held)]:
                 if message[0] >= least and message[2] is not None and not shared.put(self.pending_lane.number, message):
                     break
-        shared.drop_before(min([load.target.first_to_load, *others]))  # its list may have been cut since
+        shared.drop_before(min([load.target.first_to_load, *others]))  # first_to_load: the list may have been cut since
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message from the cache that the topic's subscriptions share. None: it is not there."""
@@ -714,16 +723,16 @@ class SubscriptionState(DestinationState):
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
-        self.admission = topic.admission  # what leaves it may make room for the topic's senders
-        # Judges messages even while nobody reads. It has no lists.
+        self.admission = topic.admission  # a message that is settled here may make room for the topic's senders
+        # Judges messages for the selector, even while no consumer reads.
         self.matcher = SelectorMatcher(selector) if selector is not None else None
-        # Whether it began at a chosen place; see Topic.reader.
+        # Whether Topic.reader made it, to begin at a chosen place.
         self.is_reader = False
-        # Set if its policy evicts by key.
+        # Set if the policy evicts by key.
         self.latest: NewestPerKey | None = None
-        # Set if its policy evicts waiting messages.
+        # Set if the policy evicts waiting messages.
         self.arrivals: ArrivalOrder | None = None
-        # Whether its consumers compete, so that others which ask for it may join them.
+        # Whether its consumers share the messages, so that further consumers may join.
         self.is_shared = False
         # Whether it is charged, because it is read or has state in RAM.
         self.is_charged = False
@@ -757,7 +766,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def misses_nothing(self) -> bool:
-        """Whether it must miss nothing, however slow it is: it is durable, or a reader with a place of its own."""
+        """Whether the subscriber must miss nothing, however slow it is: a durable one, or a reader."""
         return self.is_reader or self.subscriber.is_durable
 
     def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
@@ -785,7 +794,7 @@ class SubscriptionState(DestinationState):
             yield lane
 
     def charge(self) -> None:
-        """Charge for this object, which is kept from now on. A second call does nothing."""
+        """Charge for this object, because the topic keeps it from now on. A second call does nothing."""
         if not self.is_charged:
             self.is_charged = True
             self.target_area.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
@@ -824,7 +833,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def is_blank(self) -> bool:
-        """Return whether it has no consumer, and its state could be made anew without loss. O(lanes)."""
+        """Return whether it has no consumer, and this object could be made anew without loss. O(lanes)."""
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.consumer_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
@@ -845,7 +854,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def enqueued_bytes(self) -> int:
-        """Content bytes of messages that came, including those in lanes that nobody has opened yet."""
+        """Content bytes of messages that arrived, including those in lanes that are not open yet."""
         persistent = sum(
             pending_lane.enqueued_bytes - max(lane.first_bytes, pending_lane.first_bytes)
             for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
@@ -864,7 +873,7 @@ class SubscriptionState(DestinationState):
         return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
 
     def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
-        """Return depth, and what came and left, including lanes that nobody has opened yet."""
+        """Return depth, arrivals and departures, including those of lanes that are not open yet."""
         whole = super().volume(lanes)
         return whole._replace(
             depth=self.depth,
@@ -880,7 +889,8 @@ class FanOut:
     Each subscription that has a consumer and wants a message gets it into a lane of its own, in RAM and then in
     tmp-storage, so a slow subscriber holds up nobody. A subscription keeps its messages until it ends; a durable one
     does so while it is offline, too. All lanes of one priority use the same sequences, so a message has one id, whoever
-    gets it. A message for which several lanes have no room waits, and is spilled, once. The state lock guards it.
+    gets it. A message that has no room in several lanes
+    waits in one pool and is spilled once. The state lock guards it.
     """
 
     delivery_mode: ClassVar[str] = "NON_PERSISTENT"
@@ -894,7 +904,7 @@ class FanOut:
         self.destination = topic
         self.priority = priority
         self.id_prefix = lanes.non_persistent_prefix(topic.number, priority)
-        # The pool in which its lanes share messages for which they have no room.
+        # Number of the pool in which lanes without room share messages.
         self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
         self.next_sequence = lanes.take_sequence(self.pool)
         # Content bytes of all messages sent.
@@ -911,17 +921,17 @@ class FanOut:
     def give_retained(self, subscription: SubscriptionState, retained: Retained) -> None:
         """Give a new subscription a message that its topic retains.
 
-        StoreFull or SpillFailed: it does not have the message.
+        StoreFull or SpillFailed: the subscription does not get the message. RecordDamaged: nobody can read it.
 
         The message becomes a non-persistent message of that subscription alone. Messages that are given one after the
-        other under one hold of the lock have consecutive sequences. Requires: the lock. RecordDamaged.
+        other under one hold of the lock have consecutive sequences. Requires: the lock.
         """
         sequence, selector = self.next_sequence, subscription.selector
         timestamp, _, properties, body = retained
         message = (sequence, properties, body, timestamp)
         if selector is not None and not selector.matches(values_of(self, message, FIELD_NAMES)):
             return
-        self.next_sequence = sequence + 1  # even if it fails, as for a message that is sent
+        self.next_sequence = sequence + 1  # even if the call fails, as for a message that is sent
         self._given_alone += 1
         lane = self._lane_of(subscription)
         self._buffer.arriving = (self.pool, sequence)
@@ -952,7 +962,7 @@ class FanOut:
         if not self.destination.is_open:
             raise Closed("the topic")
         sequence = self.next_sequence
-        self.next_sequence = sequence + 1  # even if it fails, because some lane may have counted it
+        self.next_sequence = sequence + 1  # even if the call fails, because a lane may have counted it
         self.sent_bytes += len(properties) + len(body)
         topic, evictor = self.destination, self.destination.evictor
         verdicts = topic.verdicts

@@ -1,6 +1,6 @@
 """TopicAdmin: delete a whole topic.
 
-One record stands for all of it, so a crash leaves all of it or nothing.
+A deletion is one record, so a crash leaves the whole topic or nothing of it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from .state import SubscriptionRegistry, TopicState
 
 
 class TopicMaker:
-    """Makes TopicStates."""
+    """Makes the state of a topic when the topic is opened."""
 
     def __init__(
         self,
@@ -26,10 +26,12 @@ class TopicMaker:
         policies: Policies,
         keys: KeyMemory,
     ) -> None:
-        """subscribers: what the store has of each subscription. properties: of the host, among which retained messages
-        are.
+        """Make the one TopicMaker of a store.
 
-        keys: pays for what "latest_per_key" knows.
+        subscribers: what the store has of each subscription.
+        properties: the host properties, among which the retained messages are.
+
+        keys: pays for the places that "latest_per_key" remembers.
         """
         self._target_area = target_area
         self._subscribers = subscribers

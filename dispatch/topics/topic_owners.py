@@ -29,7 +29,7 @@ from .topic_maker import TopicMaker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOwners:
-    """The owners of an open store that know topics. A class that needs only one of them takes that one."""
+    """The owners of topics in an open store. A class that needs only one owner takes that owner alone."""
 
     topics: Topics
     topic_admin: TopicAdmin
@@ -44,7 +44,10 @@ class TopicOwners:
     consumers: TopicConsumers
 
     def restore(self, lanes: DestinationLanes, used: set[int]) -> None:
-        """Take over what opening the store found. used: see DestinationLanes.used_at_open. Requires: the lock."""
+        """Take over topics and subscriptions that opening the store found. Requires: the lock.
+
+        used: numbers of topics that have messages, or messages in prepared transactions.
+        """
         self.topics.restore(used | self.subscriptions.topics_at_open())
         lanes.restore(self.topics.by_number)
         self.subscriptions.restore(self.topics.by_number)
@@ -60,10 +63,10 @@ def make_topic_owners(
     reading: Holder,
     keys: KeyMemory,
 ) -> TopicOwners:
-    """Make all of them.
+    """Make all owners.
 
-    directory: each gets its parts of it. reading: pays for what the sweeper reads. keys: pays for what "latest_per_key"
-    knows.
+    directory: has the parts that they use. reading: pays for messages that the sweeper reads. keys: pays for the places
+    that "latest_per_key" remembers.
     """
     monitor, removals = core.monitor, core.removals
     records = directory.subscription_records

@@ -1,7 +1,7 @@
-"""StagedAcks: the deliveries that a transaction acknowledges. They stay in flight until its outcome.
+"""StagedAcks: the deliveries that a transaction acknowledges. These stay in flight until the outcome.
 
-The commit record names them, except non-persistent messages and messages of a subscription without a name, which have
-no records. After a crash they are pending again, unless the transaction was prepared.
+The commit record names their messages, except non-persistent ones and those of a subscription without a name, which
+have no records. After a crash the messages are pending again, unless the transaction was prepared.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..core.model import LaneState, consumer_of, lane_of
 from ..core.settling.redelivery import Redelivery
 
 HELD_CHARGE_BYTES: Final = 112
-"""Charged for an acknowledged delivery in addition to its own charge: a number in a set, and at worst a run.
+"""Charged for an acknowledged delivery in addition to its own charge. It covers a number in a set, at worst a run.
 
-It is below a third of that charge, so that transactions can acknowledge everything that may be in flight.
+This is below a third of the delivery's own charge, so that transactions can acknowledge all that may be in flight.
 """
 
 
@@ -32,7 +32,7 @@ class StagedAcks:
     def __init__(
         self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]
     ) -> None:
-        """Make it for one transaction.
+        """Make the acks of one transaction, with none yet.
 
         lanes: all lanes of the transaction by number; this object adds those in which it acknowledges.
         """
@@ -42,12 +42,12 @@ class StagedAcks:
         self._lanes = lanes
         # Deliveries that are acknowledged with the commit, by sequence.
         self._held: dict[LaneState, dict[int, Delivery]] = {}
-        # How many of them become dead letters then.
+        # Number of held deliveries that become dead letters with the commit.
         self._rejected: dict[LaneState, int] = {}
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """All its deliveries, which are in flight while the transaction is open."""
+        """Return all held deliveries, which are in flight while the transaction is open. O(deliveries)."""
         return [delivery for held in self._held.values() for delivery in held.values()]
 
     def hold(self, deliveries: Sequence[Delivery]) -> None:
@@ -74,7 +74,7 @@ class StagedAcks:
         return branch.acks.get(lane_number) or branch.unrecorded_acks.get(lane_number) or SequenceSet()
 
     def commit(self) -> None:
-        """Acknowledge all of them. Requires: the commit record is written, if there is one."""
+        """Acknowledge all held messages. Requires: the commit record is written, if there is one."""
         for number, first, messages in self._branch.unrecorded_runs():
             lane = self._lanes[number]
             lane.backing_store.acknowledge(lane.pending_lane, first, first + messages - 1)
@@ -91,7 +91,7 @@ class StagedAcks:
         self._held.clear()
 
     def _settle(self) -> None:
-        """Settle the deliveries of all consumers, with their charges."""
+        """Settle all held deliveries, release their charges, and give the consumers their credit back."""
         for held in self._held.values():
             for delivery in held.values():
                 lane_of(delivery).in_flight[delivery.sequence] = delivery

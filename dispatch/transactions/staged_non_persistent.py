@@ -1,6 +1,6 @@
 """StagedNonPersistent: the non-persistent messages that a transaction sends. They are in RAM until the commit.
 
-They have no records, so a crash leaves none of them.
+These messages have no records, so a crash loses all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..core.publisher import Postponed, Publisher
 from .transaction_memory import TransactionMemory
 
 KEPT_CHARGE_BYTES: Final = 448
-"""Charged for a message in addition to its content: the objects around it, its number, and an id that counts once."""
+"""Charged for a message in addition to its content: its objects, its number, and its id in the duplicate window."""
 
 
 class NonPersistentTarget(Protocol):
@@ -35,7 +35,7 @@ class NonPersistentTarget(Protocol):
 
 
 class _Kept(Postponed):
-    """One message, in RAM until its transaction is committed, and then until it is published."""
+    """One non-persistent message. It stays in RAM until its transaction is committed and the message is published."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class _Kept(Postponed):
         body: bytes,
         found: Identity | None,
     ) -> None:
-        """Make it for one message.
+        """Make the holder of one message.
 
-        found: its identity, by which a second one is a duplicate.
+        found: the identity by which deduplication knows a second message as a duplicate; None: duplicates are admitted.
         """
         self._memory = memory
         self._target = target
@@ -60,7 +60,7 @@ class _Kept(Postponed):
         self.charge_bytes = len(properties) + len(body) + KEPT_CHARGE_BYTES
 
     def count_from(self, time_ms: int) -> None:
-        """Begin its delay at this time, at which its transaction is committed."""
+        """Begin the delay of the message at this time, because its transaction is committed now."""
         self._properties = with_times(self._properties, times_of(self._properties).committed(time_ms))
 
     def give(self) -> None:
@@ -71,17 +71,17 @@ class _Kept(Postponed):
             self._target.add(self._timestamp, self._properties, self._body)
 
     def release(self) -> None:
-        """Release its charge."""
+        """Release the charge of the message."""
         self._memory.release(self.charge_bytes)
 
     def reserve_again(self) -> None:
-        """Charge for it again, because its lane could not take it. Does nothing if there is no room."""
+        """Charge for the message again, because its lane could not take it. Charge 0 if the limit has no room."""
         if not self._memory.reserve_again(self.charge_bytes):
             self.charge_bytes = 0  # the charge is with a block of its lane, which other messages share
 
 
 class StagedNonPersistent:
-    """The non-persistent messages of a transaction. They are in RAM until the commit.
+    """The non-persistent messages of one transaction.
 
     The state lock guards it. Every method requires the state lock.
     """
@@ -94,9 +94,9 @@ class StagedNonPersistent:
         now_ms: Callable[[], int],
         branch: Branch,
     ) -> None:
-        """Make it for one transaction.
+        """Make the non-persistent messages of one transaction, with none yet.
 
-        windows: know which ids are undecided, and which were sent. now_ms: the store's time.
+        windows: know which ids are undecided, and which were sent. now_ms: returns the store's time.
         """
         self._duplicates = windows.persistent
         self._windows = windows
@@ -118,7 +118,7 @@ class StagedNonPersistent:
     def add(
         self, target: NonPersistentTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
     ) -> None:
-        """Keep one message. StoreFull: it is not added. found: its identity, by which a second one is a duplicate."""
+        """Keep one message. StoreFull: the message is not added. found: as in _Kept."""
         kept = _Kept(self._memory, target, timestamp, properties, body, found)
         self._memory.charge(kept.charge_bytes)
         self._kept.append(kept)

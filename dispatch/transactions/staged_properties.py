@@ -1,4 +1,4 @@
-"""Properties of a transaction: what it sets and deletes takes effect with the commit and is in RAM until then."""
+"""Host properties in a transaction: changes are in RAM until the commit, with which they take effect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StagedProperties(PropertySource):
         branch: Branch,
         require_open: Callable[[], None],
     ) -> None:
-        """Make it for one transaction.
+        """Make the view of one transaction.
 
         require_open: raises if the transaction is not open. Requires: the lock.
         """

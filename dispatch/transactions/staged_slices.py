@@ -1,8 +1,8 @@
-"""StagedSlices: the persistent messages that a transaction sends. They are soon in the journal, but nobody sees them.
+"""StagedSlices: the persistent messages that a transaction sends, in RAM and in the journal, unseen until the commit.
 
 Messages are gathered in RAM until a slice of their lane is full. With the commit, messages that are still in RAM arrive
-as if they had just been sent, and the others as places in the journal. After a crash, a slice without a commit has no
-effect.
+as if they had just been sent, and messages in the journal arrive as places. After a crash, a slice without a commit has
+no effect.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class StagedSlices:
         branch: Branch,
         lanes: dict[int, LaneState],
     ) -> None:
-        """Make it for one transaction.
+        """Make the persistent messages of one transaction, with none yet.
 
         lanes: all lanes of the transaction by number; this object adds those to which it sends.
         """
@@ -88,9 +88,9 @@ class StagedSlices:
         body: bytes,
         spread_ms: int = TIMESTAMP_SPREAD_MS,
     ) -> None:
-        """Gather one message; write gathered messages that are in its way. StoreFull: the message is not added.
+        """Gather one message; write older messages if it does not fit beside them. StoreFull: it is not added.
 
-        spread_ms: its timestamp may be at most this much older than its own.
+        spread_ms: most milliseconds between the timestamp of its slice, which it gets, and its own timestamp.
         """
         size = len(properties) + len(body)
         self._lanes[lane.pending_lane.number] = lane
@@ -104,9 +104,9 @@ class StagedSlices:
             gathered = None
         charge = size + GATHERED_CHARGE_BYTES
         if gathered is None:
-            charge += SLICE_CHARGE_BYTES  # so that the commit can't lack this charge
+            charge += SLICE_CHARGE_BYTES  # charged now, because a commit must not fail for want of memory
         if self.charge_bytes + charge > GATHERED_BYTES_MAX or not self._memory.reserve(charge):
-            # There is no room to wait for others: write what came before first.
+            # No room to gather more: write the older messages first.
             self.write_all()
             alone = _Gathered(lane, timestamp)
             alone.contents.append((properties, body))
@@ -124,7 +124,7 @@ class StagedSlices:
     def write_all(self, *, keeps: bool = False) -> None:
         """Write all gathered messages.
 
-        StoreFull: what is written stays written. keeps: keep them in RAM, to arrive next.
+        StoreFull: slices that are written stay written. keeps: keep the messages in RAM, because they arrive next.
         """
         for gathered in list(self._gathered.values()):
             self._write(gathered, keeps=keeps)
@@ -132,7 +132,7 @@ class StagedSlices:
     def _write(self, gathered: _Gathered, *, keeps: bool = False) -> None:
         self._write_slice(gathered)
         del self._gathered[gathered.lane]
-        self.charge_bytes -= SLICE_CHARGE_BYTES  # it is charged for the place from now on
+        self.charge_bytes -= SLICE_CHARGE_BYTES  # from now on the transaction pays this for the place
         if keeps:
             self._written.append(gathered)
         else:
@@ -156,13 +156,13 @@ class StagedSlices:
 
     @property
     def written_lengths(self) -> dict[int, list[int]]:
-        """Position of each slice that was written to arrive next -> lengths of its messages."""
+        """Return the lengths of the messages of each slice that arrives next from RAM, by position in the journal."""
         return {written.position: written.lengths for written in self._written}
 
     def arrive(self) -> None:
         """Let the messages of a committed transaction be dispatched.
 
-        Messages that are still in RAM arrive as if just sent, the others as places in the journal.
+        Messages in RAM arrive as if just sent; messages in the journal alone arrive as places.
         """
         written = {gathered.position: gathered for gathered in self._written}
         unloaded: dict[LaneState, range] = {}
@@ -209,7 +209,7 @@ class StagedSlices:
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, computed from the messages in RAM. O(those)."""
+        """Return what `charge_bytes` should be, computed from the messages in RAM. O(messages in RAM)."""
         contents = [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
         content_bytes = sum(len(properties) + len(body) for properties, body in contents)
         return content_bytes + GATHERED_CHARGE_BYTES * len(contents) + SLICE_CHARGE_BYTES * len(self._gathered)

@@ -37,7 +37,11 @@ class Staging:
         memory: TransactionMemory,
         now_ms: Callable[[], int],
     ) -> None:
-        """now_ms: the store's time. windows: know which ids are undecided, and which were sent."""
+        """Make the one Staging of a store.
+
+        now_ms: returns the store's time.
+        windows: know which ids are undecided, and which were sent.
+        """
         self._transactions = transactions
         self._dispatch_area = dispatch_area
         self._redelivery = redelivery
@@ -48,7 +52,7 @@ class Staging:
         self._now_ms = now_ms
 
     def slices(self, branch: Branch, lanes: dict[int, LaneState]) -> StagedSlices:
-        """Return the persistent messages of a new transaction. lanes: all its lanes by number, which it adds to."""
+        """Return the persistent messages of a new transaction. lanes: by number, those that it uses."""
         return StagedSlices(self._transactions, self._publisher, self._timed, self._memory, branch, lanes)
 
     def non_persistent(self, branch: Branch) -> StagedNonPersistent:
@@ -61,7 +65,7 @@ class Staging:
 
     @property
     def postponed_bytes(self) -> int:
-        """Charge of committed non-persistent messages that are not published yet. O(those). Requires: the lock."""
+        """Return the charge of committed non-persistent messages to be published. O(messages). Requires: the lock."""
         return sum(message.charge_bytes for _, message in self._publisher.postponed)
 
 
@@ -74,7 +78,10 @@ class PropertyStaging:
         self._records = records
 
     def of(self, branch: Branch, require_open: Callable[[], None]) -> StagedProperties:
-        """Return the properties as the commit of a transaction would leave them. require_open: see StagedProperties."""
+        """Return the properties as the commit of a transaction would leave them.
+
+        require_open: raises if the transaction is not open. Requires: the lock.
+        """
         return StagedProperties(self._monitor, self._table, self._records, branch, require_open)
 
     def stage_retained(self, branch: Branch, name: str, value: bytes | None) -> bool:

@@ -1,7 +1,8 @@
 """Transactions: messages that are sent and acknowledged together, all or nothing, over any queues and topics of a
 store.
 
-Sent messages are soon in the journal, but nobody sees them; acknowledged messages stay in flight. The commit is one
+Before the commit, nobody sees the messages that a transaction sends, and acknowledged messages stay in flight. The
+commit is one
 record, however large the transaction: after a crash either all of it has taken effect or nothing. A prepared
 transaction survives a crash and waits for its outcome.
 
@@ -52,7 +53,7 @@ from .transaction_memory import TransactionMemory
 BRANCH_CHARGE_BYTES: Final = 3_072
 """Charged for a transaction without content: its objects and columns."""
 IDENTITY_CHARGE_BYTES: Final = 448
-"""Charged for a message with an id that counts once: digests, places here and among undecided ids, and records."""
+"""Charged for a message with deduplication: digests, places here and among undecided ids, and records."""
 OPEN: Final = "is open"
 PREPARED: Final = "is prepared"
 COMMITTED: Final = "was committed"
@@ -85,25 +86,25 @@ class Transaction:
         self._branch = branch
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
-        # Every lane to which it sends or in which it acknowledges, by number.
+        # Every lane to which the transaction sends or in which it acknowledges, by number.
         self._lanes: dict[int, LaneState] = {}
         staging = registry.staging
         self._slices = staging.slices(branch, self._lanes)
         self._non_persistent = staging.non_persistent(branch)
         self._acks = staging.acks(branch, self._lanes)
-        # Whether a message that it sends replaces a retained one, which it deletes: a full disk has room for that.
+        # Whether a sent message deletes a retained one. Even a full disk has room for such a message.
         self._replaces = False
         # (messages, bytes) reserved in destinations with limits, until they count as depth or are dropped.
         self._room: dict[DestinationLimits, Reservation] = {}
 
     @property
     def xid(self) -> bytes | None:
-        """The name under which it was prepared."""
+        """The name under which the transaction was prepared; None: it is not prepared."""
         return self._branch.xid or None
 
     @property
     def name(self) -> str:
-        """Its name in explanations: its xid as b'7', or the number of an open one in hexadecimal."""
+        """The name in explanations: the xid, such as b'7', or the number of an open transaction in hexadecimal."""
         return repr(self._branch.xid) if self._branch.is_prepared else f"{self._branch.number:x}"
 
     @property
@@ -119,11 +120,11 @@ class Transaction:
 
     @property
     def sent(self) -> int:
-        """Number of messages that it sends, without duplicates and messages that were given up."""
+        """Number of messages that the transaction sends, without duplicates and messages that were given up."""
         return self._sent
 
     def retain(self, name: str, message: Retained) -> None:
-        """Make a message the retained one of a name with the commit; one without a body deletes the retained message.
+        """Make a message the retained one of a name with the commit. A message without a body deletes the retained one.
 
         PropertiesFull or StoreFull: nothing has changed.
         """
@@ -140,9 +141,9 @@ class Transaction:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Add (properties, body) pairs; ids gets the ids of all.
+        """Add messages, given as (properties, body); append their ids to `ids`.
 
-        StoreFull: ids says how many of the first are added.
+        StoreFull: `ids` has the ids of the first messages, which are added.
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
@@ -159,7 +160,7 @@ class Transaction:
                 ids.append(own_id)
 
     def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
-        """Gather a message whose duplicates are detected, unless it is stored already or in this transaction."""
+        """Gather a message with deduplication, unless it is stored already or in this transaction."""
         branch = self._branch
         found = identity_of(lane.destination.number, properties)
         assert found is not None
@@ -180,7 +181,7 @@ class Transaction:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Add non-persistent messages; otherwise as `add`."""
+        """Add non-persistent messages, as `add` does with persistent ones."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             target.destination.raise_if_deleted()
@@ -207,13 +208,16 @@ class Transaction:
         self._slices.write_all()
 
     def _identified(self, prefix: str, properties: bytes) -> tuple[str, bytes]:
-        """Return an id for a message, and properties with that id: its sequence is known only at the commit."""
+        """Return a new id for a message, and its properties with that id.
+
+        An ordinary id names the sequence, which is known only at the commit.
+        """
         own_id = f"{prefix}{self._branch.number:x}.{self._sent}"
         times, properties = split_times(properties)
         return own_id, times + encode_properties(None, own_id) + properties
 
     def keep_room(self, admission: DestinationLimits, reservation: Reservation) -> None:
-        """Take over the reservation of messages that were just sent, unless the transaction has ended."""
+        """Take over the room that its messages have reserved in a destination, unless the transaction has ended."""
         with self._monitor.lock, self._monitor.all_or_broken:
             if self._state == OPEN:
                 kept = self._room.setdefault(admission, Reservation())
@@ -244,8 +248,8 @@ class Transaction:
         StoreFull: neither is done.
 
         target, non_persistent_target: where persistent and non-persistent dead letters go. message: what is stored
-            there, with its own timestamp. It was sent before, so its id is not checked for duplicates. Requires: the
-            lock; the delivery is in flight.
+            there, with its own timestamp. The message was sent before, so deduplication does not check its id.
+            Requires: the lock; the delivery is in flight.
         """
         self._require(OPEN)
         _, properties, body, timestamp = message
@@ -261,11 +265,11 @@ class Transaction:
         return self._acks.holds(delivery)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
-        """Return the sequences that it acknowledges in a lane, recorded or not. Requires: the lock."""
+        """Return the sequences that the transaction acknowledges in a lane, recorded or not. Requires: the lock."""
         return self._acks.acknowledged_in(lane_number)
 
     def messages_by_destination(self) -> dict[DestinationState, tuple[int, int]]:
-        """Return for each destination how many messages it sent there, and how many it acknowledges. O(slices + lanes).
+        """Return how many messages the transaction sends and acknowledges, by destination. O(slices + lanes).
 
         Requires: the lock.
         """
@@ -281,7 +285,7 @@ class Transaction:
         return {queue: (sent.get(queue, 0), acknowledged.get(queue, 0)) for queue in {**sent, **acknowledged}}
 
     def concerns(self, numbers: Container[int]) -> bool:
-        """Return whether it sent to one of these destinations or acknowledged there.
+        """Return whether the transaction sends to one of these destinations or acknowledges there.
 
         O(lanes + non-persistent messages).
 
@@ -290,16 +294,16 @@ class Transaction:
         return any(number in numbers for number in self.destination_numbers())
 
     def destination_numbers(self) -> Iterator[int]:
-        """Yield the numbers of destinations where it sent or acknowledged; some come twice. Requires: the lock."""
+        """Yield the numbers of its destinations, some of them more than once. Requires: the lock."""
         for lane in self._lanes.values():
             yield lane.destination.number
         for destination in self._non_persistent.destinations():
             yield destination.number
 
     def recover(self, lanes: Iterable[LaneState]) -> None:
-        """Take up a prepared transaction after an open, and park the messages it acknowledges. Requires: the lock.
+        """Restore a prepared transaction after an open, and park the messages it acknowledges. Requires: the lock.
 
-        lanes: those in which it sends or acknowledges.
+        lanes: all lanes in which the transaction sends or acknowledges.
         """
         self._lanes.update((lane.pending_lane.number, lane) for lane in lanes)
         self._acks.park_again()
@@ -307,10 +311,10 @@ class Transaction:
     # ------------------------------------------------------------------ outcomes
 
     def commit(self) -> None:
-        """Make all of it take effect now; it is as safe as `sync` promises when this returns.
+        """Make all changes take effect now. When the call returns, they are as safe as `sync` promises.
 
-        It writes one journal record. A transaction that is too large for the index stops all other work of the store
-        until it is applied, for 0.3 µs per message. StoreFull: nothing has changed. StoreFailed: the outcome is
+        The commit is one journal record. A transaction that is too large for the index stops all other work of the
+        store until it is applied, for 0.3 µs per message. StoreFull: nothing has changed. StoreFailed: the outcome is
         unknown.
         """
         message_store = self._message_store
@@ -345,7 +349,7 @@ class Transaction:
             self._slices.write_all(keeps=True)
 
     def _commit(self, *, is_large: bool) -> None:
-        """Make all of it take effect. Requires: the lock, and that an interruption breaks the lock."""
+        """Write the commit record and apply it. Requires: the lock, and that an interruption breaks the lock."""
         branch = self._branch
         message_store = self._message_store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
@@ -364,7 +368,7 @@ class Transaction:
         self._end(COMMITTED)
 
     def rollback(self) -> None:
-        """Undo all of it: sent messages are deleted, and acknowledged ones go back to their places.
+        """Undo the transaction: sent messages are deleted, and acknowledged messages go back to their places.
 
         For want of space, only the rollback of a prepared transaction can fail: StoreFull, and nothing has changed.
         """
@@ -393,7 +397,7 @@ class Transaction:
         self._monitor.run_deferred()
 
     def rollback_open(self) -> bool:
-        """Roll back; return whether messages may have been put off. Requires: the lock; it is not prepared."""
+        """Roll back if not prepared; return whether messages may have been put off. Requires: the lock."""
         branch = self._branch
         try:
             if len(branch):
@@ -408,10 +412,10 @@ class Transaction:
         return is_put_off
 
     def prepare(self, xid: bytes) -> None:
-        """Make it survive a crash, until this object, or one of `prepared()`, commits it or rolls it back.
+        """Make the transaction survive a crash, until this object, or one of `prepared()`, commits it or rolls it back.
 
-        It is as safe as `sync` promises when this returns. Its consumers get their prefetch credit back. The
-        acknowledged messages are delivered to nobody.
+        When the call returns, the transaction is as safe as `sync` promises. Its consumers get their prefetch credit
+        back. The acknowledged messages are delivered to nobody.
 
         Args:
             xid: 1 to 255 bytes, unique among the prepared transactions.
@@ -441,14 +445,14 @@ class Transaction:
         self._confirmer.confirm(position)
 
     def _require(self, *states: str) -> None:
-        """Raise TransactionError unless it is in one of these states. Requires: the lock."""
+        """Raise TransactionError unless it is in one of these states, or Closed. Requires: the lock."""
         if self._monitor.is_closed:
             raise Closed("the store")
         if self._state not in states:
             raise TransactionError(f"the transaction {self._state}: begin another one")
 
     def _require_open(self) -> None:
-        """Raise TransactionError unless it is open. Requires: the lock."""
+        """Raise TransactionError unless the transaction is open. Requires: the lock."""
         self._require(OPEN)
 
     def _end(self, state: str) -> None:
@@ -467,7 +471,7 @@ class Transaction:
 
     @property
     def charge_bytes(self) -> int:
-        """The budget that it holds, without its deliveries. O(runs acknowledged).
+        """The charge of the transaction, without that of its deliveries. O(runs acknowledged).
 
         Requires: the lock.
         """
@@ -475,19 +479,19 @@ class Transaction:
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, computed from the messages in RAM. O(those). Requires: the lock."""
+        """Return what `charge_bytes` should be, computed anew. O(messages in RAM). Requires: the lock."""
         return self._branch_bytes + self._slices.counted_bytes + self._non_persistent.counted_bytes
 
     @property
     def _branch_bytes(self) -> int:
-        """Charge for its part of the journal and of acknowledged messages."""
+        """Return the charge for messages in the journal, identities and acknowledged messages."""
         branch = self._branch
         parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
         return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged
 
     @property
     def held(self) -> list[Delivery]:
-        """All its deliveries, which are in flight while it is open. Requires: the lock."""
+        """Return its deliveries, which are in flight while the transaction is open. Requires: the lock."""
         return self._acks.deliveries
 
     @property
@@ -542,7 +546,7 @@ class TransactionRegistry:
         staging: Staging,
         properties: PropertyStaging,
     ) -> None:
-        """windows: know which ids are undecided, and which were sent."""
+        """Make the one TransactionRegistry of a store. windows: know which ids are undecided, and which were sent."""
         self.monitor = monitor
         self.message_store = message_store
         self.journal = journal
@@ -568,7 +572,7 @@ class TransactionRegistry:
         return transaction
 
     def recover(self, lane: Callable[[int], LaneState]) -> None:
-        """Take up transactions that survived. Messages they acknowledged are not delivered before their outcome.
+        """Restore prepared transactions after an open. Messages that they acknowledge wait for the outcome.
 
         lane: returns the lane of a queue, topic or durable subscription by its number. SettingsError: memory_limit is
             smaller than they need.
@@ -591,11 +595,11 @@ class TransactionRegistry:
         return transaction
 
     def concern(self, numbers: Container[int]) -> bool:
-        """Return whether one of them sent to one of these destinations or acknowledged there. O(transactions)."""
+        """Return whether a transaction sends to one of these destinations or acknowledges there. O(transactions)."""
         return any(transaction.concerns(numbers) for transaction in self.undecided.values())
 
     def destination_numbers(self) -> set[int]:
-        """Return the numbers of destinations where one of them sent or acknowledged."""
+        """Return the numbers of all destinations in which a transaction sends or acknowledges."""
         return {number for transaction in self.undecided.values() for number in transaction.destination_numbers()}
 
     def raise_if_held(self, delivery: Delivery) -> None:

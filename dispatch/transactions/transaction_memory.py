@@ -11,7 +11,7 @@ from ...store.errors import StoreFull
 from ..core.areas.target_area import TargetArea
 
 ROOM_BYTES: Final = 1 << 16
-"""Memory is taken from the caches in steps of this size."""
+"""Bytes that the caches give up at once: one large step costs less than many small ones."""
 
 
 class TransactionMemory:
@@ -28,7 +28,7 @@ class TransactionMemory:
         self._target_area = target_area
 
     def reserve(self, charge_bytes: int) -> bool:
-        """Reserve memory, from the caches if needed: one large step costs less than many small ones."""
+        """Reserve memory, taken from the caches if needed; return whether there was room."""
         if self._holder.reserve(charge_bytes):
             return True
         self._target_area.make_room(max(charge_bytes, ROOM_BYTES), None)

@@ -1,9 +1,9 @@
 """The encoding of a message's properties: a foreign message id, a group, a producer, headers.
 
-If a message has times, these come first; see format/times.py. Empty properties are no bytes at all. Id, group and
-producer are fields of (tag, length, UTF-8). Headers come last: one byte that says so, and then to the end one
-MessagePack map, whose ints beyond 64 bits have extension type 1. msgspec decodes the headers only when somebody reads
-them. No length is trusted before the bytes are known to be there.
+The times of a message come first (format/times.py). Then come id, group and producer, each as tag, length and UTF-8.
+Headers come last: one tag byte, and to the end one MessagePack map, in which an int beyond 64 bits has extension type
+1. Each part may be missing; a message without any has no bytes of properties. msgspec decodes the headers only when
+somebody reads them. No length is trusted before that many bytes are known to be there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PRODUCER: Final = 11
 _HEADERS: Final = 12
 _IDENTITY: Final = frozenset((_MESSAGE_ID, _GROUP, _PRODUCER))
 _BIG_INT: Final = 1
-"""Extension type of an int beyond 64 bits: its bytes, signed, lowest first."""
+"""MessagePack extension type of an int beyond 64 bits: signed, little-endian bytes."""
 
 _PLAIN: Final[Any] = str | int | float | bool | None
 """Types that msgspec itself checks while it decodes. Lists, dicts, bytes and wide ints are checked afterwards."""
@@ -36,13 +36,11 @@ NAME_BYTES_MAX: Final = 65_535
 GROUP_BYTES_MAX: Final = 255
 BIG_INT_BYTES_MAX: Final = 512
 NESTING_MAX: Final = 32
-"""How deep lists and dicts may nest in one header."""
+"""Most levels of lists and dicts in one header."""
 WARY_MAPS: Final = 32
-"""After a map with other values, this many maps in a row must have only plain values before plain ones are expected
-again.
-"""
+"""Maps in a row that must have only plain values before the fast decoder is tried again after a map with others."""
 READERS_MAX: Final = 64
-"""Number of sets of names with a reader of their own; for other sets all headers are decoded."""
+"""Most sets of names that have a reader of their own. For any other set, all headers are decoded."""
 
 _SCALARS: Final[frozenset[type]] = frozenset((str, int, float, bool, bytes, type(None)))
 _PLAIN_KINDS: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
@@ -55,9 +53,9 @@ Reader = Callable[[bytes], "dict[str, HeaderValue]"]
 def encode_properties(
     headers: Headers | None, message_id: str | None = None, group: str | None = None, producer: str | None = None
 ) -> bytes:
-    """Encode what is given. ArgumentError or SettingsError: a name or value is not valid for a header. O(bytes).
+    """Return the encoded properties. ArgumentError, SettingsError: a header's name or value is not valid. O(bytes).
 
-    The message id comes first, then group and producer, so `group_of` and `own_identity` decode nothing else.
+    Message id, group and producer come before the headers, so `group_of` and `own_identity` decode no header.
     """
     encoded = _HEADERS_FOLLOW + _headers(headers) if headers else b""
     if producer is not None:
@@ -74,10 +72,10 @@ def encode_properties(
 
 
 def encode_headers_of_each(each: Sequence[object], times: bytes) -> list[bytes] | None:
-    """Return the properties of messages that have these headers and the same times, but no id, group or producer.
+    """Return the encoded properties of messages with these headers and the same times, but no id, group or producer.
 
-    times: their encoded field; empty: they have none. None: some headers are not plain, so encode_properties must take
-    each by itself, and may raise.
+    Return None if some headers are not plain: then encode_properties must encode each message by itself, and may raise.
+    times: the encoded field; empty: there are none.
     """
     front, encode = times + _HEADERS_FOLLOW, _writer.encode
     encoded: list[bytes] = []
@@ -129,9 +127,9 @@ def _headers(headers: Headers) -> bytes:
 
 
 def encoded_header(name: str, value: str | int | float | bool | None) -> bytes:
-    """Return the bytes that any headers with this name and value have in a row: the name's text and the value.
+    """Return bytes that are in any encoded headers with this name and value: the text of the name, then the value.
 
-    The same int or float is always encoded alike. Requires: an int of 64 bits.
+    Equal ints, and equal floats, always have the same encoding. Requires: an int has at most 64 bits.
     """
     return name.encode(errors="surrogatepass") + _writer.encode(value)
 
@@ -145,7 +143,7 @@ class _HeaderWriter:
         self.encode: Writer = self._encode_first
 
     def _encode_first(self, headers: object) -> bytes:
-        """Import msgspec with the first header, encode it, and replace this function by that of msgspec."""
+        """Encode the first headers, and use msgspec's encoder from then on. An earlier import would cost all hosts."""
         from msgspec.msgpack import Encoder
 
         self.encode = Encoder().encode
@@ -169,7 +167,7 @@ def _text(text: str, what: str) -> str:
 
 
 def _plain(value: object, depth: int) -> object:
-    """Return a header's value as msgspec takes it: subclasses as their base types, wide ints as an extension."""
+    """Return a header's value in a form that msgspec encodes: subclasses as base types, wide ints as an extension."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -210,7 +208,7 @@ def _extension(code: int, data: memoryview) -> int:
 
 
 def _map_type(names: frozenset[str] | None, value: object) -> Any:
-    """Return the type of a map of such values: of all names, or only of these, so that others are skipped."""
+    """Return the type of a map of such values. names: the only ones to decode; None: decode all."""
     if names is None:
         return cast("Any", dict)[str, value]
     make = cast("Any", TypedDict)  # in the functional form, because the names are known only here
@@ -225,17 +223,15 @@ class _HeaderReader:
     def __init__(self, names: frozenset[str] | None) -> None:
         from msgspec.msgpack import Decoder
 
-        # Decodes a map whose values are plain; raises one of _unreadable where they are not, or it is no such map.
+        # Decodes a map of plain values; raises one of _unreadable() for other values, and for bytes that are no map.
         self.read_plain: Reader = Decoder(_map_type(names, _PLAIN)).decode
         self._read_any: Reader = Decoder(_map_type(names, Any), ext_hook=_extension).decode
-        # How many maps are still read as if their values were not plain: what is raised where they are not costs as
-        # much as ten maps, so after such a one WARY_MAPS in a row must be plain.
+        # Maps that are still decoded with any values, because a failed attempt with plain values costs as much as
+        # ten maps. Counts down from WARY_MAPS while the maps have plain values.
         self._wary_maps = 0
 
     def read(self, data: bytes) -> dict[str, HeaderValue]:
-        """Decode a map. Raises RecordDamaged for bytes that are not a map, or that have a value that no header can
-        have.
-        """
+        """Decode a map of headers. RecordDamaged: the bytes are no map, or a value is none that a header can have."""
         wary_maps = self._wary_maps
         if not wary_maps:
             try:
@@ -259,7 +255,7 @@ class _HeaderReader:
 
 
 class _AllHeaders:
-    """The reader of all headers, made when it is first needed, because it imports msgspec."""
+    """Holds the reader of all headers. The reader is made on first use, because making it imports msgspec."""
 
     __slots__ = ("reader",)
 
@@ -272,7 +268,7 @@ _readers: Final[dict[frozenset[str] | None, _HeaderReader]] = {}
 
 
 def _reader(names: frozenset[str] | None) -> _HeaderReader:
-    """Return the reader for at least the headers of these names, or all. There are few sets, so none is forgotten."""
+    """Return the reader for at least the headers of these names; None: of all. At most READERS_MAX sets are kept."""
     found = _readers.get(names)
     if found is None:
         if names is not None and (len(_readers) >= READERS_MAX or not all(map(_is_plain, names))):
@@ -282,12 +278,12 @@ def _reader(names: frozenset[str] | None) -> _HeaderReader:
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether msgspec finds a field of that name: it compares ASCII bytes up to a NUL."""
+    """Return whether msgspec can find a field of that name, which it compares as ASCII bytes up to a NUL."""
     return name.isascii() and "\0" not in name
 
 
 def _identity_end(data: bytes) -> int:
-    """Return where times, id, group and producer end. RecordDamaged: neither the end nor headers follow."""
+    """Return the offset behind times, id, group and producer. RecordDamaged: neither the end nor headers follow."""
     at, end = 0, len(data)
     if data[:1] == _TIME:
         at = TIMES_BYTES
@@ -308,7 +304,7 @@ def _identity_end(data: bytes) -> int:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """Return the errors that a reader raises for invalid headers. It is called only once something was raised."""
+    """Return the errors that a reader raises for invalid headers. Called only after an error: it imports msgspec."""
     from msgspec import MsgspecError
 
     return MsgspecError, UnicodeDecodeError, RecursionError
@@ -339,7 +335,7 @@ def own_identity(data: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _named(data: bytes, wanted: int) -> bytes | None:
-    """Return one of id, group and producer. None: there is none. It reads no header: the first bytes suffice."""
+    """Return one of id, group and producer. None: the message has none. Reads no header."""
     at, end = TIMES_BYTES if data[:1] == _TIME else 0, len(data)
     while at < end and data[at] in _IDENTITY:
         first = at + _KEY.size
@@ -362,7 +358,7 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
 def decode_headers(data: bytes) -> dict[str, HeaderValue]:
     """Return all headers of a message, as a new dict. `data` is not empty. RecordDamaged as decode_properties.
 
-    Whoever reads the headers of a delivery passes here, so the reader is not looked up in a dict.
+    Each read of a delivery's headers calls this function, so it does not look up the reader in a dict.
     """
     reader = _all_headers.reader
     if reader is None:
@@ -373,7 +369,7 @@ def decode_headers(data: bytes) -> dict[str, HeaderValue]:
 def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
     """Return the headers with these names, and perhaps others. RecordDamaged as decode_properties.
 
-    Other headers are skipped without decoding: one of 20 headers takes a fifth of the time of all.
+    Other headers are skipped without decoding, so few names of many headers cost much less than all.
     """
     return _reader(names).read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data))
 
@@ -381,7 +377,7 @@ def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
 def header_values_of_each(
     properties: Sequence[bytes], names: frozenset[str]
 ) -> Sequence[dict[str, HeaderValue] | None]:
-    """Return header_values of each message; None if that raises RecordDamaged. Takes half the time of single calls."""
+    """Return header_values of each message, None in place of RecordDamaged. Faster than single calls."""
     read = _reader(names).read_plain
     try:
         return [read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data)) for data in properties]
@@ -389,7 +385,7 @@ def header_values_of_each(
         pass
     except _unreadable():
         pass
-    return [_read_or_none(data, names) for data in properties]  # one of them has other values, or is damaged
+    return [_read_or_none(data, names) for data in properties]  # some message has other values, or is damaged
 
 
 def _map_of(data: bytes) -> bytes:

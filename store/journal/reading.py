@@ -1,7 +1,7 @@
-"""Reading messages back: few large reads for many places, and each message verified by itself.
+"""Read messages back: few large reads for many places, with each message verified by itself.
 
-Neighbouring records are read together, with what lies between them, up to 256 KiB: one call and one copy for hundreds
-of messages. Damage to a message makes only that message unreadable.
+Neighbouring records are read together with the bytes between them, up to 256 KiB: one call and one copy for hundreds of
+messages. Damage to a message makes only that message unreadable.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ..stored_message import StoredMessage
 
 REGION_BYTES_MAX: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
-"""If only the headers of a message are wanted, this much of it is in RAM while all of it is verified."""
+"""Bytes of a message that are in RAM at a time if only its headers are wanted, while all of it is verified."""
 GAP_BYTES_MAX: Final = 8 * 1024
-"""Bytes of other records between two wanted ones that are cheaper to read than to skip.
+"""Most bytes of other records between two wanted ones that are read too, because a second read costs more.
 
-Among single records of one run, as many bytes may be read in addition as are wanted.
+Among single records of one run, a region may have as many unwanted bytes as wanted ones.
 """
 
 _ONE: Final = struct.Struct("<I32xQQIII")
@@ -66,7 +66,7 @@ class Unopened:
 
 
 def sent_at(file: Readable, salt: int, offset: int, messages: int) -> int:
-    """Return when the messages of a record were sent, in ms since 1970. It makes one small read.
+    """Return when the messages of a record were sent, in ms since 1970. This is one small read.
 
     messages: how many the record has. OSError; RecordDamaged if its head does not verify.
     """
@@ -117,7 +117,7 @@ def plan_regions(extents: Iterable[Extent | Singles], reader: Callable[[int], tu
 
 
 def _halved(extent: Extent | Singles) -> Iterator[Extent | Singles]:
-    """Yield single records that fit into one region and are close together; split them in halves until they do."""
+    """Split single records in halves until each part fits into one region and lies close together; yield the parts."""
     if isinstance(extent, Singles) and extent.messages > 1:
         wanted_bytes = sum(extent.lengths) + ONE_BYTES * extent.messages
         if extent.record_bytes > min(REGION_BYTES_MAX, wanted_bytes + max(wanted_bytes, GAP_BYTES_MAX)):
@@ -208,9 +208,10 @@ def read_verified(
     *,
     started: int = 0,
 ) -> bytes | None:
-    """Return the properties of a content, which is read in pieces. None: its checksum is wrong. OSError.
+    """Read a content in pieces and return its properties. None: its checksum is wrong. OSError.
 
-    started: the value from which the checksum continues. pay: see read_headers; one piece is paid for already.
+    started: the value from which the checksum continues. pay: as in read_headers; the caller has paid for one piece
+    already.
     """
     if properties_bytes > PIECE_BYTES:
         pay(properties_bytes)
@@ -284,7 +285,7 @@ def _read_singles(
 
 
 def _verified_head(extent: Extent, data: bytes, at: int, salt: int) -> tuple[Header, Slice]:
-    """Return the head of a record and its table. RecordDamaged: another record is there."""
+    """Return header and table of a record, verified. RecordDamaged: they are damaged, or another record is there."""
     header = decode_header(data, at)
     verify_head(header, data[at : at + header.head_bytes], salt)
     if header.length != extent.record_bytes or header.entries != extent.record_messages:
@@ -298,7 +299,7 @@ def _verified_head(extent: Extent, data: bytes, at: int, salt: int) -> tuple[Hea
 def _read_slice(
     extent: Extent, data: bytes, at: int, salt: int, messages: list[StoredMessage], unreadable: list[tuple[int, str]]
 ) -> None:
-    """Read messages of a slice, by columns: what is the same for all of them is neither looked up nor made again."""
+    """Read messages of a slice by columns, so that what all messages share is looked up and made only once."""
     header, part = _verified_head(extent, data, at, salt)
     begin = at + header.head_bytes + sum(part.table[1 : 3 * extent.skip : 3])
     wanted = part.table[3 * extent.skip : 3 * (extent.skip + extent.messages)]

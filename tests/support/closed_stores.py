@@ -36,17 +36,17 @@ def records(disk: Disk, data_log: int) -> list[tuple[int, Header]]:
 
 
 def place_of(disk: Disk, data_log: int, kind: int, nth: int = 0) -> int:
-    """Offset of the nth record of a kind."""
+    """Return the offset of the nth record of a kind."""
     return [offset for offset, record in records(disk, data_log) if record.kind == kind][nth]
 
 
 def small_bay(seed: int = 0, **fields: Any) -> SimulatedBay:
-    """With small data logs, because they are preallocated and each test copies them often."""
+    """Return a bay with small data logs, because these are preallocated and each test copies them often."""
     return SimulatedBay(seed, max_file_length="64KiB", **fields)
 
 
 def two_data_logs() -> SimulatedDisk:
-    """A store that was closed twice: messages 0 to 9 of a queue, of which 0 to 3 are acknowledged, and message 10."""
+    """Return the disk of a store closed twice: messages 0 to 10 of a queue, of which 0 to 3 are acknowledged."""
     store = small_bay()
     queue = store.queue("orders")
     for first in (0, 3, 6):
@@ -66,7 +66,7 @@ def rewrite(disk: SimulatedDisk, name: str, content: bytes) -> None:
 
 
 class GrowingFile:
-    """A data log that a process is appending to: each read sees more of it than the one before, zeros behind."""
+    """A data log to which a process appends: each read sees more of it than the last one, with zeros behind."""
 
     def __init__(self, content: bytes, seen_bytes: int, random: Random) -> None:
         self._content = content
@@ -97,7 +97,7 @@ class GrowingDisk(SimulatedDisk):
 
 
 class Beside:
-    """A disk as a reader has it whose owner does something before each of the reader's opens."""
+    """The disk of a reader beside a live owner. Before each open of the reader, the owner does something."""
 
     def __init__(self, disk: SimulatedDisk, owner: Callable[[], object], phantom: str = "data-0.log") -> None:
         self._disk = disk

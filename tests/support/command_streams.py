@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 
 
 class Captured:
-    """Streams, and what came of them."""
+    """Streams of a command, with the text that it printed."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def status(**fields: Any) -> dict[str, Any]:
-    """A status of a store with something of everything."""
+    """Return a status of a store with content in every part."""
     holders = {"dispatch_area": 12, "target_lists": 20, "pending_cache": 9, "head_queue_cache": 4, "index": 5}
     consumer = {"queue": "orders", "number": 2, "selector": "kind='rare'", "prefetch": 1000, "in_flight": 1000}
     consumer |= {"messages_per_second": 12.0, "watermark_bytes": MIB, "high_watermark_bytes": 2 * MIB, "is_slow": True}
@@ -54,7 +54,7 @@ def status(**fields: Any) -> dict[str, Any]:
 
 
 def durations_row(**fields: Any) -> dict[str, Any]:
-    """Two of up to 16 microseconds, and one of 200 seconds."""
+    """Return a row with two durations of up to 16 microseconds, and one of 200 seconds."""
     return {"count": 3, "total_seconds": 200.5, "max_seconds": 200.0, "buckets": [2] + [0] * 22 + [1]} | fields
 
 
@@ -65,13 +65,13 @@ def queue_row(name: str = "orders", **fields: Any) -> dict[str, Any]:
 
 
 def say(root: Path, **fields: Any) -> None:
-    """Write a status as the process would that has the store open."""
+    """Write a status, as the process that has the store open would do."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "status.json").write_text(json.dumps(status(**fields)), encoding="utf-8")
 
 
 def of_status(root: Path, *, bodies: bool = False, **access: Any) -> TestClient:
-    """A client of the console of the store in a directory."""
+    """Return a client of the console of the store in a directory."""
     return client(
         console(
             StatusSource(str(root)), Access(TOKEN, **({"open_reading": True, "open_messages": True} | access)), bodies
@@ -80,5 +80,5 @@ def of_status(root: Path, *, bodies: bool = False, **access: Any) -> TestClient:
 
 
 def client(app: ASGIApp, **fields: Any) -> TestClient:
-    """A client that comes by http://localhost, and gets a page also where the console made a mistake."""
+    """Return a client at http://localhost, which gets a page even if the console raised an error."""
     return TestClient(app, base_url="http://localhost", raise_server_exceptions=False, **fields)

@@ -1,4 +1,4 @@
-"""Costs are counted, in calls of functions or instructions: a clock would judge the machine."""
+"""Count costs as calls of functions or as instructions, because a clock would measure the machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TESTS = str(Path(__file__).resolve().parents[1])
 
 @contextmanager
 def counted_calls() -> Iterator[Counter[str]]:
-    """How often this thread calls each function of the library, by its name; lambdas and generators count too."""
+    """Count the calls of each function of the library in this thread, by name, with lambdas and generators."""
     calls: Counter[str] = Counter()
 
     def count(frame: FrameType, event: str, _: object) -> None:
@@ -34,7 +34,7 @@ def counted_calls() -> Iterator[Counter[str]]:
 
 
 def opcodes(call: Callable[[], object]) -> int:
-    """How many instructions of the interpreter a call takes."""
+    """Return how many instructions of the interpreter a call takes."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:

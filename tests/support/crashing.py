@@ -1,10 +1,8 @@
-"""One runner for all crash tests: a store is worked on, and at calls of its disk what a crash would leave is opened.
+"""The runner of all crash tests: work with a store, and at calls of its disk open what a crash would leave.
 
-An explorer draws everything from one seed. Before calls that change the disk
-the state of just then is forked, the power cut or the process killed in the
-fork, and what was left is examined; some lives go on from there, recovery
-included, and crash again. A failure names the class, its arguments and the
-place, and `Explorer(seed, ...).run()` repeats it.
+An explorer draws all choices from one seed. Before calls that change the disk, it forks the present state, cuts the
+power or kills the process in the fork, and examines what is left. Some lives go on from there, recovery included, and
+crash again. A failure names the class, its arguments and the place, and `Explorer(seed, ...).run()` repeats it.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ from forebay.testing import ManualClock
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS_APART = 1_000_000
-"""Between the first seeds of two shares of one test."""
+"""Distance between the first seeds of two shares of one test."""
 
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
 POWER_CUTS = (*[PowerCut.ANY] * 5, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
-"""What a power cut may do, as often as it is drawn."""
+"""Modes of power cuts. A mode that occurs more often is drawn more often."""
 
 SETTINGS = Settings(
     background=False,
@@ -44,7 +42,7 @@ SETTINGS = Settings(
 
 
 def same(metadata: SimulatedMetadataStore) -> SimulatedMetadataStore:
-    """What a killed process leaves of it: all that was committed, with what a power cut may still take."""
+    """Return the index after a kill: all commits, some of which a power cut may still lose."""
     fork = SimulatedMetadataStore(transaction_adds=metadata._transaction_adds)
     fork.history = metadata.history.copy()
     return fork
@@ -59,7 +57,7 @@ def crashes_at(
     *,
     loses_index: bool = True,
 ) -> Iterator[tuple[SimulatedDisk, SimulatedMetadataStore, object]]:
-    """What a kill just now leaves, and where all is synced what each power cut does; last, how it came about.
+    """Yield what a kill leaves now, and with sync "always" what each power cut leaves; last, how it came about.
 
     loses_index: one of the power cuts takes the index too.
     """
@@ -73,7 +71,7 @@ def crashes_at(
 
 @contextmanager
 def without_logs() -> Iterator[None]:
-    """Recoveries by the thousand each say what they cut, which takes longer than cutting it."""
+    """Switch logging off, because thousands of recoveries would spend most of their time on it."""
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -82,50 +80,53 @@ def without_logs() -> Iterator[None]:
 
 
 class Left(NamedTuple):
-    """What a crash leaves."""
+    """The disk and the index after a crash."""
 
     disk: SimulatedDisk
     metadata: SimulatedMetadataStore
     is_kill: bool
-    """Nothing that was written is lost."""
+    """Whether the process was killed, so that no write is lost."""
     is_damaged: bool = False
-    """The index is."""
+    """Whether the index is damaged."""
 
 
 class CrashExplorer:
-    """One seed. A subclass says in `explore` what is done, and within `crashing` who examines what a crash leaves."""
+    """The exploration of one seed.
+
+    A subclass does the work in `explore`, within `crashing`, to which it passes the function that examines a crash.
+    """
 
     call_share = 1.0
-    """Of the calls that change the disk, how many are looked at."""
+    """Share of the calls that change the disk at which a crash is examined."""
     kill_share = 0.3
-    """Of those, at how many the process is killed; at the others the power is cut."""
+    """Share of the crashes that are kills; the others are power cuts."""
     index_lost_share = 0.0
-    """Of the crashes, how many leave no index."""
+    """Share of the crashes that leave no index."""
     index_damaged_share = 0.0
-    """Of the power cuts, how many leave a damaged one."""
+    """Share of the power cuts that leave a damaged index."""
     power_cuts = POWER_CUTS
     cuts_power = True
     cuts_power_too = False
-    """The power is cut also where the process is killed."""
+    """Whether each kill is followed by a power cut at the same place."""
     cuts_synced = False
-    """The power is cut also where that takes nothing away."""
+    """Whether the power is cut even if a cut would lose nothing."""
     looks_once = False
-    """What a power cut left is not examined again where another leaves the same bytes."""
+    """Whether equal states after power cuts are examined only once."""
 
     def __init__(self, seed: int, sync: SyncMode = "always", **fields: Any) -> None:
-        """fields: of Settings, in the place of those of SETTINGS."""
+        """Make the explorer of a seed. fields: of Settings, in place of those in SETTINGS."""
         self.seed, self.sync = seed, sync
         self.random = Random(seed)
         self.settings = replace(SETTINGS, sync=sync, **fields)
-        # Where it is just now, for a failure to name.
+        # The present place, which a failure names.
         self.place = ""
-        # Where a crash was examined that is not survived.
+        # The place of a crash that the store did not survive.
         self.failed_place = ""
-        # That were examined.
+        # Numbers of examined states and kills.
         self.states = self.kills = 0
-        # Digests of what power cuts left, if the same is not to be looked at twice.
+        # Digests of states after power cuts, if equal states are examined only once.
         self.left: set[int] = set()
-        # Whether no more calls are to be looked at: one seed may have calls by the thousand.
+        # Returns whether enough was examined, because one seed may have thousands of calls.
         self.is_enough: Callable[[], bool] = lambda: False
 
     def run(self) -> Self:
@@ -149,7 +150,7 @@ class CrashExplorer:
     def crashing(
         self, disk: SimulatedDisk, metadata: Callable[[], SimulatedMetadataStore], examine: Callable[[Left], None]
     ) -> Iterator[None]:
-        """Within it, calls of that disk are looked at."""
+        """Examine crashes at calls of this disk during the block."""
 
         failures: list[Exception] = []
 
@@ -163,7 +164,7 @@ class CrashExplorer:
                     self.states += 1
                     examine(left)
             except Exception as failure:
-                # It passes through the store, and background work that fails is kept there and tried again.
+                # Keep the failure: the store may hide it, because failing background work is tried again.
                 failures.append(failure)
                 self.failed_place = self.failed_place or self.place
                 raise
@@ -181,7 +182,7 @@ class CrashExplorer:
         return self.call_share == 1.0 or self.random.random() < self.call_share
 
     def crashes(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Iterator[Left]:
-        """What crashes just now would leave."""
+        """Yield what crashes at this moment would leave."""
         random = self.random
         is_kill = random.random() < self.kill_share
         if is_kill:
@@ -221,7 +222,7 @@ S = TypeVar("S")
 class StateWalk(CrashExplorer, Generic[S]):
     """Steps in one store, reopened now and then. A crash leaves a state that the store had, or was about to have.
 
-    A subclass says what a step does, and within `becoming` what that makes of the store. It reads the state of a store.
+    A subclass says what a step does, announces the next state with `becoming`, and reads the state of a store.
     """
 
     kill_share = 0.5
@@ -230,16 +231,16 @@ class StateWalk(CrashExplorer, Generic[S]):
     steps = 30
 
     def __init__(self, seed: int, sync: SyncMode, first: S, **fields: Any) -> None:
-        """first: the state of a store after `begin`."""
+        """Make the walk of a seed. first: the state of a store after `begin`."""
         super().__init__(seed, sync, **fields)
         self.disk = SimulatedDisk()
-        # All that the store ever was, in order.
+        # All states of the store so far, in order.
         self.history = [first]
-        # What the call under way makes of it.
+        # The state that the call under way leads to.
         self._wanted: list[S] = []
 
     def begin(self, bay: Forebay) -> None:
-        """Prepare a new store, before crashes are looked at."""
+        """Prepare a new store, before crashes are examined."""
 
     def step(self, bay: Forebay, number: int) -> None:
         raise NotImplementedError
@@ -249,7 +250,7 @@ class StateWalk(CrashExplorer, Generic[S]):
 
     @contextmanager
     def becoming(self, state: S) -> Iterator[None]:
-        """Within it, the store comes to be in that state, with one call."""
+        """Announce that one call in the block brings the store into this state."""
         self._wanted = [state]
         yield
         self._wanted = []
@@ -271,7 +272,7 @@ class StateWalk(CrashExplorer, Generic[S]):
         assert self.state_of(bay) == self.history[-1]
 
     def fill_or_clean(self, bay: Forebay, fills: float) -> None:
-        """Let data logs begin, or go, while the state stays. fills: the probability that they begin."""
+        """Begin data logs or delete them, without changing the state. fills: the probability that they begin."""
         if self.random.random() < fills:
             bay.queue("orders").send(bytes(self.random.choice((100, 9_000))))
         else:
@@ -288,7 +289,7 @@ class StateWalk(CrashExplorer, Generic[S]):
 
 
 class Model(Protocol):
-    """What the store may, must and must not have."""
+    """Knows what the store may, must and must not have."""
 
     def fork(self) -> Self: ...
 
@@ -304,20 +305,20 @@ class Life(Generic[M]):
     metadata: SimulatedMetadataStore
     model: M
     depth: int
-    """1: on a new disk; one more behind each crash."""
+    """1 on a new disk, and one more after each crash."""
     clock: ManualClock
     bay: Forebay = field(init=False)
 
 
 class CrashingWorkload(CrashExplorer, Generic[M]):
-    """A workload of steps beside a model of what each may leave; some lives go on from what a crash left."""
+    """A workload of steps with a model of what each step may leave. Some lives go on from what a crash left."""
 
     depth_max = 3
     going_on_share = 0.03
-    """Of the crashes, how many are lived on from."""
+    """Share of the crashes from which a new life goes on."""
     steps = (20, 150)
     later_steps = (5, 40)
-    """Behind a crash."""
+    """Least and most steps of a life after a crash."""
 
     def explore(self) -> None:
         self.live(SimulatedDisk(), self.new_metadata(), self.new_model(), 1)
@@ -326,7 +327,7 @@ class CrashingWorkload(CrashExplorer, Generic[M]):
         return SimulatedMetadataStore()
 
     def live(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: M, depth: int) -> None:
-        """Open and work, looking at calls of both. What the model has in flight is decided once the store is open."""
+        """Open a store and work, examining crashes in both. Calls in flight in the model are decided after the open."""
         random = self.random
         life = Life(disk, metadata, model, depth, ManualClock(random.getrandbits(64)))
         with self.crashing(disk, lambda: life.metadata, lambda left: self.examine(left, life)):
@@ -353,13 +354,13 @@ class CrashingWorkload(CrashExplorer, Generic[M]):
         else:
             self.check(left, model)
 
-    # ------------------------------------------------------------------ what a subclass says
+    # ------------------------------------------------------------------ for a subclass to define
 
     def new_model(self) -> M:
         raise NotImplementedError
 
     def worker(self, life: Life[M]) -> Callable[[], object]:
-        """What does one step after the other in that store."""
+        """Return a function that does the next step in the store of a life."""
         raise NotImplementedError
 
     def reopen(self, life: Life[M]) -> Forebay:
@@ -368,17 +369,17 @@ class CrashingWorkload(CrashExplorer, Generic[M]):
         return life.bay
 
     def settle(self, bay: Forebay, model: M) -> None:
-        """Tell the model what became of what was in flight."""
+        """Tell the model the outcome of calls that were in flight."""
         raise NotImplementedError
 
     def check(self, left: Left, model: M) -> None:
         raise NotImplementedError
 
     def goes_on(self, left: Left, model: M) -> None:
-        """Before a life that goes on from there."""
+        """Prepare the model for a life that goes on from a crash."""
 
     def between(self, life: Life[M]) -> None:
-        """Between steps, now and then, and at the end."""
+        """Check the store between steps, now and then, and at the end of a life."""
 
 
 def run_seeds(
@@ -389,7 +390,7 @@ def run_seeds(
     kills: int = 0,
     states: int = 0,
 ) -> None:
-    """Seed after seed, until that many different power cuts, kills, or states were survived, and hardly more."""
+    """Run seed after seed, until this many different power cuts, kills, or states were survived."""
     seed, left, killed, seen = first_seed, set[int](), 0, 0
 
     def is_enough() -> bool:

@@ -1,4 +1,4 @@
-"""What tests send, take and compare again and again."""
+"""Helpers with which tests send, take and compare messages."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Bodied(Protocol):
 
 
 def numbered_body(n: int, size: int = KIB) -> bytes:
-    """A body of that size, which begins with its number."""
+    """Return a body of a size that begins with a number."""
     return (b"%d " % n).ljust(size, b".")
 
 
 def numbered_messages(count: int) -> list[Message]:
-    """The number is the body, and in the headers."""
+    """Return messages whose body and header n are their number."""
     return [Message(b"%d" % number, {"n": number}) for number in range(count)]
 
 
 def send_equal(queue: Queue, count: int, body: bytes = b"x", **headers: Any) -> list[str]:
-    """Messages with one body; the header n tells them apart. Returns their ids."""
+    """Send messages with one body and different headers n; return their ids."""
     return queue.send_many(Message(body, {"n": number, **headers}) for number in range(count))
 
 
 def fill(bay: SimulatedBay, count: int, name: str = "orders", size: int = 600) -> list[str]:
-    """Messages of that size, all alike. Returns their ids."""
+    """Send equal messages of a size; return their ids."""
     return bay.queue(name).send_many(Message(bytes(size)) for _ in range(count))
 
 
@@ -46,7 +46,7 @@ def fill(bay: SimulatedBay, count: int, name: str = "orders", size: int = 600) -
 
 
 def take_all(consumer: Consumer, most: int = 100) -> list[Delivery]:
-    """All that it can be given, in flight. most: with one take."""
+    """Take all messages that the consumer can get, and leave them in flight. most: messages of one take."""
     taken: list[Delivery] = []
     while deliveries := consumer.take(most):
         taken += deliveries
@@ -54,7 +54,7 @@ def take_all(consumer: Consumer, most: int = 100) -> list[Delivery]:
 
 
 def take_up_to(consumer: Consumer, most: int = 10_000) -> list[Delivery]:
-    """So many if they are there, however many loads that takes."""
+    """Take up to this many messages, with as many loads as needed."""
     taken: list[Delivery] = []
     while len(taken) < most and (deliveries := consumer.take(most - len(taken))):
         taken += deliveries
@@ -62,7 +62,7 @@ def take_up_to(consumer: Consumer, most: int = 10_000) -> list[Delivery]:
 
 
 def drain(consumer: Consumer) -> list[str]:
-    """The ids of all that it can be given, acknowledged."""
+    """Take and acknowledge all messages that the consumer can get; return their ids."""
     taken: list[str] = []
     while deliveries := consumer.take(100):
         taken += ids(deliveries)
@@ -82,7 +82,7 @@ def bodies(messages: Iterable[Bodied]) -> list[bytes]:
 
 
 def number_of(message: Bodied) -> int:
-    """With which its body begins."""
+    """Return the number with which the body of a message begins."""
     return int(message.body.split()[0])
 
 
@@ -95,7 +95,7 @@ def tmp_bytes(bay: SimulatedBay) -> int:
 
 
 def drain_retained(consumer: Consumer) -> list[tuple[bytes, bool]]:
-    """The body of each message there is, and whether it was retained; all are acknowledged."""
+    """Take and acknowledge all messages; return the body of each, and whether it was retained."""
     found: list[tuple[bytes, bool]] = []
     while deliveries := consumer.take(100):
         consumer.ack(deliveries)

@@ -1,4 +1,4 @@
-"""A process that has no file descriptor left, as one whose host has many connections."""
+"""Make this process run out of file descriptors, like a host with many connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[list[int]]:
-    """Leave this process so many, of this number and below. The list has what was taken: who closes one frees it."""
+    """Leave this process `count` descriptors. Yields the descriptors that were taken; close one to free it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1 + count, hard))

@@ -22,7 +22,7 @@ def by_record(extents: Iterable[Extent | Singles]) -> Iterator[Extent]:
 
 
 def sequences(lane: TopicLane | SubscriptionLane) -> list[int]:
-    """All that are pending there."""
+    """Return all pending sequences of a lane."""
     found: list[int] = []
     if isinstance(lane, SubscriptionLane):
         lane.catch_up()

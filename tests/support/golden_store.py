@@ -1,7 +1,7 @@
-"""The golden stores: what a version of the format wrote once, kept so that every later version can show it reads it.
+"""The golden stores: stores that each version of the format wrote once, which every later version must read.
 
-`python tests/support/golden_store.py` writes the one of the version that this tree has. Do that for a new format
-version alone: what a released version wrote never changes.
+`python tests/support/golden_store.py` writes the store of the present version. Do this only for a new version of the
+format, because the store of a released version never changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HEADERS: dict[str, HeaderValue] = {
 }
 
 PROPERTIES = {"cursor/ß": b"\x00\xff" * 20, "empty": b""}
-"""What the host keeps in the store at the end."""
+"""The host properties in the store at the end."""
 
 Pending = dict[str, list[tuple[int, str, str, int]]]
 """Lane (of a queue, topic or subscription) -> (sequence, properties, body, timestamp in ms) of each pending message,
@@ -78,7 +78,7 @@ def pending_in(opened: OpenStore) -> Pending:
 
 
 def write_golden(root: Path) -> Pending:
-    """A life with every kind of record that this version writes; data logs come and go. Returns what stays pending."""
+    """Write a store with every kind of record of this version; return the messages that stay pending."""
     clock = ManualClock(SEED)
     opened = open_golden(root, clock)
     store = opened.store
@@ -127,7 +127,7 @@ def write_golden(root: Path) -> Pending:
 
 
 def _publish(opened: OpenStore) -> None:
-    """A topic with two subscriptions at its end; one that has ended, and one message sent before them all."""
+    """Write a topic with two subscriptions, one that has ended, and a message sent before all of them."""
     store, records = opened.store, opened.store.subscription_records
     with opened.lock:
         number = opened.store.destination_records.create("prices", TOPIC).number
@@ -146,7 +146,7 @@ def _publish(opened: OpenStore) -> None:
 
 
 def _write_transactions(opened: OpenStore, lane: DestinationLane, acked: DestinationLane) -> None:
-    """One of each outcome, and one that waits for its own."""
+    """Write a transaction with each outcome, and one without an outcome yet."""
     transactions = opened.store.transactions
     with opened.lock:
         committed, prepared, rolled_back = (transactions.begin() for _ in range(3))

@@ -1,7 +1,8 @@
 """The process that test_hostile_soak.py runs: a store whose host calls it from everywhere, or has no descriptor left.
 
-Arguments: what it meets, the store's directory, a seed, how many seconds of it, and a file for what was confirmed. The
-same thread comes back to the store from signal handlers, finalizers and log handlers, while others work in it.
+Arguments: the kind of trouble, the store's directory, a seed, the seconds to run, and a file for the confirmed
+messages. The same thread calls the store again from signal handlers, finalizers and log handlers, while other threads
+work.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ DIGITS = 8
 BODY_BYTES = 3_000
 SIGNAL_SECONDS = 0.0004
 QUIET_SECONDS = 20.0
-"""What failed for want of descriptors is done again by then."""
+"""Seconds after which background work that failed for want of descriptors has been done again."""
 
 
 def open_store(directory: str, **fields: Any) -> Forebay:
@@ -63,16 +64,16 @@ def open_store(directory: str, **fields: Any) -> Forebay:
 
 
 class Ledger:
-    """What was confirmed. Adding to a set is one step, so threads and handlers share it without a lock."""
+    """The confirmed calls. Adding to a set is one step, so threads and handlers share it without a lock."""
 
     def __init__(self, sync: SyncMode) -> None:
         self._syncs_always = sync == "always"
         self._numbers = itertools.count()
         self.sent: set[int] = set()
-        # The store said that nothing was done.
+        # Sends that the store refused.
         self.refused: set[int] = set()
         self.acked: set[int] = set()
-        # An ack was begun, and its end is not known.
+        # Acks that began and whose outcome is not known.
         self.in_doubt: set[int] = set()
         self.problems: list[str] = []
 
@@ -81,7 +82,7 @@ class Ledger:
         try:
             send(b"%0*d" % (DIGITS, number) + bytes(size))
         except NestedCall:
-            if not self._syncs_always:  # else it may be stored: only its confirmation is missing
+            if not self._syncs_always:  # otherwise the message may be stored without a confirmation
                 self.refused.add(number)
         except StoreFull:
             self.refused.add(number)
@@ -115,7 +116,7 @@ class Ledger:
 
 
 class Session:
-    """In a circle of references, so that the collector ends it wherever it happens to run."""
+    """A consumer in a reference cycle, so that the garbage collector closes it wherever it runs."""
 
     def __init__(self, host: Host) -> None:
         self.me = self
@@ -133,7 +134,7 @@ class Session:
 
 
 class Shipper(logging.Handler):
-    """Sends its records through the store that they tell of."""
+    """A log handler that sends log records of the store through the store itself."""
 
     def __init__(self, host: Host) -> None:
         super().__init__()
@@ -169,7 +170,7 @@ class Host:
         return self._queues[self.random.choice(QUEUES)]
 
     def handle(self, *_: object) -> None:
-        """A signal came; perhaps while another one is handled."""
+        """Handle a signal, perhaps while another one is handled."""
         if self._is_handling:
             return
         self._is_handling = True
@@ -201,7 +202,7 @@ class Host:
             pass
 
     def work(self, seed: int, until: float) -> None:
-        """Traffic, until then or until the store is closed."""
+        """Send and take until a time, or until the store is closed."""
         random = Random(seed)
         try:
             with self._queues[random.choice(QUEUES)].subscribe(prefetch=50) as consumer:
@@ -265,7 +266,7 @@ def nested(directory: str, seed: int, seconds: float) -> Ledger:
 
 
 def short(directory: str, seed: int, seconds: float) -> Ledger:
-    """Shortages come and go; the store is opened in one, too."""
+    """Run a store while descriptors run out and come back. The store is also opened in a shortage."""
     random = Random(seed)
     sync = random.choice(SYNC_MODES)
     ledger = Ledger(sync)

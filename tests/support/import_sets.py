@@ -50,7 +50,7 @@ def stage(
 
 
 def bring(disk: Disk, load_id: str, *tasks: list[Row], seed: int = 0, part_bytes_max: int = PART_BYTES_MAX) -> Manifest:
-    """A published set."""
+    """Stage and publish a set; return its manifest."""
     manifest = stage(disk, load_id, tasks, seed=seed, part_bytes_max=part_bytes_max)
     publish(disk, manifest)
     return manifest
@@ -71,7 +71,7 @@ def rows_of(load_id: str, count: int, random: Random, queues: tuple[str, ...] = 
 
 
 def pending(bay: Forebay) -> dict[tuple[str, int], list[bytes]]:
-    """Bodies of all that is pending by queue and priority, in order."""
+    """Return the bodies of all pending messages by queue and priority, in order."""
     found: dict[tuple[str, int], list[bytes]] = {}
     for name in bay.destinations():
         for message in bay.queue(name).browse():
@@ -80,7 +80,7 @@ def pending(bay: Forebay) -> dict[tuple[str, int], list[bytes]]:
 
 
 def expected(*sets: list[Row]) -> dict[tuple[str, int], list[bytes]]:
-    """What all these bring, in that order."""
+    """Return the bodies that all these sets bring, by queue and priority, in order."""
     found: dict[tuple[str, int], list[bytes]] = {}
     for rows in sets:
         for row in rows:

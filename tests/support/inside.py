@@ -1,7 +1,6 @@
-"""The parts of an open Forebay, for tests: whoever moves one moves it here.
+"""The parts of an open Forebay, for tests. A change that moves a part changes only this module.
 
-Tests that reach for something else say so themselves, by a private name; tests/house/test_tidy.py counts those, and
-lets nobody add to them.
+Tests that need anything else use a private name; tests/house/test_tidy.py counts these uses and refuses further ones.
 
 `Inside` gives the parts of a Forebay, or of the one that a queue, a topic or a
 consumer belongs to. A SimulatedBay is one itself.
@@ -77,8 +76,8 @@ def open_forebay(
 ) -> Forebay:
     """Open a Forebay on a disk, a metadata store and a clock of the test's.
 
-    metadata: the store, or what makes it of store id and cache bytes. memory_figures: what the system tells of its
-    memory; nothing, unless a test says otherwise.
+    metadata: the metadata store, or a function that makes it from store id and cache bytes. memory_figures: returns the
+    memory figures of the system; by default it has none.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
     surroundings = Surroundings(
@@ -109,7 +108,7 @@ class Inside:
 
     @lock.setter
     def lock(self, lock: OwnedLock) -> None:
-        """Put another one in its place, for sections of every kind."""
+        """Replace the state lock, for sections of every kind."""
         self.__engine.monitor.lock = self.__engine.monitor.bare_lock = lock
 
     @property
@@ -166,7 +165,7 @@ class Inside:
         return list(self.__layers.areas.target_area.lists)
 
     def queue_state(self, name: str = "orders") -> QueueState:
-        """The state of a queue that is there. Of one that is only a row it is an object that nothing is done with."""
+        """Return the state of an existing queue. For a closed queue it is a separate object, only to be read."""
         queues = self.__layers.core.queues
         if name in queues.by_name:
             return queues.by_name[name]
@@ -176,11 +175,11 @@ class Inside:
         return found
 
     def open_queues(self) -> list[str]:
-        """The names of the queues that are more than a row."""
+        """Return the names of the open queues, sorted."""
         return sorted(self.__layers.core.queues.by_name)
 
     def close_idle(self) -> int:
-        """Close every queue and topic that can be closed; how many."""
+        """Close every queue and topic that can be closed; return how many."""
         monitor, known = self.__engine.monitor, self.__layers.core.queues
         with monitor.lock, monitor.all_or_broken:
             undecided, queues = self.transactions.destination_numbers(), list(known.by_name.values())
@@ -189,26 +188,26 @@ class Inside:
             return closed + sum(self.__topics.close_idle(topic, undecided) for topic in topics)
 
     def open_topics(self) -> list[str]:
-        """The names of the topics that are more than a row."""
+        """Return the names of the open topics, sorted."""
         return sorted(self.__topics.by_name)
 
     def held_open(self, name: str = "orders") -> AbstractContextManager[QueueState]:
-        """What a call under way does with a queue that it works with."""
+        """Hold a queue open, as a call under way does."""
         return self.__layers.core.queues.held_open(self.queue_state(name))
 
     def topic_state(self, name: str = "prices") -> TopicState:
         return self.__topics.by_name[name]
 
     def lane(self, queue: NamedDestinationState, priority: int) -> PersistentLaneState:
-        """The persistent lane of that priority, made if it is not there."""
+        """Return the persistent lane of a priority, made if needed."""
         return self.__layers.core.parts.lanes.create(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
-        """The consumers of a queue."""
+        """Return the consumers of a queue."""
         return cast(list[Consumer], list(self.queue_state(name).consumers()))
 
     def let_loader_stand_back(self, clock: Clock) -> None:
-        """Have the loader leave lists to consumers that never pause, as beside a thread that loads."""
+        """Let the loader leave lists to consumers that never pause, as it does if a thread loads."""
         self.loads.stand_back_by(clock)
 
     @property
@@ -257,23 +256,23 @@ class Inside:
 
     @property
     def message_limit(self) -> tuple[int, bool]:
-        """How many bytes a message may have, and whether that is a setting rather than the memory limit."""
+        """Return the largest size of a message, and whether a setting rather than the memory limit says so."""
         producers = self.__layers.clients.producers
         return producers.max_message_bytes, producers.is_limited_by_setting
 
     @property
     def unpublished(self) -> Any:
-        """With sync "always": what is stored and waits to be durable before it is dispatched."""
+        """With sync "always": messages that are stored and must become durable before they are dispatched."""
         return self.__layers.core.publisher.unpublished
 
     def hold_unsynced(self, lane: Any, messages: Any) -> None:
-        """Have stored messages wait until they are durable. Requires: the lock."""
+        """Let stored messages wait until they are durable. Requires: the lock."""
         charge = charges_bytes(messages)
         self.__layers.core.publisher.hold(lane, messages, charge)
 
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:
-        """Whoever writes returns at once: nothing is synced, nothing published."""
+        """Let writing calls return at once during the block, with nothing synced or published."""
         confirm = self.__layers.core.confirmer.confirm
         self.__layers.core.confirmer.confirm = lambda position: None  # type: ignore[method-assign]
         try:
@@ -284,7 +283,7 @@ class Inside:
     # ------------------------------------------------------------------ work in the background
 
     def position(self) -> int:
-        """Where the journal ends for those who write."""
+        """Return the position of the journal's end, as writers see it."""
         return self.__layers.core.confirmer.position()
 
     def step(self) -> int:
@@ -294,11 +293,11 @@ class Inside:
         return self.__engine.housekeeping.maintenance.step()
 
     def pause(self) -> float:
-        """Seconds that the housekeeper waits now."""
+        """Return the seconds until maintenance is due."""
         return self.__engine.housekeeping.maintenance.pause()
 
     def give_up_readers(self) -> None:
-        """Let go of all files that are open only to be read."""
+        """Close all files that are open only for reading."""
         self.__layers.store_parts.directory.give_up_readers()
         self.__layers.store_parts.overflow.storage.give_up_readers()
 
@@ -306,16 +305,16 @@ class Inside:
         assert not self.__engine.monitor.lock.is_owned()
 
     def call_put_off(self) -> None:
-        """Make the calls that came from inside another one, as the background does."""
+        """Run calls that were put off because they came from inside another call, as the background does."""
         if self.__engine.monitor.postponed_calls:
             self.__engine.monitor.run_deferred()
 
     def call_ready(self) -> None:
-        """Call `on_ready` of those consumers that have become ready."""
+        """Call `on_ready` of consumers that have become ready."""
         self.__engine.monitor.run_deferred()
 
     def parked(self) -> list[tuple[float, LaneState, int]]:
-        """What waits for its redelivery: when, lane, sequence."""
+        """Return (time, lane, sequence) of messages that wait for their redelivery."""
         layers, found = self.__layers, []
         now, now_ms = self.__engine.monitor.monotonic(), self.store.steady.now_ms()
         for number, waiting in list(self.index.put_off.items()):
@@ -327,7 +326,7 @@ class Inside:
         return found
 
     def let_pass(self, seconds: float) -> None:
-        """Let time pass on the test's own clock, and offer all that has come due."""
+        """Let time pass on the test's clock, and offer all messages that are due then."""
         engine = self.__engine
         clock: Any = cast("MethodType", engine.monitor.monotonic).__self__
         clock.advance(seconds)
@@ -348,7 +347,7 @@ class Inside:
 
     @property
     def threads(self) -> list[threading.Thread]:
-        """The background threads, the loader's first."""
+        """Return the background threads, with the loader's first."""
         return self.__engine.housekeeping.background._threads
 
     def stop_loading(self) -> None:
@@ -366,7 +365,7 @@ class Inside:
             thread.join()
 
     def has_thread(self, thread: threading.Thread) -> None:
-        """Let that thread count as the one of the background."""
+        """Let a thread count as the background thread."""
         self.__engine.housekeeping.background._threads = [thread]
         self.wakeups.has_threads = True
 
@@ -377,17 +376,17 @@ class Inside:
         self.__engine.monitor.monotonic = monotonic
 
     def die_in_child(self) -> None:
-        """Do what a child does with its copy behind a fork."""
+        """Disable the store, as a child does with its copy after a fork."""
         self.__engine.die_in_child()
 
     # ------------------------------------------------------------------ checks
 
     def audit(self) -> None:
-        """The ledger agrees with the live objects. O(everything)."""
+        """Assert that the ledger agrees with the live objects. O(everything)."""
         self.__engine.ledger_audit.run()
 
     def check(self) -> None:
-        """The ledger agrees with the live objects, and every structure with itself. O(everything)."""
+        """Assert that the ledger agrees with the live objects, and check every structure. O(everything)."""
         self.audit()
         for target in self.target_area.lists:
             target._check()
@@ -403,7 +402,7 @@ def inside(opened: Forebay | Queue | Topic | Consumer) -> Inside:
 
 
 def engine_of(monitor: Monitor) -> Engine:
-    """The open engine with that monitor."""
+    """Return the open engine with this monitor."""
     found: Engine
     [found] = [die.args[0] for die in list(engines._in_child) if die.args[0].monitor is monitor]
     return found
@@ -415,5 +414,5 @@ def queue_of(consumer: Consumer) -> Queue:
 
 
 def explain(subject: Queue | Consumer) -> Explanation:
-    """What `Forebay.explain` says of it."""
+    """Return what `Forebay.explain` says of a queue or consumer."""
     return explain_subject(engine_of(subject.monitor).explained, subject)

@@ -2,11 +2,10 @@
 
     interrupt_program.py DIRECTORY SEED INTERRUPTIONS
 
-The main thread calls a store, and a timer's signal raises in the middle. A
-thread beside it sends and takes all the while. Where the store says
-StoreFailed it is closed and opened again. What was confirmed must be there,
-once; what was acknowledged must not; what a call was interrupted in may. It
-prints what it did as JSON. Its parent ends it where it hangs.
+The main thread calls a store, and the signal of a timer raises an exception in the middle of a call. A second thread
+sends and takes all the time. After StoreFailed the store is closed and opened again. Each confirmed message must be
+there once, acknowledged messages must be gone, and messages of an interrupted call may be there or not. The program
+prints its counts as JSON. Its parent kills it if it hangs.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ WAIT_SECONDS = 20.0
 
 
 class Interruption(BaseException):
-    """As KeyboardInterrupt: no `except Exception` stops it."""
+    """Raised by the signal. Like KeyboardInterrupt, it passes `except Exception`."""
 
 
 class Program:
@@ -54,7 +53,7 @@ class Program:
             raise Interruption
 
     def attempt(self, name: str, call: Callable[[], Any]) -> tuple[bool, Any]:
-        """Call it with a signal somewhere; return whether it ended by itself, and what it returned."""
+        """Make a call with a signal somewhere in it; return whether it ended by itself, and its result."""
         random = self.random
         seconds = random.choice(
             (1e-6, random.uniform(1e-6, 3e-5), random.uniform(1e-6, 3e-4), random.uniform(1e-6, 3e-3))
@@ -120,7 +119,7 @@ class Program:
             self.attempt("close", bay.close)
         try:
             bay.close()
-        except StoreFailed:  # an interrupted checkpoint left the index half written: the next open makes it anew
+        except StoreFailed:  # an interrupted checkpoint left an incomplete index, which the next open makes anew
             self.counts["failed"] += 1
             bay.close()
 
@@ -184,7 +183,7 @@ class Program:
         self.must.update(numbers)
 
     def call_beside(self, bay: Forebay, stop: threading.Event) -> None:
-        """Nobody interrupts this thread: each call returns, or says why not."""
+        """Send and take in a thread without interruptions: each call returns or raises a documented error."""
         try:
             queue = bay.queue("beside")
             with queue.subscribe(prefetch=10) as consumer:
@@ -208,7 +207,7 @@ class Program:
                 pass
 
     def compare(self, bay: Forebay) -> None:
-        """What the last lives left."""
+        """Compare the messages in the store with those that the previous lives must have left."""
         queue = bay.queue("limited")
         bodies = [number_of(message.body) for message in queue.browse()]
         found = set(bodies)

@@ -24,11 +24,11 @@ SUPPORT = str(Path(__file__).parent)
 
 
 class Interruption(BaseException):
-    """As KeyboardInterrupt: no `except Exception` stops it."""
+    """Raised by an interruption. Like KeyboardInterrupt, it passes `except Exception`."""
 
 
 class _Interrupter:
-    """Raises Interruption at one of the places."""
+    """Counts the places of one call, and raises Interruption at one of them."""
 
     def __init__(self, at: int) -> None:
         self.places = 0

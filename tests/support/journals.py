@@ -1,4 +1,4 @@
-"""What the tests of the journal share: one on a simulated disk, and what a reader finds in the files it left."""
+"""Helpers for tests of the journal: a journal on a simulated disk, and the records that a reader finds there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def journal_on(
     epoch: int = 7,
     seed: int = 0,
 ) -> Journal:
-    """A journal that has begun a data log of that id."""
+    """Return a journal that has begun a data log with this id."""
     disk.make_directory(JOURNAL)
     clock = ManualClock(seed)
     journal = Journal(
@@ -49,7 +49,7 @@ def journal_on(
 def append_one(
     journal: Journal, flags: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
 ) -> int:
-    """Append a slice of one message; its offset."""
+    """Append a slice of one message; return its offset."""
     size = len(properties) + len(body)
     return journal.append_one(flags, destination, sequence, timestamp, properties, body, size)
 
@@ -61,7 +61,7 @@ class FoundRecord(NamedTuple):
 
 
 def power_cut(disk: SimulatedDisk) -> SimulatedDisk:
-    """What is left when nothing arrived that was not synced."""
+    """Return the disk after a power cut that loses everything unsynced."""
     return disk.crash_power(Random(0), PowerCut.SYNCED)
 
 
@@ -74,7 +74,7 @@ def data_log_header(disk: Disk, data_log: int) -> DataLogHeader:
 
 
 def walked(disk: Disk, data_log: int) -> tuple[Walk, list[FoundRecord]]:
-    """A walk over the whole data log that verified every body, at its end."""
+    """Return a finished walk over a whole data log that verified every body, and the records it found."""
     header = data_log_header(disk, data_log)
     file = disk.open_for_reading(data_log_name(data_log))
     walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_sequence, verify_from=0)
@@ -99,7 +99,7 @@ def all_records(disk: Disk) -> list[tuple[int, FoundRecord]]:
 
 
 def all_bodies(disk: Disk) -> list[bytes]:
-    """Content of each message of the journal, in order."""
+    """Return the content of each message of the journal, in order."""
     bodies = []
     for data_log, (offset, header, head) in all_records(disk):
         if header.kind != MESSAGE:

@@ -1,4 +1,4 @@
-"""Traffic for comparing rules about memory: the kinds that replay is tested with, and small parts of the benchmarks'.
+"""Traffic for comparing rules about memory: the kinds that test replay, and small parts of the benchmarks'.
 
 `python lab_traffic.py` prints the table of docs/decisions/0023-regret.md.
 """
@@ -23,7 +23,7 @@ BATCH_MESSAGES = 256
 
 
 class Stage:
-    """A traffic of the benchmarks in a store whose clock goes on with the steps."""
+    """Plays a traffic of the benchmarks in a store whose clock advances with the steps."""
 
     def __init__(self, bay: RecordedBay, traffic: Traffic) -> None:
         self._bay = bay

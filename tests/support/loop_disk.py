@@ -1,12 +1,11 @@
 """LoopDisk: a real ext4 in a file, on a loop device, whose power a test can cut while a process is at work on it.
 
-The cut is ext4's own forced shutdown: from that moment on nothing more
-reaches the device, and mounting it again finds what a machine finds that lost
-power just then. What was written is lost where no sync came; the device's own
-cache is not, for the file behind the loop device survives.
+The cut is ext4's own forced shutdown. From that moment on nothing reaches the device, and the next mount finds what a
+machine finds after losing power. Writes without a sync are lost, but the device's own cache is not, because the file
+behind the loop device survives.
 
-A process outlives this cut, which no process does on a machine without power.
-What it is told by calls that were under way is worth nothing: see `Power`.
+A process outlives this cut, although no process outlives a real one. So results of calls that were under way mean
+nothing; `Power` tells a process whether a call returned before the cut.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 IMAGE_BYTES: Final = 128 * 1024 * 1024
-"""Sparse: the file takes what the file system writes."""
+"""Size of the image, which is sparse: it takes only the disk that the file system writes."""
 LOG_FLUSHED: Final = 1
 """The cut comes when ext4's own journal has just been written."""
 LOG_LOST: Final = 2
@@ -35,14 +34,14 @@ _SHUTDOWN: Final = 0x8004587D
 """EXT4_IOC_SHUTDOWN of Linux 4.10."""
 _TOOLS: Final = ("mkfs.ext4", "mount", "umount")
 _SYS_ADMIN: Final = 1 << 21
-"""The capability that mounting takes."""
+"""The capability that mounting requires."""
 _UNMOUNT_TRIALS: Final = 100
 _UNMOUNT_PAUSE_SECONDS: Final = 0.02
 _PROBE: Final = "probe"
 
 
 class LoopDisk:
-    """Mounted from `mounted` on until its block ends, but for the moments of `remount`."""
+    """The file system in a file. The context manager `mounted` mounts it for its block."""
 
     def __init__(self, image: Path, mount_point: Path) -> None:
         self._image = image
@@ -50,7 +49,7 @@ class LoopDisk:
 
     @property
     def probe(self) -> Path:
-        """A file that is there from the beginning, for `Power`."""
+        """Path of the file that `Power` reads."""
         return self.mount_point / _PROBE
 
     def make(self, image_bytes: int = IMAGE_BYTES) -> None:
@@ -61,7 +60,7 @@ class LoopDisk:
         self.mount_point.mkdir()
 
     def mount(self) -> None:
-        """Mount it. The kernel lets go of the loop device by itself when the file system is unmounted."""
+        """Mount the file system. The kernel frees the loop device when the file system is unmounted."""
         _run("mount", "-o", "loop", str(self._image), str(self.mount_point))
 
     def write_probe(self) -> None:
@@ -72,7 +71,7 @@ class LoopDisk:
             os.fsync(file.fileno())
 
     def cut(self, flags: int) -> None:
-        """Cut the power. Processes that are at work go on, and are to be killed. O(1) but for LOG_FLUSHED."""
+        """Cut the power. Processes continue, and the caller must kill them. O(1), except with LOG_FLUSHED."""
         descriptor = os.open(self.mount_point, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", flags))
@@ -80,7 +79,7 @@ class LoopDisk:
             os.close(descriptor)
 
     def unmount(self) -> None:
-        """Unmount it, waiting a moment for writeback that is ending. Requires: no process has a file open there."""
+        """Unmount the file system, after writeback has ended. Requires: no process has a file open there."""
         for _ in range(_UNMOUNT_TRIALS):
             if not _status("umount", str(self.mount_point)):
                 return
@@ -95,11 +94,11 @@ class LoopDisk:
 
 
 class Power:
-    """Says to a process at work on a `LoopDisk` whether there is power still.
+    """Tells a process on a `LoopDisk` whether the power is still on.
 
-    ext4 fails every read once it is shut down, also of what is in memory,
-    and sets that flag before anything is refused. So a call that returned
-    before a read succeeded returned before the cut.
+    After its shutdown, ext4 fails every read, even of cached bytes, and it
+    sets that flag before it refuses anything. So a call that returned before
+    a successful read returned before the cut.
     """
 
     def __init__(self, disk: LoopDisk) -> None:
@@ -112,18 +111,18 @@ class Power:
 
     @property
     def is_on(self) -> bool:
-        """O(1), one system call."""
+        """Whether the power is on. O(1), one system call."""
         try:
             return len(os.pread(self._descriptor, 1, 0)) == 1
         except OSError:
             return False
 
     def close(self) -> None:
-        """Let go of the disk, which can't be unmounted before."""
+        """Close the file, so that the disk can be unmounted."""
         os.close(self._descriptor)
 
     def end_with_it(self) -> None:
-        """Return if there is power; else do nothing more, as if the process had ended, and wait to be killed."""
+        """Return if the power is on; else wait to be killed, as if the process had ended."""
         if not self.is_on:
             _wait_to_be_killed()
 
@@ -135,7 +134,7 @@ def _wait_to_be_killed() -> NoReturn:
 
 @contextmanager
 def mounted(directory: Path, image_bytes: int = IMAGE_BYTES) -> Iterator[LoopDisk]:
-    """Make a LoopDisk and keep it mounted until the block ends, however it ends. Where it fails, the image stays."""
+    """Make a LoopDisk and keep it mounted for the block. The image stays if the block fails."""
     disk = LoopDisk(directory / "image", directory / "mount")
     disk.make(image_bytes)
     disk.mount()
@@ -150,7 +149,7 @@ def mounted(directory: Path, image_bytes: int = IMAGE_BYTES) -> Iterator[LoopDis
 
 
 def what_is_missing(directory: Path) -> str | None:
-    """Say in a sentence why no LoopDisk can be had here; None: it can. Tries it once, in that directory."""
+    """Return a sentence about why no LoopDisk is possible here; None: it is. Tries it in that directory."""
     if sys.platform != "linux":
         return "only Linux has loop devices and ext4"
     absent = [tool for tool in _TOOLS if shutil.which(tool) is None]

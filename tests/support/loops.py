@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Inline(Executor):
-    """Works at once, in the loop's thread: what a test sees is the same in every run."""
+    """An executor that works at once, in the loop's thread, so that every run of a test is the same."""
 
     calls = 0
 
@@ -32,7 +32,7 @@ class Inline(Executor):
 
 
 class ByHand(Inline):
-    """Works when `work` is called."""
+    """An executor that works only when a test calls `work`."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], object]] = []
@@ -53,7 +53,7 @@ class ByHand(Inline):
         return future
 
     def work(self) -> int:
-        """Do what waits; how many calls that were."""
+        """Do the waiting calls; return how many there were."""
         waiting, self.waiting = self.waiting, []
         for call in waiting:
             call()
@@ -61,7 +61,7 @@ class ByHand(Inline):
 
 
 class _Jump(selectors.SelectSelector):
-    """Lets the loop's time jump instead of waiting for it."""
+    """A selector that lets the loop's time jump instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class _Jump(selectors.SelectSelector):
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """When nothing else is to be done, it is the time of the next timer. Not for tests that wait for threads."""
+    """A loop whose time jumps to the next timer when nothing else is to do. Not for tests that wait for threads."""
 
     def __init__(self) -> None:
         self._jump = _Jump()
@@ -104,7 +104,7 @@ class LoopBay(SimulatedBay):
 
 
 async def ticks(count: int = 10) -> None:
-    """Let the loop go round."""
+    """Let the loop run this many iterations."""
     for _ in range(count):
         await asyncio.sleep(0)
 

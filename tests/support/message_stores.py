@@ -1,4 +1,4 @@
-"""What tests of the store layer share: a DirectoryStore without threads, opened, and all that is pending in it."""
+"""Helpers for tests of the store layer: an open DirectoryStore without threads, and its pending messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forebay.testing import ManualClock
 
 
 class OpenStore:
-    """One life of a store. Opening the same disk again stands for the next process."""
+    """One life of a store. Another OpenStore on the same disk stands for the next process."""
 
     def __init__(self, disk: Disk, metadata: MetadataStore, *, clock: ManualClock | None = None, **fields: Any) -> None:
         self.disk = disk
@@ -45,14 +45,14 @@ class OpenStore:
         self.report: RecoveryReport = self.store.open()
 
     def lane(self, name: str = "orders", priority: int = 4) -> DestinationLane:
-        """The lane of a queue, which is created if it is not there."""
+        """Return a lane of a queue, which is created if it does not exist."""
         with self.lock:
             found = [destination for destination in self.store.destination_table.values() if destination.name == name]
             destination = found[0] if found else self.store.destination_records.create(name)
             return self.store.index.lane(destination.number, priority)
 
     def add(self, *bodies: bytes, lane: DestinationLane | None = None) -> int:
-        """One body: as a single send does; several: as one slice. Returns the first sequence."""
+        """Add one body like a single send, or several as one slice; return the first sequence."""
         lane = lane or self.lane()
         with self.lock:
             if len(bodies) == 1:
@@ -67,7 +67,7 @@ class OpenStore:
             return self.store.message_store.acknowledge(lane, first, last)
 
     def pending(self, lane: JournaledLane | None = None) -> list[StoredMessage]:
-        """Every pending message of the lane, read from the journal. None may be unreadable."""
+        """Return all pending messages of a lane, read from the journal. AssertionError: one is unreadable."""
         lane = lane or self.lane()
         found: list[StoredMessage] = []
         at = 0
@@ -92,7 +92,7 @@ class OpenStore:
 
 
 def uses_of(**data_logs: tuple[int, set[int]]) -> dict[int, DataLogUse]:
-    """log86=(3, {85}): three pending messages in data log 86, and acks for messages in 85."""
+    """Return uses by data log. log86=(3, {85}): three pending messages in data log 86, and acks for messages in 85."""
     uses = {}
     for name, (pending, acked) in data_logs.items():
         use = uses[int(name.removeprefix("log"))] = DataLogUse()

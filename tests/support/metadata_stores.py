@@ -45,7 +45,7 @@ def loaded(store: MetadataStore) -> Snapshot:
 
 @dataclass
 class Change:
-    """What one commit of a history does."""
+    """The arguments of one commit of a history."""
 
     position: int
     root: bytes
@@ -63,7 +63,7 @@ class Change:
 
 
 def change_at(position: int) -> Change:
-    """The change of a fixed history: lanes that grow, rewrite their newest blocks, drain from the front, vanish."""
+    """Return a change of the fixed history: lanes grow, rewrite their newest blocks, drain from the front, vanish."""
     random = Random(position)
     puts = {(lane, position // 2 + n): random.randbytes(random.randrange(700)) for lane in range(3) for n in range(3)}
     deletes = [(random.randrange(3), max(position // 2 - random.randrange(12), 0)) for _ in range(4)]
@@ -84,7 +84,7 @@ def history_until(position: int) -> Blocks:
 
 
 def assert_holds(store: MetadataStore, position: int) -> None:
-    """The store holds the fixed history up to the position, and nothing else."""
+    """Assert that the store has the fixed history up to the position, and nothing else."""
     snapshot = loaded(store)
     assert (snapshot.position, snapshot.epoch) == (position, position // 7)
     assert snapshot.root == change_at(position).root

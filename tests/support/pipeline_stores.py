@@ -49,7 +49,7 @@ def random_stores(seeds: range, images_max: int = 3) -> Iterator[SimulatedDisk]:
 
 
 def written(disk: SimulatedDisk, directory: Path, broker: str = "localhost") -> Path:
-    """A simulated disk as a directory of the real one."""
+    """Write a simulated disk into a directory of the real one; return the directory."""
     for name, content in disk.image().items():
         path = directory / broker / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def written(disk: SimulatedDisk, directory: Path, broker: str = "localhost") -> 
 
 
 def damaged(disk: SimulatedDisk, random: Random) -> SimulatedDisk:
-    """The same with one bit of a data log turned over."""
+    """Return the disk with one bit of a data log inverted."""
     disk = disk.crash_process()
     sizes = {data_log_name(data_log): len(disk.image()[data_log_name(data_log)]) for data_log in data_logs(disk)}
     names = [name for name, size in sizes.items() if size]
@@ -73,7 +73,7 @@ def rows_of_batches(batches: Any) -> list[dict[str, Any]]:
 
 
 def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """All that is in a directory, and when it changed."""
+    """Return the time of change and the content of everything in a directory."""
     return {
         str(path): (path.stat().st_mtime_ns, b"" if path.is_dir() else path.read_bytes())
         for path in [directory, *directory.rglob("*")]
@@ -81,7 +81,7 @@ def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def messages_in(directory: Path, broker_name: str = "localhost") -> list[tuple[str, Message]]:
-    """All that is pending after an open, in order."""
+    """Return all messages that are pending after an open, in order."""
     with forebay.open(directory, broker_name=broker_name, memory_limit="16MiB", sync="never") as bay:
         assert not [report for report in bay.recovery.imports if report.problem is not None]
         return [(name, message) for name in bay.destinations() for message in bay.queue(name).browse()]

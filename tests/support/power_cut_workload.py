@@ -1,12 +1,10 @@
 """A process at work on a disk whose power is cut, and the model of what the cut may leave.
 
-The process tells a log on another disk what each of its threads is about to
-do and when that is confirmed, and says of each next life what it finds. The
-model reads that log when the power is back.
+The process writes to a log on another disk what each of its threads is about to do, and when the call is confirmed.
+Each next life also logs what it finds. The model reads the log when the power is back.
 
-A call is what it adds and what it removes: a send adds, an ack removes, a
-commit does both, whole or not at all. A message is its key, from which all of
-it follows.
+A call is described by what it adds and removes: a send adds, an ack removes, and a commit does both, whole or not at
+all. A message is described by its key, from which its content follows.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ QUEUES: Final = (ORDERS, PRICES, DONE)
 AUDIT: Final = "audit"
 """The durable subscription of NEWS."""
 MAKERS: Final = 16
-"""Threads and tasks that make keys."""
+"""Number of threads and tasks that make keys."""
 DEPTH_MAX: Final = 300
 """Producers wait for consumers at this depth."""
 LIVES_KEYS: Final = 1_000_000
@@ -50,7 +48,7 @@ FAILED = "failed"
 
 
 def settings_for(*, map_journal: bool, verify_on_open: bool) -> Settings:
-    """Small and hurried, so that data logs roll, move and go within a short life."""
+    """Return settings with small files and short intervals, so that data logs come and go within a short life."""
     return Settings(
         policies={">": DestinationPolicy(max_attempts=None)},
         memory_limit="8MiB",
@@ -72,7 +70,7 @@ def maker_of(key: int) -> int:
 
 
 def priority_of(key: int) -> int:
-    """For a while the same, or a send_many would be all slices of one message."""
+    """Return the priority of a key. Consecutive keys share it, so that a send_many writes larger slices."""
     return (4, 9, 4, 0)[key // MAKERS // 64 % 4]
 
 
@@ -87,7 +85,7 @@ def message_of(key: int) -> Message:
 
 
 def key_of(found: Message | Delivery | forebay.aio.Delivery) -> int:
-    """Return which message this is. AssertionError when any of it is not as it was sent."""
+    """Return the key of a message. AssertionError: a part of the message is not as it was sent."""
     key = int(found.body.partition(b"|")[0])
     assert found.body == body_of(key) and found.priority == priority_of(key), f"message {key} was changed"
     return key
@@ -97,19 +95,19 @@ def key_of(found: Message | Delivery | forebay.aio.Delivery) -> int:
 
 
 class Log:
-    """The way to the model. What was told when the process is killed is there, and whole."""
+    """The log that the model reads. A kill of the process leaves whole lines."""
 
     def __init__(self, path: Path, power: Power) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._power = power
 
     def tell(self, *event: object) -> None:
-        """Tell what happened, unless it came after the cut: a machine without power tells nobody anything."""
+        """Write an event, unless the power is cut: a machine without power could not write it."""
         self._power.end_with_it()
         os.write(self._descriptor, json.dumps(event).encode() + b"\n")
 
     def fail(self) -> NoReturn:
-        """Tell the exception at hand and end the process. After the cut anything may fail, and nobody is told."""
+        """Write the present exception and end the process. After the cut, when anything may fail, write nothing."""
         text = traceback.format_exc()
         self._power.end_with_it()
         self.tell(FAILED, text[-3_000:])
@@ -117,7 +115,7 @@ class Log:
 
 
 class Life:
-    """Opens the store, says what it finds, and works until it is killed."""
+    """Opens the store, logs what it finds, and works until it is killed."""
 
     def __init__(self, disk: LoopDisk, log: Path, settings: Settings, seed: int, life: int) -> None:
         self._directory = disk.mount_point / "store"
@@ -129,8 +127,8 @@ class Life:
         self._next_number = [life * LIVES_KEYS] * MAKERS
 
     def live(self) -> NoReturn:
-        """Work until a kill, or until something fails, which the log then tells."""
-        faulthandler.disable()  # a mapped page that the cut took away ends the process with a signal, which is no news
+        """Work until a kill, or until a failure, which is logged."""
+        faulthandler.disable()  # after the cut, a lost mapped page may end the process with a signal
         self._do(self._open_and_work)
         raise AssertionError("unreachable")
 
@@ -251,7 +249,7 @@ class Life:
                         self._log.tell(DECIDED, name)
 
     def _settle(self, consumer: Consumer, taken: list[Delivery], number: int, random: Random) -> None:
-        """Acknowledge most of it, together or one by one."""
+        """Acknowledge most of these deliveries, together or one by one."""
         if not taken:
             return
         if random.random() < 0.1:
@@ -267,7 +265,7 @@ class Life:
             self._log.tell(CONFIRMED, number)
 
     def _is_stuck(self, key: int) -> bool:
-        """Whether nobody acknowledges this one in its first life, so that relocation has something to move."""
+        """Return whether this message stays unacknowledged in its first life, so that relocation has work."""
         life, number = divmod(key // MAKERS, LIVES_KEYS)
         return life == self._life and number % 97 == 0
 
@@ -291,7 +289,7 @@ class Life:
             self._never.wait(random.random() * 0.02)
 
     def _run_loop(self, bay: Forebay, number: int, random: Random) -> None:
-        """Three senders and a consumer in asyncio, which has a way to the sync of its own."""
+        """Run three senders and a consumer in asyncio, which syncs in a different way than threads."""
 
         async def send(name: str, maker: int) -> None:
             queue = await forebay.aio.Forebay(bay).queue(name)
@@ -324,7 +322,7 @@ class Life:
 
 @dataclass
 class Call:
-    """What a call adds and removes; is_whole: all of that happens or nothing."""
+    """The messages that a call adds and removes. is_whole: all of them or none."""
 
     adds: list[int]
     removes: list[int]
@@ -333,7 +331,7 @@ class Call:
 
 @dataclass
 class Branch:
-    """A transaction that is prepared, or about to be; `outcome`: what was asked for, if anything was."""
+    """A transaction that is prepared, or about to be. `outcome`: the requested outcome, if there is one."""
 
     call: Call
     is_prepared: bool = False
@@ -342,25 +340,25 @@ class Branch:
 
 @dataclass
 class Model:
-    """What must be there, what must never come again, and the calls whose outcome is open."""
+    """The messages that must be there, those that must never come again, and the calls without a known outcome."""
 
     sent: set[int] = field(default_factory=set)
     pending: set[int] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
     calls: dict[int, Call] = field(default_factory=dict)
-    """One of each thread or task."""
+    """The present call of each thread or task."""
     open: list[Call] = field(default_factory=list)
-    """Calls of earlier lives that no life has found the outcome of."""
+    """Calls of earlier lives whose outcome no life has found yet."""
     branches: dict[str, Branch] = field(default_factory=dict)
     found: list[list[int]] = field(default_factory=list)
-    """Of each queue and subscription, as far as this life has told."""
+    """Keys found in each queue and subscription, as far as this life has logged them."""
     confirmed: int = 0
     opened: int = 0
     replayed: int = 0
     truncated: int = 0
 
     def read(self, log: Path) -> None:
-        """Hear all that one life told. AssertionError when it tells of something that must not be."""
+        """Read the log of one life. AssertionError: it has something that must not happen."""
         self.found.clear()
         if log.exists():
             for line in log.read_bytes().splitlines():
@@ -387,7 +385,7 @@ class Model:
 
     def _confirm(self, call: Call) -> None:
         self.confirmed += 1
-        # A message may be taken and acknowledged before its own producer goes on.
+        # A message may be taken and acknowledged before its producer has logged the send.
         self.pending.update(set(call.adds) - self.gone)
         self.pending.difference_update(call.removes)
         self.gone.update(call.removes)
@@ -412,7 +410,7 @@ class Model:
         (self._confirm if branch.outcome else self._undo)(branch.call)
 
     def _hear_branches(self, names: list[str]) -> None:
-        """Those that are not there have been decided, or were never prepared."""
+        """Note the prepared transactions. All others have been decided or were never prepared."""
         alien = set(names) - self.branches.keys()
         assert not alien, f"prepared, and never asked for: {alien}"
         for name in self.branches.keys() - set(names):
@@ -425,7 +423,7 @@ class Model:
 
     def _hear_found(self, name: str, keys: list[int]) -> None:
         last: dict[tuple[int, int], int] = {}
-        for key in keys if name != DONE else ():  # there, commits decide the order
+        for key in keys if name != DONE else ():  # in DONE, commits decide the order
             line = maker_of(key), priority_of(key)
             assert last.get(line, -1) < key, f"out of order: {key} after {last[line]}"
             last[line] = key
@@ -438,7 +436,7 @@ class Model:
         self.settle([key for keys in self.found for key in keys])
 
     def settle(self, found: list[int]) -> None:
-        """AssertionError unless a cut may leave what was found; from now on that is what must be there."""
+        """Raise AssertionError unless a cut may leave what was found. From now on, exactly that must be there."""
         assert not self.branches, f"decided, and still known: {self.branches}"
         keys = set(found)
         assert len(keys) == len(found), "a message is there twice"
@@ -462,7 +460,7 @@ class Model:
 
 
 def recorded(log: Path) -> bytes:
-    """Return what a life has told so far."""
+    """Return the bytes that a life has logged so far."""
     with suppress(FileNotFoundError):
         return log.read_bytes()
     return b""

@@ -15,7 +15,7 @@ from forebay.store.disk.disk import File
 
 
 class RecordedBay(SimulatedBay):
-    """`trace` is the file that it records in, on a disk of its own."""
+    """A SimulatedBay that records its traffic in the file `trace`, on a disk of its own."""
 
     def __init__(self, seed: int = 0, **fields: Any) -> None:
         self.trace_disk = SimulatedDisk()
@@ -38,7 +38,7 @@ def send(queue: Queue, count: int, size: int, **headers: Any) -> None:
 
 
 def take(consumer: Consumer, count: int, batch: int = 100) -> int:
-    """Take and acknowledge as many as there are, at most count; how many."""
+    """Take and acknowledge as many messages as there are, at most count; return how many."""
     done = 0
     while done < count:
         deliveries = consumer.take(min(batch, count - done))
@@ -50,7 +50,7 @@ def take(consumer: Consumer, count: int, batch: int = 100) -> int:
 
 
 def steady(bay: RecordedBay, random: Random, seconds: int = 30) -> None:
-    """One producer and a consumer that keeps up, with a backlog that goes up and down."""
+    """Play one producer and a consumer that keeps up, with a backlog that goes up and down."""
     queue = bay.queue()
     with queue.subscribe() as consumer:
         for _ in range(seconds):
@@ -63,7 +63,7 @@ def steady(bay: RecordedBay, random: Random, seconds: int = 30) -> None:
 
 
 def burst(bay: RecordedBay, random: Random, messages: int = 6000) -> None:
-    """A burst of which no consumer keeps up with, and its drain; three times, each larger."""
+    """Play three bursts, each larger, with which no consumer keeps up, and drain each."""
     queue = bay.queue()
     with queue.subscribe() as consumer:
         for factor in (1, 2, 4):
@@ -76,7 +76,7 @@ def burst(bay: RecordedBay, random: Random, messages: int = 6000) -> None:
 
 
 def competing(bay: RecordedBay, random: Random, seconds: int = 30) -> None:
-    """Two selectors over one queue: one consumer keeps up, the other falls behind and catches up."""
+    """Play two selectors over one queue: one consumer keeps up, the other falls behind and catches up."""
     queue = bay.queue()
     fast = queue.subscribe(selector="kind = 'fast'")
     slow = queue.subscribe(selector="kind = 'slow'")
@@ -94,7 +94,7 @@ def competing(bay: RecordedBay, random: Random, seconds: int = 30) -> None:
 
 
 def pass_by(bay: RecordedBay, random: Random, seconds: int = 40) -> None:
-    """Three queues with messages of their own sizes; each stands still for a while in turn, and is drained."""
+    """Play three queues with different sizes of messages. Each in turn stands still for a while and is drained."""
     sizes = (300, 1500, 6000)
     queues = [bay.queue(f"queue-{size}") for size in sizes]
     consumers = [queue.subscribe() for queue in queues]

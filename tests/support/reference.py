@@ -81,7 +81,7 @@ def _documented_fields(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _written(value: object) -> str:
-    """Return a value as one writes it in a call."""
+    """Return a value as Python code for a call."""
     if isinstance(value, str):
         return f'"{value}"'
     return f"{value:_}" if type(value) is int else repr(value)
@@ -140,7 +140,7 @@ def _choices(action: Action) -> str:
 
 
 def _in_a_cell(text: str) -> str:
-    """Return a text in which no character begins another cell, and no star an emphasis."""
+    """Return a text with bars and stars escaped for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
@@ -291,13 +291,13 @@ LOCK_COLOURS = {
 
 
 class Part(NamedTuple):
-    """What one thread does for some steps of time."""
+    """The work of one thread for some steps of time."""
 
     thread: int
     first: int
     steps: int
     under: str
-    """The lock that it holds, or what it does instead."""
+    """The lock that the thread holds, or what it does without a lock."""
     text: str
 
 
@@ -354,7 +354,7 @@ def threads_picture() -> str:
 
 
 def _lock_box(left: float, top: float, width: float, height: float, under: str, text: str) -> list[str]:
-    """Return a coloured box with its text in the middle. A box of somebody who waits is dashed."""
+    """Return a coloured box with its text in the middle. The box of a waiting thread is dashed."""
     paint = f'fill="{LOCK_COLOURS[under]}"' + ' stroke="#8a94a3" stroke-dasharray="4 3"' * (under == "waits")
     return [
         f'<rect x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" rx="5" {paint}/>',
@@ -385,7 +385,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "docs/pictures/packages.svg": packages_picture,
     "docs/pictures/threads.svg": threads_picture,
 }
-"""Which picture is drawn by what."""
+"""By file name, the function that draws the picture."""
 
 
 def write() -> None:

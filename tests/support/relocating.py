@@ -1,4 +1,4 @@
-"""Stores in which relocation has something to do, and its steps done by hand."""
+"""Helpers for relocation: stores in which it has work, and its steps as calls."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def opened_on(disk: SimulatedDisk, metadata: SimulatedMetadataStore | None = Non
 
 
 def begin_data_log(opened: OpenStore) -> int:
-    """Roll; returns the id of the new data log."""
+    """Begin a data log; return its id."""
     with opened.lock:
         opened.store.journal.roll()
         return opened.store.journal.data_log
 
 
 def fill_data_log(opened: OpenStore, lane: DestinationLane | None = None, body: bytes = BODY) -> range:
-    """Send messages until a new data log begins; returns their sequences, which all lie in the one before."""
+    """Send messages until a new data log begins; return their sequences, all of the previous data log."""
     lane = lane or opened.lane()
     data_log = begin_data_log(opened)
     first = lane.next_sequence
@@ -43,7 +43,7 @@ def fill_data_log(opened: OpenStore, lane: DestinationLane | None = None, body: 
 
 
 def with_stuck_messages(opened: OpenStore, count: int) -> list[int]:
-    """So many data logs, in each of which one message, in the middle, is never acknowledged; these are returned."""
+    """Fill data logs, in each of which one message in the middle stays pending; return their sequences."""
     stuck = []
     for _ in range(count):
         sequences = fill_data_log(opened)
@@ -70,18 +70,18 @@ def assert_bounded(opened: OpenStore, disk: SimulatedDisk) -> None:
 
 
 def indexes_of(metadata: Any) -> list[SimulatedMetadataStore]:
-    """No index, and each that a power cut could bring back, the newest last."""
+    """Return an empty index, and each index that a power cut could bring back, the newest last."""
     return [SimulatedMetadataStore(checkpoint) for checkpoint in (None, *metadata.history[1:])]
 
 
 def assert_same_places(one: OpenStore, other: OpenStore) -> None:
-    """A lane that was asked for and never used leaves no trace."""
+    """Assert that two stores have the same lanes with the same places; lanes without messages do not count."""
     places, expected = ({lane: found for lane, found in canonical(o.store).items() if found[0]} for o in (one, other))
     assert places == expected
 
 
 def assert_journal_tells_the_same(opened: OpenStore, disk: SimulatedDisk) -> None:
-    """Whatever index is left, none included, the next process has what this one has."""
+    """Assert that the next process has the same messages as this one, whatever index is left, or none."""
     opened.store.journal.sync()
     uses = opened.store.index.uses
     for metadata in indexes_of(opened.metadata):
@@ -105,10 +105,10 @@ def advance(opened: OpenStore, data_log: int, is_naming: bool, freed_bytes: int)
 
 
 def relocate(opened: OpenStore, data_log: int) -> None:
-    """Copy all that is live in that data log, whether it is worth it or not."""
+    """Copy all live messages of a data log, even if the copy is not worth its cost."""
     advance(opened, data_log, False, 0)
 
 
 def name_survivors(opened: OpenStore, data_log: int) -> None:
-    """Write a survivors record of that data log, whether it is worth it or not."""
+    """Write a survivors record of a data log, even if it is not worth its cost."""
     advance(opened, data_log, True, 1 << 40)

@@ -1,4 +1,4 @@
-"""Which of many cases that are drawn alike every run takes, and which the soak alone."""
+"""Choose which of many similar random cases every run takes, and which only the soak takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def sampled(cases: Iterable[object], short: int) -> list[ParameterSet]:
     """Return values for `parametrize`: the first few for every run, the others for the soak.
 
-    For seeds and shares, of which each draws its own way through the same code. Not for cases that differ in what they
-    are about.
+    Use this for seeds and shares, which all go through the same code. Do not use it for cases that test different
+    things.
     """
     return [pytest.param(case, marks=[pytest.mark.soak] if n >= short else []) for n, case in enumerate(cases)]

@@ -19,7 +19,7 @@ from forebay.store.disk.disk import File
 
 
 class _SyncedMetadataStore(SimulatedMetadataStore):
-    """Keeps no history: nothing crashes here."""
+    """A SimulatedMetadataStore whose commits are durable at once, so it keeps no history."""
 
     def commit(self, *args: Any, **fields: Any) -> None:
         super().commit(*args, **fields)
@@ -27,7 +27,10 @@ class _SyncedMetadataStore(SimulatedMetadataStore):
 
 
 class SimulatedBay(Inside):
-    """Fields of Settings as keywords, and memory_figures of open_forebay; `bay` is open, `reopen` makes a new one."""
+    """An open Forebay on a simulated disk: `bay`. `reopen` closes it and opens the store again.
+
+    Keywords are the fields of Settings, and memory_figures of open_forebay.
+    """
 
     def __init__(self, seed: int = 0, **fields: Any) -> None:
         self._memory_figures: Callable[[], MemoryFigures | None] = fields.pop("memory_figures", lambda: None)
@@ -57,27 +60,27 @@ class SimulatedBay(Inside):
         self._open()
 
     def crash(self, *, is_index_lost: bool = False) -> None:
-        """The process is killed, and the next one opens what it left."""
+        """Kill the process, and open the store that it left."""
         self.disk = self.disk.crash_process()
         if is_index_lost:
             self.metadata = _SyncedMetadataStore()
         self._open()
 
     def power_cut(self, random: Random, mode: PowerCut) -> None:
-        """Power fails; what was not synced is there in part, as the mode says, and the index perhaps not at all."""
+        """Cut the power, and open what is left: unsynced changes in part, as the mode says, and perhaps no index."""
         self.disk = self.disk.crash_power(random, mode)
         if random.random() < 0.5:
             self.metadata = _SyncedMetadataStore()
         self._open()
 
     def stored_blocks(self) -> list[list[tuple[int, int]]]:
-        """The blocks of each lane that the index on disk has, as runs."""
+        """Return the blocks of each lane in the index on disk, as runs."""
         snapshot = self.metadata.load()
         return [] if snapshot is None else list(snapshot.blocks.values())
 
     @contextmanager
     def full_memory(self) -> Iterator[None]:
-        """Nothing is free meanwhile, and no cache can give anything back."""
+        """Keep all memory taken during the block, so that no cache can give anything back."""
         with self.lock:
             self.target_area.make_room(self.budget.limit_bytes, None)
             holder, free_bytes = self.budget.holders["browsers"], self.budget.free_bytes
@@ -90,10 +93,10 @@ class SimulatedBay(Inside):
 
     @property
     def reads(self) -> int:
-        """Reads of the disk so far."""
+        """Number of reads of the disk so far."""
         return self.disk.calls["read"]
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that reads of the disk brought so far."""
+        """Bytes that reads of the disk have returned so far."""
         return self.disk.read_bytes

@@ -1,15 +1,13 @@
-"""A disk in memory that loses, tears and fails on demand: what the crash tests run the store on.
+"""A disk in memory that loses data and fails on demand, on which the crash tests run the store.
 
-It keeps apart what a reader sees and what a power cut leaves: the sectors that
-were written and the size of each file since its last sync, the names in each
-directory since its last sync. A crash forks an image and leaves the receiver
-as it was, so that a test can cut the power at every call of one run:
+The disk tells apart what a reader sees and what a power cut leaves: the sectors and sizes of each file that changed
+since its last sync, and the names that changed in each directory since its last sync. A crash forks an image and leaves
+the disk as it was, so that a test can cut the power at every call of one run:
 
     disk.on_call = lambda call, name: check(disk.crash_power(random, PowerCut.ANY))
 
-What is assumed: a sector is never torn, and is found in one of the versions
-that it had; a file's size changes, and the changes of one name, arrive in
-order; a rename arrives whole. Everything else arrives in any order or never.
+Assumptions: a sector is never torn, and a power cut leaves one of the versions that it had. Changes of a file's size,
+and changes of one name, arrive in order. A rename arrives whole. Everything else arrives in any order or never.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ _DIRECTORY: Final = Inode(bytearray(), 0)
 
 
 class _Change(NamedTuple):
-    """A change of names, durable when each directory in unsynced was synced. A name with None is gone."""
+    """A change of names, durable once each directory in `unsynced` is synced. None in place of a file: removed."""
 
     unsynced: frozenset[str]
     names: dict[str, Inode | None]
@@ -56,7 +54,7 @@ class _Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Fault:
-    """An order to fail: see `SimulatedDisk.fail`."""
+    """One fault that `SimulatedDisk.fail` has ordered."""
 
     call: str | None
     calls_left: int
@@ -72,7 +70,7 @@ class _Fault:
 
 
 class SimulatedFile:
-    """A `File` of a `SimulatedDisk`. It stays with the image that it was opened on, whatever is forked from that."""
+    """A `File` of a `SimulatedDisk`. It belongs to the image on which it was opened; forks do not affect it."""
 
     __slots__ = ("_disk", "_inode", "_name", "_position", "_writable")
 
@@ -84,7 +82,7 @@ class SimulatedFile:
         self._position = 0
 
     def append(self, data: bytes) -> None:
-        """See `File.append`."""
+        """Write at the position and move it, or fail as ordered, with part of the data written."""
         inode = self._opened(to_write=True)
         fault = self._disk._enter("write", self._name)
         if fault is not None:
@@ -96,12 +94,12 @@ class SimulatedFile:
         self._position += len(data)
 
     def seek(self, position: int) -> None:
-        """See `File.seek`."""
+        """Set the position at which `append` writes. No call of the disk."""
         self._opened()
         self._position = position
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `File.read`."""
+        """Return up to length bytes, fewer at the end of the file. Counts into `read_bytes`."""
         inode = self._opened()
         self._disk._call("read", self._name)
         data = inode.read(offset, length)
@@ -109,13 +107,13 @@ class SimulatedFile:
         return data
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """See `File.read_into`."""
+        """Read into a buffer; return how many bytes it got."""
         data = self.read(offset, len(into))
         into[: len(data)] = data
         return len(data)
 
     def sync(self) -> None:
-        """See `File.sync`."""
+        """Make the content and size of the file durable, unless a fault loses the pages."""
         inode = self._opened()
         fault = self._disk._enter("sync", self._name)
         if fault is None:
@@ -127,7 +125,7 @@ class SimulatedFile:
         self._disk.fail(None, 1, errno.EIO, sticky=True)
 
     def truncate(self, length: int) -> None:
-        """See `File.truncate`."""
+        """Cut the file, or extend it with zeros. Durable after the next sync."""
         inode = self._opened(to_write=True)
         self._disk._call("truncate", self._name)
         self._disk._take_space(self._name, length - inode.size)
@@ -136,7 +134,7 @@ class SimulatedFile:
         inode.resize(length)
 
     def preallocate(self, length: int) -> None:
-        """See `File.preallocate`."""
+        """Extend the file with zeros to at least this length, which takes space of the disk."""
         inode = self._opened(to_write=True)
         self._disk._call("preallocate", self._name)
         if length > inode.size:
@@ -144,13 +142,13 @@ class SimulatedFile:
             inode.resize(length)
 
     def size(self) -> int:
-        """See `File.size`."""
+        """Return the size as a reader sees it."""
         inode = self._opened()
         self._disk._call("size", self._name)
         return inode.size
 
     def close(self) -> None:
-        """See `File.close`."""
+        """Forget the file. Nothing is synced."""
         self._inode = None
 
     def _opened(self, *, to_write: bool = False) -> Inode:
@@ -160,42 +158,42 @@ class SimulatedFile:
 
 
 class SimulatedDirectory:
-    """A directory of a SimulatedDisk that is open."""
+    """An open directory of a SimulatedDisk."""
 
     def __init__(self, disk: SimulatedDisk, name: str) -> None:
         self._disk = disk
         self._name = name
 
     def sync(self) -> None:
-        """See `Directory.sync`."""
+        """Make the names in the directory durable."""
         self._disk.sync_directory(self._name)
 
     def close(self) -> None:
-        """See `Directory.close`."""
+        """Do nothing, because the disk keeps no descriptors."""
 
 
 class SimulatedDisk:
     """A `Disk` in memory. Forking an image copies no bytes of a file before one of the two writes to it."""
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
-        # What the files may hold together; beyond it writes fail with ENOSPC. May be changed at any time.
+        # Bytes of all files together; beyond it writes fail with ENOSPC. A test may change it at any time.
         self.capacity_bytes = capacity_bytes
-        # Called with the call and the name before each of MUTATING_CALLS, to fork an image of just then.
+        # Called with the call and the name before each of MUTATING_CALLS, so that a test can fork an image then.
         self.on_call: Callable[[str, str], None] | None = None
         # Calls so far of each kind, failed ones included.
         self.calls: dict[str, int] = _NO_CALLS.copy()
         self.read_bytes = 0
-        """Calls so far of each kind, failed ones included."""
+        """Bytes that reads have returned so far."""
         self._faults: list[_Fault] = []
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
         self._changes: list[_Change] = []
         self._discarded: tuple[Inode, ...] = ()
 
-    # What the store calls.
+    # Calls of the store.
 
     def open(self, name: str, *, create: bool = False) -> SimulatedFile:
-        """See `Disk.open`."""
+        """Open an existing file to read and write, or make a new one if `create`. OSError otherwise."""
         self._call("create" if create else "open", name)
         if not create:
             return SimulatedFile(self, name, self._file(name), True)
@@ -206,22 +204,22 @@ class SimulatedDisk:
         return SimulatedFile(self, name, inode, True)
 
     def open_for_reading(self, name: str) -> SimulatedFile:
-        """See `Disk.open_for_reading`."""
+        """Open an existing file to read. FileNotFoundError."""
         self._call("open", name)
         return SimulatedFile(self, name, self._file(name), False)
 
     def exists(self, name: str) -> bool:
-        """See `Disk.exists`."""
+        """Return whether a file or directory has this name. The root always exists."""
         self._call("exists", name)
         return not name or name in self._names
 
     def list(self, directory: str) -> list[str]:
-        """See `Disk.list`."""
+        """Return the base names in a directory, sorted."""
         self._call("list", directory)
         return sorted(name.rpartition("/")[2] for name in tuple(self._names) if _parent(name) == directory)
 
     def make_directory(self, name: str) -> None:
-        """See `Disk.make_directory`."""
+        """Make a directory and its parents, as far as they are missing, and sync their names."""
         if not name:
             return
         self.make_directory(_parent(name))
@@ -233,7 +231,7 @@ class SimulatedDisk:
         self.sync_directory(_parent(name))
 
     def rename(self, name: str, to: str) -> None:
-        """See `Disk.rename`."""
+        """Give a file another name, in place of any file there. Durable once both directories are synced."""
         self._call("rename", name)
         inode = self._file(name)
         if name == to:
@@ -243,35 +241,35 @@ class SimulatedDisk:
         self._change({name: None, to: inode})
 
     def remove(self, name: str) -> None:
-        """See `Disk.remove`."""
+        """Remove a name. Durable once its directory is synced; until then a power cut brings the file back."""
         self._call("remove", name)
         self._discard(self._file(name))
         self._change({name: None})
 
     def sync_directory(self, name: str) -> None:
-        """See `Disk.sync_directory`."""
+        """Make all changes of names in a directory durable."""
         self._call("sync_directory", name)
         self._directory(name)
         changes = [_Change(change.unsynced - {name}, change.names) for change in self._changes]
         self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
 
     def open_directory(self, name: str) -> SimulatedDirectory:
-        """See `Disk.open_directory`."""
+        """Return the directory, to sync it."""
         return SimulatedDirectory(self, name)
 
     def free_bytes(self) -> int:
-        """See `Disk.free_bytes`."""
+        """Return how many bytes the capacity still has room for."""
         self._call("free_bytes", "")
         return self._free_bytes()
 
-    # What a test does to it.
+    # Calls of a test.
 
     def fail(self, call: str | None, nth: int, error: int, *, sticky: bool = False, written_bytes: int = 0) -> None:
         """From now on, let the nth call of a kind (None: of any kind) raise OSError(error); sticky: all after it too.
 
         A failed write leaves the first written_bytes of its data behind. A
-        failed sync takes the pages for clean: readers go on seeing what was
-        written, no later sync makes it durable. Other failed calls do nothing.
+        failed sync marks the pages clean: readers still see the written bytes,
+        but no later sync makes them durable. Other failed calls do nothing.
         """
         assert nth >= 1 and (call is None or call in self.calls), f"no call {nth} of {call!r}"
         self._faults.append(_Fault(call, nth, error, sticky, written_bytes))
@@ -279,9 +277,9 @@ class SimulatedDisk:
     def stop_in_sync(self, nth: int) -> None:
         """Let the file system stop under the nth sync of a file from now on: every call after that one fails.
 
-        The sync itself reports success, and nothing of what it was for has
-        arrived: so does ext4 of a sync that is under way in preallocated
-        space when it meets an error or is shut down.
+        The sync itself reports success, but nothing of its data has arrived.
+        ext4 does this for a sync in preallocated space that is under way
+        when the file system meets an error or is shut down.
         """
         self.fail("sync", nth, 0)
 
@@ -290,7 +288,7 @@ class SimulatedDisk:
         self._faults.clear()
 
     def crash_process(self) -> SimulatedDisk:
-        """What the next process finds after a kill: all that was written, with what was not synced still to be lost.
+        """Return the disk that the next process finds after a kill: all writes, some of them still unsynced.
 
         For a kill inside a write, let that write fail with written_bytes first.
         """
@@ -312,7 +310,7 @@ class SimulatedDisk:
         return image
 
     def crash_power(self, random: Random, mode: PowerCut) -> SimulatedDisk:
-        """What is there when power returns: all that was synced, and of the rest what mode and random say."""
+        """Return the disk after a power cut: all that was synced, and of the rest what mode and random decide."""
         if mode is PowerCut.KEPT:
             return self._cut(always, lambda: Luck(always, always))
         if mode is PowerCut.SYNCED:
@@ -329,7 +327,7 @@ class SimulatedDisk:
         return self._cut(_coin(random), luck)
 
     def every_power_cut(self) -> Iterator[SimulatedDisk]:
-        """All that PowerCut.ANY may leave of this moment, first what KEPT leaves, last what SYNCED leaves.
+        """Yield all disks that PowerCut.ANY may leave at this moment, from that of KEPT to that of SYNCED.
 
         There are up to two to the power of the unsynced sectors, sizes and
         names, so take a few; some come more than once.
@@ -342,26 +340,26 @@ class SimulatedDisk:
 
     @property
     def has_unsynced(self) -> bool:
-        """Whether a power cut could take anything away: a state where it cannot proves nothing."""
+        """Return whether a power cut could lose anything. If it can't, a test of it proves nothing."""
         return bool(self._changes) or any(inode.has_unsynced() for inode in self._names.values())
 
     def image(self) -> dict[str, bytes]:
-        """All files as a reader sees them, by name: to compare two disks."""
+        """Return the content of all files as a reader sees them, by name, to compare two disks."""
         return {name: inode.read(0, inode.size) for name, inode in self._names.items() if inode is not _DIRECTORY}
 
     def digest(self) -> int:
-        """A number for all files as a reader sees them: to count distinct states. Costs O(bytes of changed files)."""
+        """Return a hash of all files as a reader sees them, to count distinct states. O(bytes of changed files)."""
         return hash(frozenset((name, found.digest()) for name, found in self._names.items() if found is not _DIRECTORY))
 
     def flip_bit(self, name: str, offset: int, bit: int) -> None:
-        """Turn one bit over, for readers and on the device alike."""
+        """Invert one bit, for readers and on the device alike."""
         self._file(name).damage(offset, 1)[0] ^= 1 << bit
 
     def zero(self, name: str, offset: int, length: int) -> None:
-        """Put zeros over what is there, for readers and on the device alike."""
+        """Overwrite bytes with zeros, for readers and on the device alike."""
         self._file(name).damage(offset, length)[:] = bytes(length)
 
-    # What both rest on.
+    # Shared by both.
 
     def _enter(self, call: str, name: str) -> _Fault | None:
         self.calls[call] += 1
@@ -397,7 +395,7 @@ class SimulatedDisk:
         self._changes.append(change)
 
     def _discard(self, inode: Inode) -> None:
-        """Keep the bytes of the last few files that went: they still lie on the device."""
+        """Keep the bytes of the last few removed files, because they are still on the device."""
         self._discarded = (*self._discarded[-3:], inode.fork())
 
     def _free_bytes(self) -> int:
@@ -421,7 +419,7 @@ class SimulatedDisk:
 
 
 class _Script:
-    """Answers given beforehand, then yes; keeps all that it gave, and so leads through all there are."""
+    """Gives the answers of a list, then yes. It records all answers, and so leads to the next list of answers."""
 
     def __init__(self, answers: list[bool]) -> None:
         self._answers = answers
@@ -436,7 +434,7 @@ class _Script:
         return Luck(self.answer, self.answer)
 
     def next(self) -> _Script | None:
-        """The script that differs in the last yes that can become a no."""
+        """Return the script in which the last yes is a no. None: all scripts have been tried."""
         answers = self._given
         while answers and not answers[-1]:
             answers.pop()
@@ -444,7 +442,7 @@ class _Script:
 
 
 def _apply(changes: list[_Change], names: dict[str, Inode], arrived: Callable[[_Change], bool]) -> list[_Change]:
-    """Carry out on names the changes that arrived; returns the others, and with each all that were built on it."""
+    """Apply the changes that arrived to `names`; return the others, with all later changes that depend on them."""
     waiting: list[_Change] = []
     undecided: set[str] = set()
     for change in changes:
@@ -465,7 +463,7 @@ def _fork(inode: Inode) -> Inode:
 
 
 def _coin(random: Random) -> Arrived:
-    """A coin of its own bias, for what is rare with a fair one: one file wholly there, another wholly gone."""
+    """Return a coin with a random bias. With a fair coin, a file that is whole or gone altogether would be rare."""
     share = random.choice((0.0, 0.25, 0.5, 0.75, 1.0))
     return lambda: random.random() < share
 

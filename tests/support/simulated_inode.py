@@ -1,7 +1,6 @@
-"""Inode: one file of a simulated disk, with what leads from its bytes back to those that a power cut leaves.
+"""Inode: one file of a simulated disk, with the changes that a power cut may undo.
 
-Zeros at its end cost nothing: a preallocated data log takes the RAM, and the
-time to copy, of what was written to it.
+Zeros at the end cost nothing: a preallocated data log takes only the RAM, and the time to copy, of its written bytes.
 """
 
 from __future__ import annotations
@@ -11,26 +10,26 @@ from typing import Final, NamedTuple
 
 SECTOR_BYTES: Final = 512
 WAITING_MAX: Final = 1024
-"""Changes that wait for a sync. Of more the older half has arrived, as a system writes back what has waited long."""
+"""Most changes that wait for a sync. Beyond it the older half arrives, as a system writes back old changes."""
 
 Arrived = Callable[[], bool]
 
 
 class Luck(NamedTuple):
-    """Who decides what of one file arrived: asked for each version of a sector and each size, the newest first."""
+    """Decides which changes of one file arrived: asked for each version of a sector and each size, newest first."""
 
     sector: Arrived
     size: Arrived
     stale: Callable[[], bytes] | None = None
-    """Gives what lies where sectors beyond the synced size did not arrive; None: zeros."""
+    """Returns the bytes in place of sectors beyond the synced size that did not arrive; None: zeros."""
 
 
 class _Write(NamedTuple):
-    """A change of a file since its last sync, with what undoes it."""
+    """A change of a file since its last sync, with the bytes that undo it."""
 
     offset: int
     old: bytes
-    """What was overwritten or cut, with zeros where the file was shorter. What was cut may go on with zeros."""
+    """The bytes that were overwritten or cut, with zeros where the file was shorter. Cut zeros may be left out."""
     size_before: int
     size_after: int
 
@@ -40,17 +39,17 @@ class _Write(NamedTuple):
 
 
 class Inode:
-    """A file's bytes as a reader sees them, with what leads back to those that are durable."""
+    """A file's bytes as a reader sees them, with the changes that lead back to the durable bytes."""
 
     __slots__ = ("_content", "_digest", "_lost", "_shared", "_unsynced", "size")
 
     def __init__(self, content: bytearray, size: int) -> None:
-        # Up to the size; zeros follow where it is shorter.
+        # Content up to the size; if it is shorter, zeros follow.
         self._content = content
         self.size = size
-        self._digest = 0  # once somebody asked and until something changes
+        self._digest = 0  # 0: not computed since the last change
         self._unsynced: list[_Write] = []
-        # By sector, what the device holds where a sync failed: the page counts as clean, readers see newer bytes.
+        # By sector, the bytes on the device after a failed sync: the page counts as clean, and readers see newer bytes.
         self._lost: dict[int, bytes] = {}
         # An image forked from this one, or the one it was forked from, has the same content: copy before a change.
         self._shared = False
@@ -67,17 +66,17 @@ class Inode:
         return found.ljust(min(length, self.size - offset), b"\0")
 
     def digest(self) -> int:
-        """A number for what a reader sees. O(bytes that were written) after a change."""
+        """Return a hash of the bytes that a reader sees. O(written bytes) after a change."""
         self._digest = self._digest or hash((bytes(self._content.rstrip(b"\0")), self.size))
         return self._digest
 
     def damage(self, offset: int, length: int) -> memoryview:
-        """These bytes, to be changed for readers and on the device alike."""
+        """Return these bytes, to be changed for readers and on the device alike."""
         assert offset + length <= self.size, f"the file has only {self.size} bytes"
         return memoryview(self._owned_content(offset + length))[offset : offset + length]
 
     def _owned_content(self, reach: int = 0) -> bytearray:
-        """To be changed, and at least so long."""
+        """Return the content to be changed, extended to at least `reach` bytes."""
         self._digest = 0
         if self._shared:
             self._content = bytearray(self._content)
@@ -105,7 +104,7 @@ class Inode:
         self._arrive(len(self._unsynced))
 
     def _arrive(self, changes: int) -> None:
-        """Let the oldest of them be durable."""
+        """Make the oldest changes durable."""
         if self._lost:
             for write in self._unsynced[:changes]:
                 for sector in _sectors(write.offset, write.end):
@@ -113,7 +112,7 @@ class Inode:
         del self._unsynced[:changes]
 
     def lose(self) -> None:
-        """A sync failed: the pages count as clean, and what they held has not arrived. Sizes may still follow."""
+        """Fail a sync: the pages count as clean, but their bytes do not arrive. Sizes may still arrive later."""
         durable = self._walk_back(Luck(never, always))[0]
         for write in self._unsynced:
             for sector in _sectors(write.offset, write.end):
@@ -139,7 +138,7 @@ class Inode:
         return left
 
     def _walk_back(self, luck: Luck) -> tuple[Inode, set[int]]:
-        """Undo, from the newest change on, what had not arrived. Returns what remains, and those sectors that had."""
+        """Undo the changes that did not arrive, newest first. Return the result, and the sectors that arrived."""
         content, size = bytearray(self._content), self.size
         arrived: set[int] = set()
         size_arrived = False

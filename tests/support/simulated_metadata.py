@@ -15,7 +15,7 @@ from forebay.store.numbering import UNLIMITED
 
 @dataclass(frozen=True, slots=True)
 class _Checkpoint:
-    """What one commit of the memory store left. A block that is None was damaged, and so was all if not readable."""
+    """The contents after one commit. A block that is None is damaged; if not is_readable, everything is."""
 
     position: int
     epoch: int
@@ -26,9 +26,9 @@ class _Checkpoint:
 
 
 class SimulatedMetadataStore:
-    """The same contract for simulated crashes: `crash` gives the store that a restart would find.
+    """A MetadataStore in memory. `crash` returns the store that a restart would find.
 
-    Checkpoints share their blocks and are never changed, so the history costs a dict a commit.
+    Checkpoints share their blocks and never change, so each commit costs one dict.
     """
 
     is_persistent = True
@@ -40,7 +40,7 @@ class SimulatedMetadataStore:
         self.history = [checkpoint]
 
     def load(self) -> Snapshot | None:
-        """See MetadataStore."""
+        """Return the newest checkpoint; None: the store is empty. MetadataDamaged if it is not readable."""
         checkpoint = self.history[-1]
         if checkpoint is None:
             return None
@@ -65,7 +65,7 @@ class SimulatedMetadataStore:
         delete_lanes: Sequence[int] = (),
         fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
-        """See MetadataStore."""
+        """Add a checkpoint to the history. A crash may find it, or an earlier one that was not synced since."""
         before = self.history[-1]
         if before is not None and not before.is_readable:
             raise MetadataDamaged("simulated damage")
@@ -85,7 +85,7 @@ class SimulatedMetadataStore:
         self.history.append(_Checkpoint(position, epoch, root, blocks, named))
 
     def read_block(self, lane: int, block: int) -> bytes:
-        """See MetadataStore."""
+        """Return a packed block of the newest checkpoint. MetadataDamaged: it is absent or damaged."""
         checkpoint = self.history[-1]
         packed = None if checkpoint is None else checkpoint.blocks.get((lane, block))
         if packed is None:
@@ -93,14 +93,14 @@ class SimulatedMetadataStore:
         return packed
 
     def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
-        """See MetadataStore."""
+        """Return the next messages of a lane with a time up to until_ms, at most `most`."""
         checkpoint = self.history[-1]
         blocks = checkpoint.blocks if checkpoint is not None else {}
         rows = (row_of(*place, packed) for place, packed in blocks.items() if place[0] == lane and packed is not None)
         return timed_rows(rows, kind, behind, until_ms, most)
 
     def fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
-        """See MetadataStore."""
+        """Return the fingerprints of these headers in a lane's blocks first to last."""
         checkpoint = self.history[-1]
         held = checkpoint.fingerprints if checkpoint is not None else {}
         places = [(lane, block) for block in range(first, last + 1)] if held else []
@@ -109,22 +109,22 @@ class SimulatedMetadataStore:
         ]
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """See MetadataStore. Nothing of it counts."""
+        """Do nothing, because the store has no cache; return the wanted size."""
         return cache_bytes
 
     def clear(self) -> None:
-        """As with files, a power cut may still bring back what was cleared."""
+        """Remove everything. As with files, a power cut may still bring it back."""
         self.history.append(None)
 
     def close(self) -> None:
-        """Nothing to release; the contents stay for `crash`."""
+        """Do nothing. The contents stay for `crash`."""
 
     def synced(self) -> None:
-        """All that was committed is on the device: no crash goes behind it any more."""
+        """Make all commits durable, so that no crash finds an older state."""
         del self.history[:-1]
 
     def crash(self, random: Random, *, damaged: bool = False) -> SimulatedMetadataStore:
-        """What a restart may find: a state not older than the last synced one, or nothing.
+        """Return what a restart may find: a state not older than the last synced one, or nothing.
 
         damaged: a state that `load` refuses, or one with a block that `read_block` refuses.
         """

@@ -17,13 +17,13 @@ SMALL = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
 }
-"""A JVM that lives for seconds, or a minute, takes longer to compile well than that saves."""
+"""Options for a JVM that lives for seconds: in so short a time, better compilation costs more than it saves."""
 TASKS = "pyspark.daemon pyspark.worker"
-"""What the command line of those says that run tasks; others plan, and feed streams."""
+"""Part of the command line of workers that run tasks. Other workers plan, or feed streams."""
 
 
 class SparkProcess:
-    """In a session of its own, so that one signal ends driver and JVM."""
+    """A Spark program in a session of its own, so that one signal ends driver and JVM."""
 
     def __init__(self, program: Path, log: Path, *arguments: str) -> None:
         with log.open("ab") as said:
@@ -32,7 +32,7 @@ class SparkProcess:
             )
 
     def wait(self, seconds: float) -> None:
-        """Until it ends by itself, or that long."""
+        """Wait until the program ends by itself, at most these seconds."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
 
@@ -52,7 +52,7 @@ class SparkProcess:
         self.process.wait()
 
     def kill_a_worker(self, random: Random) -> bool:
-        """One that runs tasks, nine times of ten; else any. False: there is none."""
+        """Kill a worker: nine times of ten one that runs tasks, else any. Return False if there is none."""
         wanted = TASKS if random.random() < 0.9 else TASKS.split()[0]
         with suppress(psutil.Error):
             children = psutil.Process(self.process.pid).children(recursive=True)

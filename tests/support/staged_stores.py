@@ -1,4 +1,4 @@
-"""What the tests of pins share: a small store of which the data logs begin where a test wants them to."""
+"""Helpers for tests of pins: a small store whose data logs begin where a test wants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILLER_BYTES = 1000
 
 
 def roll(simulated: SimulatedBay) -> None:
-    """What follows is in the next data log."""
+    """Begin the next data log."""
     with simulated.lock:
         simulated.journal.roll()
 
@@ -27,7 +27,7 @@ def send(simulated: SimulatedBay, name: str, *bodies: bytes, priority: int = 4) 
 
 
 def settle(simulated: SimulatedBay, name: str, count: int) -> None:
-    """Take and acknowledge the first ones."""
+    """Take and acknowledge the first messages of a queue."""
     with simulated.queue(name).subscribe() as consumer:
         consumer.ack(consumer.take(count))
 
@@ -37,7 +37,7 @@ def small_bay(**fields: Any) -> SimulatedBay:
 
 
 def fill(bay: SimulatedBay) -> None:
-    """The rest of a data log: sent and acknowledged."""
+    """Fill the rest of a data log with messages that are sent and acknowledged."""
     send(bay, "filler", *[bytes(FILLER_BYTES)] * FILLER)
     settle(bay, "filler", FILLER)
     roll(bay)

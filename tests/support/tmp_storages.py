@@ -16,7 +16,7 @@ ALL = (0, 1 << 60)
 
 
 class Ledger:
-    """An account with a limit of its own."""
+    """A memory account with a limit that a test sets."""
 
     def __init__(self, limit_bytes: int = 1 << 40) -> None:
         self.limit_bytes = limit_bytes
@@ -37,7 +37,7 @@ class Ledger:
 
 
 class Spilling:
-    """A storage, and all that a test wants to know of what is below it."""
+    """A TmpStorage, with the disk and the account below it."""
 
     def __init__(self, *, limit_bytes: int = 1 << 30, max_file_bytes: int = 1 << 20) -> None:
         self.disk = SimulatedDisk()
@@ -58,13 +58,13 @@ class Spilling:
         )
 
     def files(self) -> dict[str, int]:
-        """Bytes by base name."""
+        """Return the size of each file in tmp-storage, by base name."""
         prefix = f"{TMP_STORAGE}/"
         image = self.disk.image()
         return {name.removeprefix(prefix): len(image[name]) for name in image if name.startswith(prefix)}
 
     def watch_limit(self) -> None:
-        """Called before each change of the disk, so that no instant is left out."""
+        """Assert that the files keep the limit. The disk calls this before each change."""
         assert sum(self.files().values()) <= self.limit_bytes
 
     def read(
@@ -85,17 +85,17 @@ class Spilling:
 
 
 def numbered(first: int, count: int, size: int = 100) -> list[SpilledMessage]:
-    """Messages of consecutive sequences, each with a content of its own."""
+    """Return messages with consecutive sequences and different contents."""
     return [(n, b"p%d" % n, (b"%d " % n).ljust(size, b"."), TIMESTAMP + n) for n in range(first, first + count)]
 
 
 def one_record(size: int) -> int:
-    """Bytes on disk of one of numbered's messages with sequences 0 to 9."""
+    """Return the bytes on disk of one message of `numbered` with a sequence of one digit."""
     return HEAD_BYTES + 2 + size
 
 
 def sparse(spilling: Spilling, kept: tuple[int, ...] = (3,)) -> None:
-    """A file of ten messages of which few are live, and one more that is written to."""
+    """Make a file of ten messages of which few are live, and a second file that is written to."""
     spilling.storage.spill([1], numbered(0, 10, 1_000))
     spilling.storage.spill([2], numbered(10, 60, 1_000))
     for n in set(range(10)) - set(kept):

@@ -10,11 +10,11 @@ from typing import Final
 from forebay.testing import ManualClock
 
 WAIT_SECONDS: Final = 30.0
-"""What takes longer never ends."""
+"""Seconds after which a wait counts as endless."""
 
 
 class TellingClock(ManualClock):
-    """Tells whoever wants to know that a thread begins to wait, for room or for messages."""
+    """A clock that tells tests when a thread begins to wait, for room or for messages."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -26,13 +26,13 @@ class TellingClock(ManualClock):
         return super().wait(waiter, seconds)
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Return when something is so that another thread does before it waits. AssertionError: it never is."""
+        """Wait for a condition that another thread makes true before it waits. AssertionError: it never does."""
         with self._waits:
             assert self._waits.wait_for(is_so, WAIT_SECONDS), "nobody waits"
 
 
 class Sender(threading.Thread):
-    """A thread that calls; what came of it."""
+    """A thread that makes one call and keeps its result or its error."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         super().__init__(daemon=True)
@@ -52,7 +52,7 @@ class Sender(threading.Thread):
 
 
 def waiting_sender(clock: TellingClock, waiting: Callable[[], int], call: Callable[[], object]) -> Sender:
-    """Start a sender, and return it when one more waits than before. waiting: says how many wait."""
+    """Start a sender; return it once one more thread waits than before. waiting: returns how many wait."""
     before = waiting()
     sender = Sender(call)
     sender.start()

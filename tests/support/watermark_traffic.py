@@ -24,12 +24,12 @@ TICK_SECONDS = 0.02
 LOAD_SECONDS = 0.03
 """What a load takes whatever it brings."""
 LOADER_SHARE = 0.8
-"""The consumers take so much of what the loader could bring if it did nothing but read."""
+"""Rate of all consumers, as a share of the rate at which the loader could read without pause."""
 TICKS = 500
 
 Rule = Callable[[int, Sequence[float | None]], list[int]]
 Traffic = Callable[[int], list[float]]
-"""Bytes a second of each consumer, at a tick."""
+"""Returns the bytes a second of each consumer at a tick."""
 
 
 def evenly(tick: int) -> list[float]:
@@ -45,7 +45,7 @@ def steps(tick: int) -> list[float]:
 
 
 def changing(tick: int) -> list[float]:
-    """Every three seconds another one is the fast one."""
+    """Return rates with one fast consumer, another one every three seconds."""
     fast = int(tick * TICK_SECONDS / 3.0)
     return list(islice(cycle(one_fast(tick)), 8 - fast % 8, 16 - fast % 8))
 
@@ -65,7 +65,7 @@ TRAFFICS: dict[str, Traffic] = {
 
 
 def miss_share(rule: Rule, traffic: Traffic, limit: str = "16MiB") -> float:
-    """Misses a delivery, of all consumers together, after the first second."""
+    """Return the misses for each delivery, over all consumers, after the first second."""
     bay = SimulatedBay(memory_limit=limit)
     count = len(traffic(0))
     most = [max(traffic(tick)[number] for tick in range(0, TICKS, 10)) for number in range(count)]

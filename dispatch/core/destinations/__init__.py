@@ -1,1 +1,1 @@
-"""Queues by name and number: how they are opened and closed, and what they are charged in RAM."""
+"""Queues by name and number, and for topics too: opening, closing, lanes, policies, and the charge in RAM."""

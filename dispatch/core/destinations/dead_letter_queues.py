@@ -12,7 +12,7 @@ from .queue_state import QueueState
 class DeadLetterQueues:
     """Opens the lanes to which dead letters go. The state lock guards it; every method requires it held.
 
-    Every method raises StoreFull if memory or disk has no room for the queue. It may not be synced yet.
+    Every method raises StoreFull if memory or disk has no room for the queue. A new queue may not be synced yet.
     """
 
     def __init__(self, queues: Queues, lanes: DestinationLanes, groups: GroupedQueues) -> None:

@@ -30,7 +30,7 @@ from .overhead import DestinationOverhead
 
 
 class DestinationLanes:
-    """Makes lanes, and knows where closed ones go on. The state lock guards it."""
+    """Makes lanes, and remembers the next sequence of closed lanes. The state lock guards it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class DestinationLanes:
         timed: TimedLanes,
         removals: Removals,
     ) -> None:
-        """epoch: of the journal, another one at each open."""
+        """Make the one DestinationLanes of a store. epoch: of the journal, which has a new one at each open."""
         self._monitor = monitor
         self._message_store = message_store
         self._epoch = epoch
@@ -72,7 +72,7 @@ class DestinationLanes:
         return used | {placed.lane_number >> LANE_SHIFT for branch in prepared for placed in branch}
 
     def restore(self, opened: Mapping[int, NamedDestinationState]) -> list[PersistentLaneState]:
-        """Take over the lanes that opening the store found of these queues or topics, and return them.
+        """Make the lanes of these queues or topics that opening the store found, and return them.
 
         opened: by number. Requires: the lock.
         """
@@ -153,7 +153,7 @@ class DestinationLanes:
     def take_sequence(self, number: int) -> int:
         """Return the next sequence of a closed lane of non-persistent messages, or of a topic's subscriptions.
 
-        It is forgotten, because the caller opens the lane.
+        The stored sequence is forgotten, because the caller opens the lane.
         """
         return self._non_persistent.take(number)
 
@@ -171,7 +171,7 @@ class DestinationLanes:
         self._removals.drop_lane(lane)
         if lane.is_persistent:
             self._message_store.put_away(number)
-        else:  # it will continue with a new block, which takes no memory yet
+        else:  # the lane continues with a new block, which takes no memory yet
             self._non_persistent.put(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
 
     def forget(self, number: int) -> None:

@@ -1,7 +1,6 @@
 """DestinationOpener: charge for queues and topics while they are open, and close those that nobody uses.
 
-Where memory has no room for another one, a few that are empty are closed. Then only their rows and their counters
-remain.
+If memory has no room for another queue or topic, a few empty ones are closed. Only their rows and counters remain.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from .overhead import COUNTED_BYTES, GROUPS_BYTES, ROW_BYTES, DestinationOverhea
 CLOSED_AT_ONCE: Final = 64
 """Most queues and topics that are closed to make room in memory when another one is opened."""
 LOOKED_AT_ONCE: Final = 256
-"""Most queues and topics that are examined for that."""
+"""Most queues and topics that are examined to find some that can be closed."""
 
 
 class IdleCloser(ABC):
-    """The interface of the owner of a kind of destinations that is called where their memory is needed."""
+    """The owner of all queues or all topics, as the opener sees it: it can close one to free its memory."""
 
     @abstractmethod
     def close_named(self, name: str, undecided: Container[int]) -> bool:
         """Close the destination of a name if nothing but its counters would be lost; return whether it was closed.
 
-        undecided: numbers that transactions without an outcome know. Requires: the lock.
+        undecided: numbers of destinations with messages in transactions without an outcome. Requires: the lock.
         """
 
 
@@ -53,9 +52,11 @@ class DestinationOpener:
         timed: TimedLanes,
         undecided: Callable[[], Container[int]],
     ) -> None:
-        """rows: all queues and topics there are.
+        """Make the one DestinationOpener of a store.
 
-        undecided: the numbers of queues and topics that transactions without an outcome know.
+        rows: all queues and topics that exist, open or closed.
+
+        undecided: returns the numbers of destinations with messages in transactions without an outcome.
         """
         self._rows = rows
         self._policies = policies
@@ -101,11 +102,11 @@ class DestinationOpener:
         return self._overhead.one_more(charge_bytes)
 
     def must_have(self, charge_bytes: int) -> None:
-        """Charge for one that is opened to be deleted. Full memory does not refuse it: the deletion frees more."""
+        """Charge for a queue or topic that is opened to be deleted, even if memory is full: the deletion frees more."""
         self._overhead.must_have(charge_bytes)
 
     def begin(self, opened: DestinationState, closer: IdleCloser) -> None:
-        """Take up a queue or topic that was just opened, with what its policy says. closer: closes it again."""
+        """Apply its policy to a queue or topic that was just opened, and note who can close it again."""
         self._in_turn[opened] = closer
         self._policies.apply(opened)
 
@@ -116,7 +117,7 @@ class DestinationOpener:
         self._overhead.one_less(COUNTED_BYTES * (before - len(self._counted)))
 
     def describe(self, closed: DestinationState) -> None:
-        """Give the object that stands for a closed queue or topic in a report what the report shows of it."""
+        """Fill in the object that stands for a closed queue or topic in a report: its counts and inactive time."""
         closed.count_on(self._counted.find(closed.number))
         closed.inactive_seconds = self._policies.inactive_seconds(closed.number, closed.name)
 
@@ -125,7 +126,7 @@ class DestinationOpener:
     def can_close(self, opened: DestinationState, undecided: Container[int]) -> bool:
         """Return whether closing a queue or topic would lose nothing but its counters.
 
-        A temporary one stays open, because it ends with its handle.
+        A temporary destination stays open, because it is deleted with its handle.
         """
         if not opened.is_open or not opened.is_idle or opened.number in undecided:
             return False
@@ -162,7 +163,7 @@ class DestinationOpener:
     def _make_room(self, charge_bytes: int) -> None:
         """Close a few empty queues and topics if memory has no room for a charge. Those opened first are closed first.
 
-        O(destinations examined): one in use goes to the end of the line.
+        O(destinations examined): a destination in use goes to the end of the line.
         """
         if not self._overhead.has_room(charge_bytes):
             self.close_some()

@@ -17,7 +17,7 @@ class DestinationPolicies:
     """
 
     def __init__(self, monitor: Monitor, rows: DestinationTable, windows: DuplicateWindows, policies: Policies) -> None:
-        """rows: all queues and topics there are."""
+        """Make the one DestinationPolicies of a store. rows: all queues and topics that exist."""
         self._monitor = monitor
         self._rows = rows
         self._windows = windows

@@ -1,7 +1,8 @@
-"""DestinationRegistry: all queues, or all topics: a row until one is used, and an object while it is open.
+"""DestinationRegistry: all queues, or all topics, of a store. Each is a row until it is used, and an object while open.
 
-Making one writes one record to the journal. Using one opens it. One that is empty and that nobody has used for a while
-is closed again; its row and its counters remain. After a restart the same ones exist, and those in use are open.
+A new destination is one record in the journal. Its first use opens it. A destination that is empty and that nobody has
+used for a while is closed again; its row and its counters remain. After a restart the same destinations exist, and
+those in use are open.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
     kind: ClassVar[int]
     """QUEUE or TOPIC."""
     open_bytes: ClassVar[int]
-    """Charged for an open one, in addition to its row."""
+    """Charged for an open destination, in addition to its row."""
 
     def __init__(
         self,
@@ -41,15 +42,15 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         rows: DestinationTable,
         opener: DestinationOpener,
     ) -> None:
-        """rows: all queues and topics that exist, open or not. opener: charges and closes those of both kinds."""
+        """Make the registry. rows: all queues and topics, open or not. opener: charges and closes both kinds."""
         self._monitor = monitor
         self._journal = journal
         self._records = records
         self._rows = rows
         self._opener = opener
-        # Open ones by name.
+        # Open destinations by name.
         self.by_name: dict[str, S] = {}
-        # Open ones by number.
+        # Open destinations by number.
         self.by_number: dict[int, S] = {}
 
     # ------------------------------------------------------------------ what each kind does in its own way
@@ -60,42 +61,42 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
     @abstractmethod
     def create(self, name: str, *, is_temporary: bool = False) -> S:
-        """Record a new destination, which is not synced yet; return it, open. StoreFull.
+        """Record a new destination, which is not synced yet, and return its open state. StoreFull.
 
-        Requires: the lock, and that there is none of that name.
+        Requires: the lock, and that no destination of this kind has the name.
         """
 
     # ------------------------------------------------------------------ names and numbers
 
     @property
     def count(self) -> int:
-        """Number of them, open or not."""
+        """Number of destinations of this kind, open or not."""
         return self._rows.count(self.kind)
 
     def names(self) -> list[str]:
-        """Return the names of all, sorted. Requires: the lock."""
+        """Return the names of all destinations of this kind, sorted. Requires: the lock."""
         return self._rows.names(self.kind)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all, by name. Requires: the lock."""
+        """Return the numbers of all destinations of this kind, sorted by name. Requires: the lock."""
         return self._rows.numbers(self.kind)
 
     def exists(self, name: str) -> bool:
-        """Return whether there is one of that name. Requires: no lock."""
+        """Return whether a destination of this kind has the name. Requires: no lock."""
         with self._monitor.lock:
             return self._rows.number_of(self.kind, name) is not None
 
     def has(self, number: int) -> bool:
-        """Return whether there is one of that number. Requires: the lock."""
+        """Return whether a destination of this kind has the number. Requires: the lock."""
         known = self._rows.get(number)
         return known is not None and known.kind == self.kind
 
     # ------------------------------------------------------------------ opening
 
     def named(self, name: str, confirmer: Confirmer) -> S:
-        """Return the one of a name, open. A new one is recorded in the journal. Requires: no lock.
+        """Open the destination of a name, or record a new one in the journal; return its state. Requires: no lock.
 
-        Closed: the store is closed, or a temporary one of that name is gone. StoreFull: memory has no room for it.
+        Closed: the store is closed, or the name is that of a temporary destination that is gone. StoreFull.
         """
         self._monitor.raise_if_closed()
         found = self.by_name.get(name)
@@ -111,7 +112,10 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         return found
 
     def ensure(self, name: str) -> S:
-        """Return the one of a name, open; a new one may not be synced yet. Requires: the lock. StoreFull."""
+        """Open the destination of a name, or record a new one, which may not be synced yet; return its state.
+
+        Requires: the lock. StoreFull: memory has no room for it.
+        """
         found = self.by_name.get(name)
         if found is not None:
             return found
@@ -119,7 +123,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         return self.create(name) if number is None else self.opened(number)
 
     def opened(self, number: int) -> S:
-        """Return the existing one of a number, open. Requires: the lock. StoreFull: memory has no room for it."""
+        """Open the existing destination of a number. Requires: the lock. StoreFull: memory has no room for it."""
         found = self.by_number.get(number)
         if found is None:
             name = self._rows[number].name
@@ -129,7 +133,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         return found
 
     def opened_to_delete(self, number: int) -> S:
-        """Return the existing one of a number, open until the caller has deleted it. Requires: the lock.
+        """Open the existing destination of a number for a caller that deletes it. Requires: the lock.
 
         Full memory does not refuse this, because the deletion frees more than the object takes.
         """
@@ -149,9 +153,9 @@ class DestinationRegistry(IdleCloser, Generic[S]):
     # ------------------------------------------------------------------ one that a caller knows
 
     def current(self, known: S) -> S:
-        """Return the open one for a known one: the same, or opened again if it was closed. Requires: no lock.
+        """Return the open state for one that a caller knows, opened again if it was closed. Requires: no lock.
 
-        If it was deleted as inactive, return the one that has its name now, if there is one. StoreFull.
+        If the destination was deleted as inactive, return the one that has its name now, if there is one. StoreFull.
         """
         if not known.is_reopenable:
             return known
@@ -177,9 +181,9 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
     @contextmanager
     def held_open(self, known: S, *, is_to_go: bool = False) -> Iterator[S]:
-        """Keep a known one open while a call works with it. Requires: no lock. StoreFull.
+        """Keep a destination open while a call works with it. Requires: no lock. StoreFull.
 
-        is_to_go: the call deletes it, so it needs no room in memory.
+        is_to_go: the call deletes the destination, so full memory does not refuse to open it.
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             number = self._number_now(known)
@@ -194,9 +198,9 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
     @contextmanager
     def held_reopened(self, known: S, confirmer: Confirmer) -> Iterator[S]:
-        """Keep one open as held_open does; make it anew if it was deleted as inactive.
+        """Keep a destination open as held_open does; make it anew if it was deleted as inactive.
 
-        Closed: a caller has deleted it. StoreFull. Requires: no lock.
+        Closed: a caller has deleted the destination. StoreFull. Requires: no lock.
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
@@ -217,27 +221,27 @@ class DestinationRegistry(IdleCloser, Generic[S]):
             self._release(held)
 
     def _release(self, held: S) -> None:
-        """Release one that was held open. Requires: no lock."""
-        # An error of the call matters more than one of its release.
+        """End the hold of a call on a destination, so that it may be closed again. Requires: no lock."""
+        # An error of the call matters more than an error of the release.
         with suppress(StoreFailed), self._monitor.lock:
             held.calls_under_way -= 1
 
     # ------------------------------------------------------------------ reports, which open nothing
 
     def for_report(self, known: S) -> S:
-        """Return a known one with what a report shows of it. Requires: the lock."""
+        """Return the state to report for a destination that a caller knows, open or closed. Requires: the lock."""
         number = self._number_now(known)
         return known if number is None else self.numbered_for_report(number) or known
 
     def find(self, name: str) -> S | None:
-        """Return the one of a name with what a report shows of it; None if there is none. Requires: the lock."""
+        """Return the state to report for a name; None if no destination has the name. Requires: the lock."""
         number = self._rows.number_of(self.kind, name)
         return None if number is None else self.numbered_for_report(number)
 
     def numbered_for_report(self, number: int) -> S | None:
-        """Return the one of a number with what a report shows of it; None if it is deleted. Requires: the lock.
+        """Return the state to report for a number; None if the destination is deleted. Requires: the lock.
 
-        For a closed one this is a separate object, which only the report uses.
+        For a closed destination this is a separate object, which only the report uses.
         """
         found = self.by_number.get(number)
         if found is None and (known := self._rows.get(number)) is not None:
@@ -246,7 +250,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         return found
 
     def closed(self) -> Iterator[S]:
-        """Yield each closed one, by name, with what a report shows of it. Requires: the lock."""
+        """Yield the state to report for each closed destination, sorted by name. Requires: the lock."""
         for number in self.numbers():
             if number not in self.by_number and (found := self.numbered_for_report(number)) is not None:
                 yield found
@@ -254,9 +258,9 @@ class DestinationRegistry(IdleCloser, Generic[S]):
     # ------------------------------------------------------------------ closing and deleting
 
     def close_idle(self, opened: S, undecided: Container[int]) -> bool:
-        """Close one if nothing but its counters would be lost; return whether it was closed.
+        """Close a destination if nothing but its counters would be lost; return whether it was closed.
 
-        undecided: numbers that transactions without an outcome know. Requires: the lock.
+        undecided: numbers of destinations with messages in transactions without an outcome. Requires: the lock.
         """
         if not self._opener.can_close(opened, undecided):
             return False
@@ -265,10 +269,10 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         return True
 
     def close_named(self, name: str, undecided: Container[int]) -> bool:
-        """Close the one of a name, as close_idle does. Requires: the lock, and that it is open."""
+        """Close the destination of a name, as close_idle does. Requires: the lock, and that it is open."""
         return self.close_idle(self.by_name[name], undecided)
 
     def remove(self, deleted: S) -> None:
-        """Forget a deleted one, so that messages sent to it no longer arrive. Requires: the lock."""
+        """Forget a deleted destination, so that messages sent to it no longer arrive. Requires: the lock."""
         del self.by_name[deleted.name], self.by_number[deleted.number]
         self._opener.forget(deleted, self.open_bytes)

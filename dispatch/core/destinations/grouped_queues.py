@@ -1,4 +1,4 @@
-"""GroupedQueues: prepare a queue for its first message with a group; a record says so for ever."""
+"""GroupedQueues: prepare a queue for its first message with a group. A record keeps this for the life of the queue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GroupedQueues:
     def note(self, queue: DestinationState) -> None:
         """Assign the messages of a queue by group from now on, also after a restart.
 
-        If memory or disk has no room, raise StoreFull; if the rule of the queue may not be replaced, StateError.
+        StoreFull: memory or disk has no room. StateError: the queue has a rule that may not be replaced.
         Nothing has changed then. Requires: the lock.
         """
         if queue.has_groups:

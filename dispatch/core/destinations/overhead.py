@@ -26,16 +26,16 @@ ROW_BYTES: Final = 48
 COUNTED_BYTES: Final = 152
 """Charged in addition for the counters of a closed queue or topic that was used since the store was opened."""
 ROWS_SHARE: Final = 0.8
-"""Largest share of the destinations' memory that rows may take. The rest is for open ones; else none could be used."""
+"""Largest share of the destinations' memory that rows may take. Without the rest, no destination could be opened."""
 OPEN_QUEUE_BYTES: Final = 1024
 """Charged for an open queue, in addition to its row."""
 CLOSED_QUEUE_BYTES: Final = 384
 """Charged for a queue that was closed or deleted while a Queue or a delivery still refers to its object.
 
-Measured with tracemalloc over 2,000 queues; CLOSED_TOPIC_BYTES over as many topics.
+tracemalloc measures this and CLOSED_TOPIC_BYTES over 2,000 objects.
 """
 CLOSED_TOPIC_BYTES: Final = 672
-"""Charged in the same way for a topic."""
+"""Charged for a topic that was closed or deleted while a Topic or a delivery still refers to its object."""
 GROUPS_BYTES: Final = 10_240
 """Charged in addition for a queue that has or had messages with groups: owners of groups, and the assigning objects."""
 OPEN_TOPIC_BYTES: Final = 1280
@@ -43,7 +43,7 @@ OPEN_TOPIC_BYTES: Final = 1280
 OPEN_SUBSCRIPTION_BYTES: Final = 1024
 """Charged for a subscription that is read or that has state in RAM, in addition to its part of the store."""
 NAMED_BYTES: Final = 128
-"""Room that the row of a new subscription needs, for a name of usual length."""
+"""Bytes that the row of a new subscription is assumed to need, with a name of usual length."""
 FAN_OUT_BYTES: Final = 512
 """Charged for each priority of a topic to which non-persistent messages were sent.
 
@@ -57,7 +57,7 @@ def row_bytes(name: str) -> int:
 
 
 class Census(NamedTuple):
-    """Numbers of the things that are charged."""
+    """How many destinations of each kind are charged."""
 
     destinations: int
     """Number of queues and topics."""
@@ -72,7 +72,7 @@ class Census(NamedTuple):
 
     @property
     def charge_bytes(self) -> int:
-        """Charge of everything counted here."""
+        """Return the charge for all these destinations."""
         return (
             ROW_BYTES * self.destinations
             + self.name_bytes
@@ -111,7 +111,7 @@ class DestinationOverhead:
         self._close_idle = close_idle
 
     def has_room(self, charge_bytes: int) -> bool:
-        """Return whether so much more can be charged for destinations, if lists and caches give memory back."""
+        """Let lists and caches give memory back; return whether that much more can be charged for destinations."""
         return self._room_for(charge_bytes, self.holder) >= charge_bytes
 
     def require_row(self, rows_bytes: int, charge_bytes: int) -> None:
@@ -125,7 +125,7 @@ class DestinationOverhead:
     ) -> None:
         """Make room for a charge of a holder. StoreFull: memory has no room.
 
-        kept_bytes: the part of its room that is kept for others.
+        kept_bytes: room of the holder that must stay free for other charges.
         users: destinations that need the room. If there are any, other empty destinations are closed first.
         """
         room_bytes = self._room_for(charge_bytes + kept_bytes, holder) - kept_bytes
@@ -146,16 +146,17 @@ class DestinationOverhead:
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
-        self._destination_memory.catch_up()  # first release what hosts have dropped since
+        self._destination_memory.catch_up()  # release the charges of objects that hosts have dropped
         target_area, shares = self._target_area, self._target_area.shares
         both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             target_area.make_room(charge_bytes, None)
-            if self._budget.free_bytes < charge_bytes:  # many lists with one large message each: it is read again
+            # Each list keeps its last message, and many large ones may fill memory: take these too, to be read again.
+            if self._budget.free_bytes < charge_bytes:
                 target_area.make_room(charge_bytes, None, least=0)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
-        if covered_bytes < charge_bytes:  # the guaranteed part is there, however full the rest is
+        if covered_bytes < charge_bytes:  # only what exceeds the guaranteed part must be free
             room_bytes = min(room_bytes, self._budget.free_bytes + covered_bytes)
         return room_bytes
 
@@ -216,8 +217,9 @@ class DestinationOverhead:
         self._destination_memory.release(charge_bytes)
 
     def closed(self, ended: DestinationState, charge_bytes: int) -> None:
-        """Release the charge of a closed or deleted queue or topic, except what its object takes while it is referred
-        to.
+        """Release the charge of a closed or deleted queue or topic.
+
+        A smaller charge for its object stays until nobody refers to the object any more.
         """
         memory = self._destination_memory
         lasting_bytes = CLOSED_QUEUE_BYTES if ended.kind == QUEUE else CLOSED_TOPIC_BYTES
@@ -225,16 +227,14 @@ class DestinationOverhead:
         memory.release(charge_bytes - lasting_bytes)
 
     def must_have(self, charge_bytes: int) -> None:
-        """Charge at once, or as soon as there is room, for a destination that is about to be deleted and can't be
-        refused.
-        """
+        """Charge for a destination that is opened to be deleted, now or as soon as there is room. Never refuses."""
         self._destination_memory.charge(charge_bytes)
 
     def restore(self, found: Census, subscriptions: int, rows_bytes: int) -> None:
-        """Charge for all that opening the store found. SettingsError: the limit is too low for it.
+        """Charge for all destinations that opening the store found. SettingsError: memory_limit is too low for them.
 
         subscriptions: number of subscriptions.
-        rows_bytes: what rows and lanes that nobody uses are charged.
+        rows_bytes: charge for rows and lanes that nobody uses.
         """
         charge = found.charge_bytes
         is_too_much = charge + rows_bytes > self._target_area.shares.destinations_bytes

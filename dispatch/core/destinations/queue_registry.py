@@ -38,7 +38,7 @@ class Queues(DestinationRegistry[QueueState]):
         return QueueState(self._target_area, number, name)
 
     def create(self, name: str, *, is_temporary: bool = False) -> QueueState:
-        """Record a new queue, as DestinationRegistry says."""
+        """Record a new queue, which is not synced yet, and return its open state. Requires: the lock. StoreFull."""
         with self._opener.new_row(name, self.open_bytes):
             made = self._records.create(name, QUEUE, is_temporary=is_temporary)
             return self._add(made.number, name)
@@ -46,7 +46,8 @@ class Queues(DestinationRegistry[QueueState]):
     def restore(self, used: set[int]) -> list[QueueState]:
         """Open the queues that are in use after an open of the store; return those that have messages with groups.
 
-        used: see DestinationLanes.used_at_open. All existing queues are charged afterwards. Requires: the lock.
+        used: numbers of queues with messages, prepared transactions included. The caller charges for all queues
+        afterwards. Requires: the lock.
         """
         grouped: list[QueueState] = []
         for known in self._rows.values():

@@ -10,7 +10,7 @@ from .store_parts import StoreParts
 
 
 def make_admin(foundation: Foundation, store_parts: StoreParts, core: Core, clients: Clients) -> AdminOwners:
-    """Make them."""
+    """Make these owners, and let consumers reject deliveries from now on. Requires: the store is open."""
     admin = make_admin_owners(
         core.parts,
         store_parts.directory,

@@ -37,7 +37,7 @@ class Areas:
 
 
 def make_recorder(foundation: Foundation, trace: File) -> Recorder:
-    """Make the recorder of a trace. trace: an empty file."""
+    """Return a recorder that writes the traffic of the store to an empty file. The holder "trace" pays for it."""
     from ...planning.recorder import Recorder  # few stores need it, and it takes time to import
 
     return Recorder(
@@ -51,7 +51,7 @@ def make_recorder(foundation: Foundation, trace: File) -> Recorder:
 
 
 def make_areas(foundation: Foundation, store_parts: StoreParts, recorder: Recorder | None) -> Areas:
-    """Make them. Requires: the store is open."""
+    """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
     loads = LoadRequests(foundation.wakeups.wake_loader, foundation.clock if settings.background else None)
     make_dispatch_area: Callable[..., DispatchArea] = DispatchArea

@@ -7,7 +7,7 @@ from .layers import Layers
 
 
 def make_audit(layers: Layers) -> LedgerAudit:
-    """Make it. Each layer says what its own parts are charged."""
+    """Return an audit that asks each layer what its own parts should be charged."""
     areas = layers.areas
     return LedgerAudit(
         layers.foundation.monitor,

@@ -24,7 +24,7 @@ from .store_parts import StoreParts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
-    """Whoever takes and whoever sends."""
+    """The owners that serve consumers, topics and senders."""
 
     consumers: Consumers
     topic_owners: TopicOwners
@@ -32,14 +32,14 @@ class Clients:
     producers: Producers
 
     def audit(self) -> dict[str, int]:
-        """See Audited."""
+        """Return the charge for keys, which only topics that evict by key have. Requires: the lock."""
         return {"keys": self.topic_owners.topics.keys_charge}
 
 
 def make_clients(
     foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling, core: Core
 ) -> Clients:
-    """Make them."""
+    """Make the owners that serve consumers, topics and senders. Requires: the store is open."""
     parts = _make_consumer_parts(foundation, store_parts, areas, settling, core)
     consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
     topic_owners = make_topic_owners(

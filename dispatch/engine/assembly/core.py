@@ -40,10 +40,10 @@ class Core:
     loader: EagerLoader
     warmer: CacheWarmer
     parts: CoreParts
-    """Those of these and of the layers below from which `dispatch.topics` and `dispatch.admin` make theirs."""
+    """The parts of this and the lower layers from which `dispatch.topics` and `dispatch.admin` make their owners."""
 
     def audit(self) -> dict[str, int]:
-        """See Audited."""
+        """Return the charges for messages on their way: unsynced, in transactions, or being loaded into the cache."""
         transactions_bytes, held_bytes = self.transactions.audit()
         return {
             "unsynced": self.publisher.charge_bytes,
@@ -54,7 +54,7 @@ class Core:
 
 
 def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling) -> Core:
-    """Make them."""
+    """Make the queues and what moves their messages. Requires: the store is open."""
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
     directory, reading = store_parts.directory, budget.holders["read_buffers"]
     records, rows = directory.destination_records, directory.destination_table

@@ -21,7 +21,7 @@ class Foundation:
     """The settings, the clock, the state lock and the budget of a store, and how its parts wake the background."""
 
     settings: Settings
-    """The settings that the store was opened with. A resize changes the memory limit; see Resizing."""
+    """The settings that the store was opened with. After a resize, the budget has the present memory limit."""
     clock: Clock
     monitor: Monitor
     policies: Policies
@@ -31,7 +31,7 @@ class Foundation:
     """How the memory limit of the settings is divided."""
     budget: Budget
     existing: Tab
-    """Pays for destinations and subscriptions, and for what is made together with their messages."""
+    """The tab that pays for destinations and subscriptions, and for the objects that their first messages need."""
 
 
 def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Foundation:

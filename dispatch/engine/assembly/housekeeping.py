@@ -37,7 +37,7 @@ from .surroundings import Surroundings
 
 @dataclass(frozen=True, slots=True)
 class Explaining:
-    """Says in words what a store waits for. `dispatch.explain` lies above the engine, so it is handed in."""
+    """Functions that say what a store waits for. The caller passes them: `dispatch.explain` is above the engine."""
 
     why_stuck: Callable[[ExplainedOwners, CoreConsumer], tuple[int, str] | None]
     """Returns log level and text for a consumer that waits and gets nothing; called under no lock."""
@@ -47,7 +47,7 @@ class Explaining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Housekeeping:
-    """Work that is done when it is due, the threads that do it, and what the store says of itself."""
+    """The duties of an open store, the threads that do them, and the reports that the store makes about itself."""
 
     resizing: Resizing
     process: ProcessWatch
@@ -62,7 +62,7 @@ class Housekeeping:
         self.background.start(self._tell_failure)
 
     def _tell_failure(self) -> None:
-        """Write the last status of a store that has failed, which tells the failure."""
+        """Write the last status of a store that has failed, so that other processes learn of the failure."""
         if self.status is not None:
             with suppress(OSError):
                 if self.check.is_broken:
@@ -74,7 +74,7 @@ class Housekeeping:
 def make_housekeeping(
     layers: Layers, surroundings: Surroundings, explained: ExplainedOwners, explaining: Explaining
 ) -> Housekeeping:
-    """Make it. No thread runs yet."""
+    """Make the duties and the reports. No thread runs before `start`."""
     foundation = layers.foundation
     process = ProcessWatch(foundation.monitor, foundation.budget, surroundings.guard)
     resizing = _make_resizing(layers)
@@ -117,7 +117,7 @@ def make_housekeeping(
 
 
 def _make_sync_duties(layers: Layers) -> list[Duty]:
-    """Return the duty that syncs, if the settings want it to."""
+    """Return the duty that syncs at intervals; no duty if the settings ask for another kind of sync."""
     settings, directory = layers.foundation.settings, layers.store_parts.directory
     if settings.sync != "interval":
         return []
@@ -134,7 +134,7 @@ def _make_other_duties(
     stuck: StuckConsumers,
     status: StatusReporter | None,
 ) -> list[Duty]:
-    """Return the duties without a time of their own, in the order in which they are done."""
+    """Return the duties that have no time of their own and check at each step, in the order in which they are done."""
     admin, topics = layers.admin, layers.clients.topic_owners
     return [
         *([Duty("trace", layers.recorder.write)] if layers.recorder is not None else []),
@@ -155,12 +155,12 @@ def _make_other_duties(
 
 
 def _load(loader: EagerLoader, warmer: CacheWarmer) -> bool:
-    """Load for a list that runs low; if there is none, for the head of a queue. Return whether there was one."""
+    """Load for a list that runs low, or else for the head of a queue. Return whether there was anything to load."""
     return loader.step() or warmer.step()
 
 
 def _sift(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
-    """Let topics do part of their work, and come back soon if there is more. Requires: no lock."""
+    """Sift messages for subscriptions with a selector; wake maintenance again if more are left. Requires: no lock."""
     if not subscriptions.step():
         return 0
     wakeups.wake_maintenance()
@@ -196,7 +196,7 @@ def _make_status(
     output: StatusOutput | None,
     sentence: Callable[[Sequence[QueueState]], str],
 ) -> StatusReporter | None:
-    """Return what writes the status, if there is a place for it and the settings want it."""
+    """Return the reporter of the status; None if there is no place for a status, or the settings want none."""
     interval_seconds = layers.foundation.settings.status_interval_seconds
     if output is None or interval_seconds is None:
         return None
@@ -213,7 +213,7 @@ def _make_status(
 
 
 def _make_message_duties(layers: Layers, stuck: StuckConsumers) -> list[Duty]:
-    """Return the duties that give messages to consumers, or take them away, in time."""
+    """Return the duties for messages with a time: they offer due messages and remove expired ones."""
     monitor, areas, settling, admin = layers.foundation.monitor, layers.areas, layers.settling, layers.admin
     measurements = Measurements(
         monitor, areas.target_area, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
@@ -225,7 +225,7 @@ def _make_message_duties(layers: Layers, stuck: StuckConsumers) -> list[Duty]:
 
 
 def _make_store_duties(layers: Layers) -> list[Duty]:
-    """Return the duties that keep the files of the store."""
+    """Return the duties that look after the files of the store, such as checkpoints and cleanup."""
     foundation, directory, settings = layers.foundation, layers.store_parts.directory, layers.foundation.settings
     monitor, message_store, cleanup = foundation.monitor, directory.message_store, directory.cleanup
     quarantine = Quarantine(monitor, layers.areas.target_area.unreadable)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """What the Engine has made so far. No part gets it: the functions of this package hand each part what it uses."""
+    """All layers of one open store. No owner gets this object: the assembly passes each owner only what it uses."""
 
     foundation: Foundation
     store_parts: StoreParts

@@ -15,7 +15,7 @@ from .store_parts import StoreParts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settling:
-    """Deliveries that did not end with an ack, and messages whose time comes."""
+    """The owners of deliveries that did not end with an ack, and of messages that wait for a time."""
 
     delayed: DelayedRedelivery
     timed: TimedLanes
@@ -24,13 +24,13 @@ class Settling:
     due: DueMessages
 
     def audit(self) -> dict[str, int]:
-        """See Audited."""
+        """Check the ack deadlines, and return what they should be charged. Requires: the lock."""
         self.deadlines._check()
         return {"deadlines": self.deadlines.charge_bytes}
 
 
 def make_settling(foundation: Foundation, store_parts: StoreParts, areas: Areas) -> Settling:
-    """Make them."""
+    """Make the owners of redelivery, delays, expiry and ack deadlines. Requires: the store is open."""
     monitor, policies, directory = foundation.monitor, foundation.policies, store_parts.directory
     target_area, wake_maintenance = areas.target_area, foundation.wakeups.wake_maintenance
     delayed = DelayedRedelivery(

@@ -1,4 +1,4 @@
-"""StoreParts: the store on disk, and what it is made with."""
+"""StoreParts: the store on disk, tmp-storage, and the disk and windows that both are made with."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class StoreParts:
 
     disk: Disk
     directory: DirectoryStore
-    """Has all parts of the store. Every part above is handed those of them that it uses."""
+    """Has all parts of the store on disk. Each owner above gets only the parts that it uses."""
     windows: DuplicateWindows
     overflow: Overflow
 
     def audit(self) -> dict[str, int]:
-        """See Audited."""
+        """Check the host properties, and return what each part of the store holds in RAM. Requires: the lock."""
         index, properties = self.directory.index, self.directory.host_properties
         properties._check()
         return {
@@ -50,7 +50,7 @@ class StoreParts:
 
 
 def make_store_parts(foundation: Foundation, surroundings: Surroundings) -> StoreParts:
-    """Make them. The store is not open yet, so most of its parts are still missing; tmp-storage has no old files."""
+    """Make the store, which `open_store` opens, and tmp-storage. Until then most parts of the store do not exist."""
     disk = ThriftyDisk(surroundings.disk)
     budget = foundation.budget
     windows = DuplicateWindows(
@@ -70,7 +70,7 @@ def make_store_parts(foundation: Foundation, surroundings: Surroundings) -> Stor
 
 
 def open_store(foundation: Foundation, store_parts: StoreParts) -> RecoveryReport:
-    """Open the store, and ingest the sets that wait for it. Errors are those of `open_and_ingest`."""
+    """Open the store, and ingest the sequence sets that wait for it. Raises what `open_and_ingest` raises."""
     settings = foundation.settings
     return open_and_ingest(
         store_parts.disk,

@@ -1,4 +1,4 @@
-"""Surroundings: what a store is given by the process and the machine around it."""
+"""Surroundings: what the process and the machine give to a store."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..status import StatusOutput
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Everything outside the store that it may touch. Whoever opens the store chooses it: the system, or a test."""
+    """Everything outside the store that the store may touch. A test passes simulated parts in place of the system's."""
 
     disk: Disk
-    """Where the files are. Its directory lock is held."""
+    """The disk with the files of the store. The lock of its directory is held."""
     metadata: Callable[[bytes, int], MetadataStore]
     """Makes the metadata store, given the id of the store and the bytes of its cache."""
     clock: Clock
     archive_disk: Disk | None = None
-    """Where the archive is, if not in `disk`."""
+    """The disk with the archive; None: the archive is in `disk`."""
     trace: File | None = None
-    """An empty file to record in."""
+    """An empty file in which traffic is recorded; None: no traffic is recorded."""
     guard: MemoryGuard | None = None
-    """Watches the memory of the process."""
+    """Watches the memory of the process; None: nobody does."""
     memory_figures: Callable[[], MemoryFigures | None] = read_memory_figures
     """Returns the system's memory figures, for memory_limit="auto"."""
     status: StatusOutput | None = None
     """Where the status is written; None: nowhere."""
     on_progress: OnProgress = tell_nobody
-    """Told how far opening is; see DirectoryStore."""
+    """Called while the store opens, with how far the replay of the journal is."""

@@ -1,1 +1,1 @@
-"""How long a topic keeps messages: those that nobody needs, and those of a subscriber that has too many."""
+"""How long a topic keeps messages that no subscription needs, and which messages a slow subscriber loses."""

@@ -1,7 +1,8 @@
 """Eviction: remove messages of a slow subscriber of a topic, so that it holds no unbounded memory or disk.
 
 It applies only to subscriptions without a name, because a named one must miss nothing. Only waiting messages count;
-deliveries in flight stay. The journal has no record of an eviction, as it has none of such a subscription.
+deliveries in flight stay. The journal has no record of an eviction, because it has none of a subscription without a
+name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..latest_keys import KeyMemory, NewestPerKey, Place, key_of
 from ..state import EvictionRule, SubscriptionLaneState, SubscriptionState, TopicLaneState
 
 SLACK: Final = 8
-"""Old messages are evicted together, once the number above the limit exceeds one part in so many of it."""
+"""Evictions are batched: they begin once the messages above the limit are more than 1/SLACK of the limit."""
 
 
 class Evictor(EvictionRule):

@@ -45,7 +45,7 @@ class TopicRetention:
         self._trimmer = trimmer
         self._policies = policies
         self._overhead = overhead
-        # Topics whose policy begins or ends retention, for whose record there was no room yet.
+        # Topics whose retention is to begin or end, but for whose record there was no room yet.
         self._put_off: dict[TopicState, None] = {}
         self._trim_at = 0.0
 
@@ -84,7 +84,7 @@ class TopicRetention:
             )
 
     def forget(self, topic: TopicState) -> None:
-        """Do not try again for a topic that is deleted. Requires: the lock."""
+        """Forget a deleted topic whose retention was to begin or end. Requires: the lock."""
         self._put_off.pop(topic, None)
 
     def trim(self) -> int:

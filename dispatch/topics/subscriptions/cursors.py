@@ -45,7 +45,7 @@ class Landing:
 
 
 class Target(NamedTuple):
-    """A place to go to: an edge, a time, or a sequence of one priority. The other two are None."""
+    """A place to go to: an edge, a time, or a sequence of one priority. Fields of the other kinds are None."""
 
     edge: str | None = None
     time_ms: int | None = None
@@ -65,7 +65,7 @@ class Target(NamedTuple):
 
 
 def within(firsts: Iterable[tuple[int, int]], lanes: Sequence[TopicLane]) -> list[tuple[int, int]]:
-    """Return the places, none of them behind the next message that will be sent. Requires: the lock."""
+    """Return the places, each moved back to the next message to be sent if it is behind that. Requires: the lock."""
     ends = {lane.priority: lane.next_sequence for lane in lanes}
     return [(priority, min(first, ends[priority])) for priority, first in firsts]
 
@@ -73,7 +73,7 @@ def within(firsts: Iterable[tuple[int, int]], lanes: Sequence[TopicLane]) -> lis
 def parse_target(edge: object, sequence: object, time: object, priority: object, name: str = "to") -> Target:
     """Return the place that the arguments of a call name; exactly one of the first three must be given.
 
-    name: that of the first argument. ArgumentError, SettingsError.
+    name: what errors call the first argument. ArgumentError, SettingsError.
     """
     if sum(given is not None for given in (edge, sequence, time)) != 1:
         raise ArgumentError(f'give one place to go to: "begin" or "end" ({name}), sequence=… or time=…')

@@ -1,7 +1,7 @@
 """OpenSubscriptions: begin a subscription, bring it online and offline, and end it.
 
-The topic's state has its subscriptions; this module changes them. A subscription that is not durable has no record of
-its acks, so a crash ends it. For a durable one the store keeps what is needed.
+The topic's state has its subscriptions, and this module changes them. A subscription without a name has no records, so
+a crash ends it. For a durable subscription, the store keeps its place and its acks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = LateLogger("forebay.dispatch")
 FORGOTTEN_AT_ONCE: Final = 500
 """Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
 SWEEPER_STEPS: Final = 16
-"""Steps of the sweeper in one call, so that other work of the housekeeper is not late."""
+"""Steps of the sweeper in one call, so that other duties of the maintenance thread are not late."""
 
 
 class OpenSubscriptions(SubscriptionRegistry):
@@ -66,10 +66,9 @@ class OpenSubscriptions(SubscriptionRegistry):
         return {facts.topic for facts in self._subscribers.table.encoded()}
 
     def restore(self, topics: Mapping[int, TopicState]) -> None:
-        """Take up the subscriptions with a selector that opening the store found: messages that do not match are
-        acknowledged for them.
+        """Begin to sweep for the subscriptions with a selector that opening the store found.
 
-        topics: all with a subscription, by number. Requires: the lock.
+        topics: all topics with a subscription, by number. Requires: the lock.
         """
         for facts in self._subscribers.table.encoded():
             if facts.selector is not None:
@@ -89,7 +88,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             )
 
     def begin(self, subscription: SubscriptionState) -> None:
-        """Take up a subscription. If it has a selector, messages that do not match will be acknowledged.
+        """Begin a subscription in dispatch. If it has a selector, messages that do not match are acknowledged.
 
         Requires: the lock.
         """
@@ -122,12 +121,12 @@ class OpenSubscriptions(SubscriptionRegistry):
         if not subscription.is_durable:
             self._records.unsubscribe(subscription.subscriber)
             self.forget(subscription)
-            # A transaction may hold deliveries of it. They are given back to nobody.
+            # A rollback of a transaction that holds its deliveries gives them back to nobody.
             subscription.lifecycle = Lifecycle.DELETED
             subscription.drop()
 
     def put_away(self, subscription: SubscriptionState) -> None:
-        """Reduce a durable subscription that is not in use to rows, if the store has nothing else of it.
+        """Reduce an unused durable subscription to its rows, if the store has nothing more of it in RAM.
 
         Requires: the lock.
         """
@@ -181,7 +180,7 @@ class OpenSubscriptions(SubscriptionRegistry):
     # ------------------------------------------------------------------ subscriptions of deleted topics
 
     def unread(self, numbers: list[int], kept: set[int]) -> list[Subscriber]:
-        """Return those of these durable subscriptions that the store has open and dispatch does not know.
+        """Return the durable subscriptions among these numbers that are open in the store but unknown to dispatch.
 
         kept: the numbers that dispatch knows. Requires: the lock.
         """
@@ -206,7 +205,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             return bool(self._cached)
 
     def step(self) -> bool:
-        """Do part of the work of the caches and the sweeper; return whether there is more. Requires: no lock."""
+        """Let caches forget deleted subscriptions, and sweep; return whether more is left to do. Requires: no lock."""
         if self._cached:  # the call that deleted the topic was interrupted
             self.forget_some()
         return all(self._sweeper.step() for _ in range(SWEEPER_STEPS))

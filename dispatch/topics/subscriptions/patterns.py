@@ -1,11 +1,10 @@
-"""Wildcard subscriptions: one consumer of all topics that match a pattern, those that come later among them.
+"""Wildcard subscriptions: one consumer of all topics that match a pattern, including topics that are made later.
 
-To its topic a member is a subscription without a name as any other. All
-members have the consumer group of their pattern in the place of one of their
-own: so a consumer takes from lists over the lanes of many topics, and prefetch,
-waiting and memory are of the whole. Arrivals, loads and acks know nothing of
-it. `TopicTurns` hands out, so that a busy topic holds up no other of the same
-priority. Nothing of it is in the journal; a crash ends it.
+A pattern has one member for each topic that matches. To the topic, a member is like any other subscription without a
+name. All members share the consumer group of the pattern, so the consumer takes from lists over the lanes of many
+topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case. `TopicTurns`
+serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of a pattern is in the
+journal; a crash ends it.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class PatternRegistry:
         self._selectors: dict[PatternState, Selector | None] = {}
 
     def state(self, pattern: str) -> PatternState:
-        """Return a new state for a pattern. It refuses sends and may get a consumer."""
+        """Return a new state for a pattern, which refuses sends and may get a consumer."""
         return PatternState(self._target_area, pattern, self, self._subscriptions.verdicts)
 
     def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
-        """Let topics join a pattern, because it has a consumer now. Requires: the lock."""
+        """Let new topics join a pattern from now on, because the pattern has a consumer. Requires: the lock."""
         self._selectors[pattern_state] = selector
 
     def forget(self, pattern_state: PatternState) -> None:
@@ -58,7 +57,7 @@ class PatternRegistry:
     def join(self, pattern_state: PatternState, topic: TopicState) -> None:
         """Give a pattern's consumer the messages that are sent to a topic from now on.
 
-        Requires: the lock; it is charged.
+        Requires: the lock, and that the member is charged.
         """
         selector = self._selectors[pattern_state]
         text = selector.text if selector is not None else None

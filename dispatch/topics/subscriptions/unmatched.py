@@ -36,14 +36,14 @@ EXAMINERS_MAX: Final = 16
 class _Run(NamedTuple):
     lane: SubscriptionLaneState
     examiners: dict[SubscriptionLaneState, int]
-    """The lanes that must examine the messages, each with the sequence from which on."""
+    """The lanes that must examine the messages, each with its first sequence."""
     first: int
     last: int
     regions: list[Region]
     """Regions to read. Empty: the run is one message that is too large to hold, and only its headers are read."""
     charge: int
     survey: BlockSurvey | None = None
-    """Records the headers, for the lane for which the run was chosen. None: they are known already, or of no use."""
+    """Records the headers for the lane of the run. None: their fingerprints exist already, or would be of no use."""
     is_known: bool = False
     """Whether fingerprints rule out a match, so that nothing is read."""
 
@@ -127,7 +127,7 @@ class UnmatchedSweeper:
         return None
 
     def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
-        """Return a few lanes of the same topic that have come to the same place, so that they can share the read."""
+        """Return a few lanes of the topic that need the same messages next, so that they can share the read."""
         found = {chosen: first}
         for subscription in islice(self.subscriptions, EXAMINERS_MAX):
             lane = subscription.lanes[chosen.priority] if subscription.topic is chosen.subscription.topic else None
