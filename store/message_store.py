@@ -264,8 +264,8 @@ class MessageStore:
 
     @property
     def is_full(self) -> bool:
-        """Whether sends are refused, because the disk has only the reserve left or the last send met a limit."""
-        return self._journal.is_full or self._journal.is_refusing
+        """Whether sends are refused: the disk has only the reserve left, or a send met store_limit and still would."""
+        return self._journal.is_out_of_space or self._journal.is_at_limit
 
     @property
     def is_checkpoint_urgent(self) -> bool:
