@@ -126,8 +126,8 @@ class Sender(ABC):
     ) -> str:
         """Store one message and return its id. When it returns, the message is as safe as `sync` promises.
 
-        It writes one journal record and never waits for memory. If the policy has a duplicate_window and this producer
-        has sent the id before, that id is returned and nothing is stored.
+        A persistent message outside a transaction is one journal record. No send waits for memory. If the policy has a
+        duplicate_window and this producer has sent the id before, that id is returned and nothing is stored.
 
         Args:
             body: The bytes to send. A bytearray or memoryview is copied, bytes are not.

@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,10 +310,10 @@ def sends(facades: Facades, way: str, bad: dict[str, Any]) -> Iterator[Callable[
     of_the_call = {name: value for name, value in fields.items() if name in OF_THE_CALL}
     senders = (facades.queue, facades.limited, facades.topic, facades.limited_topic)
     for sender in senders[2:] if way == "retained" else senders:
-        yield lambda sender=sender: sender.send(**fields)
+        yield partial(sender.send, **fields)
         if way != "retained":
-            yield lambda sender=sender: sender.send_many([message], **of_the_call)
-            yield lambda sender=sender: sender.send_many(iter([message]), **of_the_call)
+            yield partial(sender.send_many, [message], **of_the_call)
+            yield partial(sender.send_many, iter([message]), **of_the_call)
 
 
 @interpreted("machine code refuses a Message with such fields, or makes ints of them, before it is sent")

@@ -10,7 +10,7 @@ from .store_parts import StoreParts
 
 
 def make_admin(foundation: Foundation, store_parts: StoreParts, core: Core, clients: Clients) -> AdminOwners:
-    """Make them."""
+    """Make the owners of admin operations, and connect rejections to the acks below that reject."""
     admin = make_admin_owners(
         core.parts,
         store_parts.directory,

@@ -51,7 +51,7 @@ def make_recorder(foundation: Foundation, trace: File) -> Recorder:
 
 
 def make_areas(foundation: Foundation, store_parts: StoreParts, recorder: Recorder | None) -> Areas:
-    """Make them. Requires: the store is open."""
+    """Make the areas, and have them recorded if there is a trace. Requires: the store is open."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
     loads = LoadRequests(foundation.wakeups.wake_loader, foundation.clock if settings.background else None)
     make_dispatch_area: Callable[..., DispatchArea] = DispatchArea

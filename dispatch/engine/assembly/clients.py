@@ -39,7 +39,7 @@ class Clients:
 def make_clients(
     foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling, core: Core
 ) -> Clients:
-    """Make them."""
+    """Make consumers, topics and senders. Decide who pays for read buffers and keys, and who asks for a cleanup."""
     parts = _make_consumer_parts(foundation, store_parts, areas, settling, core)
     consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
     topic_owners = make_topic_owners(

@@ -54,7 +54,7 @@ class Core:
 
 
 def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling) -> Core:
-    """Make them."""
+    """Make the core. Decide when messages are published, who takes a due checkpoint, and which holder pays for what."""
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
     directory, reading = store_parts.directory, budget.holders["read_buffers"]
     records, rows = directory.destination_records, directory.destination_table

@@ -30,7 +30,7 @@ class Settling:
 
 
 def make_settling(foundation: Foundation, store_parts: StoreParts, areas: Areas) -> Settling:
-    """Make them."""
+    """Make what settles deliveries, and decide that it reads the steady clock and wakes the maintenance thread."""
     monitor, policies, directory = foundation.monitor, foundation.policies, store_parts.directory
     target_area, wake_maintenance = areas.target_area, foundation.wakeups.wake_maintenance
     delayed = DelayedRedelivery(

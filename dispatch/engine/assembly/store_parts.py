@@ -50,7 +50,7 @@ class StoreParts:
 
 
 def make_store_parts(foundation: Foundation, surroundings: Surroundings) -> StoreParts:
-    """Make them. The store is not open yet, so most of its parts are still missing; tmp-storage has no old files."""
+    """Make the store, not open yet, and tmp-storage without old files. Most parts of the store are still missing."""
     disk = ThriftyDisk(surroundings.disk)
     budget = foundation.budget
     windows = DuplicateWindows(
