@@ -81,6 +81,8 @@ class Journal:
     """Appends to the newest data log. It is the file's own method, so that no record has to look it up."""
     _stamp: bytes
     """Epoch and durable position, encoded for the header of the next record."""
+    _refused_bytes: int
+    """Bytes of a record that `store_limit_bytes` refused and that has no room yet; 0: there is none."""
     _salt: Any
     """An int, kept as an object, because machine code would make a new object for each checksum."""
 
@@ -143,10 +145,8 @@ class Journal:
         self._offsets = array("I")
         # Bytes of the header and the first record of the newest data log.
         self._first_bytes = 0
-        # Whether a record that adds something was refused for want of space on the disk, and nothing has shown since
-        # that there is some.
+        # Whether the disk refused a record that adds something, and nothing has shown since that there is space.
         self.is_refusing = False
-        # Bytes of a record that `store_limit_bytes` refused and that has no room yet; 0: there is none.
         self._refused_bytes = 0
         # Whether dead letters are being added. They replace other messages, so they go on while sends are refused.
         self.accepts_replacements = False
