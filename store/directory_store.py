@@ -421,7 +421,7 @@ class DirectoryStore:
         try:
             if is_first and self.journal.failure is None:
                 with self._lock:
-                    if not self.message_store.is_full:  # on a full disk the next open needs the remaining space
+                    if not self.journal.is_out_of_space:  # on a full disk the next open needs the remaining space
                         self.journal.reserve.close()
                 self.journal.sync_directory()
                 self.message_store.checkpoint(is_closing=True)
@@ -457,12 +457,12 @@ class DirectoryStore:
     def write_destinations(self) -> None:
         """Write the destinations file if a checkpoint has brought something new and it is time. Requires: no lock."""
         with self._checkpoint_lock:
-            if not self.message_store.is_full:
+            if not self.journal.is_out_of_space:
                 self._destinations_file.refresh(self.checkpointer.end)
 
     def _write_last_destinations(self) -> None:
         with self._checkpoint_lock:
-            if self.message_store.is_full:  # the next open needs the remaining space
+            if self.journal.is_out_of_space:  # the next open needs the remaining space
                 self._destinations_file.remove()
             else:
                 self._destinations_file.write(is_closed=True)

@@ -2,7 +2,7 @@
 
 One injected lock, called the state lock below, guards both the journal's appends and the index. Each method says
 whether its caller must hold it. A message survives a kill once `add` has returned, and a power cut once the journal is
-synced up to `position`. recovery/recovery.py describes what a crash leaves.
+synced up to `journal_end`, read after that. recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MessageStore:
     # ------------------------------------------------------------------ messages
 
     def add(self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
-        """Append one message; return its sequence. Raises StoreFull or StoreFailed. Requires: the lock.
+        """Append one message; return its sequence. Raises Closed, StoreFull or StoreFailed. Requires: the lock.
 
         A message that no subscription receives is discarded: it has a sequence, and is not stored. flags: of its
         record.
@@ -125,8 +125,8 @@ class MessageStore:
             with an id of their own; message and id are in one record, so a crash can't separate them. flags: those of
             the record.
 
-        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX messages. Raises StoreFull (nothing is
-        stored) or StoreFailed.
+        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX messages. Raises Closed or StoreFull
+        (nothing is stored), or StoreFailed.
         """
         if lane.is_unread:
             content_bytes = sum(len(properties) + len(body) for properties, body in contents)
@@ -264,8 +264,8 @@ class MessageStore:
 
     @property
     def is_full(self) -> bool:
-        """Whether sends are refused, because the disk has only the reserve left or the last send met a limit."""
-        return self._journal.is_full or self._journal.is_refusing
+        """Whether sends are refused: the disk has only the reserve left, or a send met store_limit and still would."""
+        return self._journal.is_out_of_space or self._journal.is_at_limit
 
     @property
     def is_checkpoint_urgent(self) -> bool:

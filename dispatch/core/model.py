@@ -762,8 +762,7 @@ class PersistentLaneState(LaneState):
 
     The state lock guards it.
 
-    The lane of each of these says how messages arrive; all other differences of lanes in the journal and the index are
-    here.
+    Its subclasses say how messages arrive. What else tells lanes in the journal and the index from others is here.
 
     The lane of a queue or topic is one lane in the index: `pending_lane` is `destination_lane`. The lane of a
     subscription is two: its own, in which it acknowledges, and the topic's, which knows the messages and where they

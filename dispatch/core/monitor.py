@@ -2,7 +2,8 @@
 
 Queues, lanes, TargetLists and consumers change under one lock. No thread holds it while it reads messages, waits for an
 ordinary sync, or runs a user's code. Short calls of the disk are made under it: docs/internals/overview.md has all of
-them. A callback that comes due under the lock is put off, and the thread that releases the lock then calls it.
+them. A callback that comes due under the lock is put off, and the thread that releases the lock then calls it. Only a
+take of one message from RAM leaves it to the next call, which as a rule is the ack.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ class Monitor:
     def call_later(self, call: Callable[[], object]) -> None:
         """Make a call after this thread has left the section of the store that it is in.
 
-        The call is made at the end of the current call, or by the background within a second. Takes no lock.
+        The call is made at the end of the current call, or by the background within a second. After a take of one
+        message from RAM the next call makes it. Takes no lock.
         """
         self.postponed_calls.append(call)
         self._poke()

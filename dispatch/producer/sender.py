@@ -126,8 +126,8 @@ class Sender(ABC):
     ) -> str:
         """Store one message and return its id. When it returns, the message is as safe as `sync` promises.
 
-        It writes one journal record and never waits for memory. If the policy has a duplicate_window and this producer
-        has sent the id before, that id is returned and nothing is stored.
+        A persistent message outside a transaction is one journal record. No send waits for memory. If the policy has a
+        duplicate_window and this producer has sent the id before, that id is returned and nothing is stored.
 
         Args:
             body: The bytes to send. A bytearray or memoryview is copied, bytes are not.
@@ -426,7 +426,7 @@ class Sender(ABC):
             is_full = len(contents) >= slice_messages or size_bytes + size > SLICE_CONTENT_BYTES_MAX
             if contents and (
                 is_full
-                or message.priority != priority
+                or message.priority is not priority  # True and 1.0 equal 1, and are refused
                 or message.persistent is not is_persistent
                 or is_timed is not was_timed  # messages with times are slices of their own
             ):
@@ -451,9 +451,8 @@ class Sender(ABC):
         # If all together fit into one slice, none of them is too large.
         whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
         sent = 0
-        left: list[
-            tuple[bytes, bytes]
-        ] = []  # of messages[sent:], encoded already: they did not fit into the last slice
+        # Of messages[sent:], encoded already: they did not fit into the last slice.
+        left: list[tuple[bytes, bytes]] = []
         while sent < len(messages):
             part = messages[sent + len(left) : sent + slice_messages]
             if part and set(map(type, part)) != {Message}:
@@ -508,8 +507,9 @@ class Sender(ABC):
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
             body = as_bytes(body)
-        if headers is not None or message_id is not None or message.group is not None:
-            properties = self._properties(headers, message_id, message.group, message.producer)
+        producer = message.producer
+        if headers is not None or message_id is not None or message.group is not None or producer is not None:
+            properties = self._properties(headers, message_id, message.group, producer)
         else:
             properties = b""
         if message.delay != 0.0 or message.expires_in is not None:
@@ -601,17 +601,19 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
     priority: object = first.priority
     expires_in: object = first.expires_in
     contents = [
-        (lifetime, message.body)
+        (lifetime, body)
         for message in part
-        if type(message.body) is bytes
+        for body in (message.body,)
+        if type(body) is bytes
         and message.message_id is None
+        and message.producer is None
         and message.group is None
         and (
             message.expires_in is expires_in or (type(message.expires_in) is float and message.expires_in == expires_in)
         )
         and message.delay == 0.0
         and message.persistent is True
-        and message.priority == priority
+        and message.priority is priority  # one object, as small ints are; True and 1.0 equal 1, and are refused
     ]
     headers: list[Headers | None] = [message.headers for message in part]
     if len(contents) < len(part) or headers.count(None) == len(part):

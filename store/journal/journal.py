@@ -81,6 +81,8 @@ class Journal:
     """Appends to the newest data log. It is the file's own method, so that no record has to look it up."""
     _stamp: bytes
     """Epoch and durable position, encoded for the header of the next record."""
+    _refused_bytes: int
+    """Bytes of a record that `store_limit_bytes` refused and that has no room yet; 0: there is none."""
     _salt: Any
     """An int, kept as an object, because machine code would make a new object for each checksum."""
 
@@ -143,8 +145,9 @@ class Journal:
         self._offsets = array("I")
         # Bytes of the header and the first record of the newest data log.
         self._first_bytes = 0
-        # Whether the last record that adds something was refused for want of space.
+        # Whether the disk refused a record that adds something, and nothing has shown since that there is space.
         self.is_refusing = False
+        self._refused_bytes = 0
         # Whether dead letters are being added. They replace other messages, so they go on while sends are refused.
         self.accepts_replacements = False
         # The limit that stops new messages (a write stall). None: there is no stall.
@@ -403,15 +406,27 @@ class Journal:
 
     def _admit(self, size: int) -> None:
         """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve."""
-        self.is_refusing = True
         limit = self.store_limit_bytes
         if limit is not None and self.journal_bytes + size > limit:
+            self._refused_bytes = size
             raise StoreFull(size, max(limit - self.journal_bytes, 0), "store_limit")
+        self._refused_bytes = 0
         if self.is_full:
+            self.is_refusing = True
             needed_bytes = self._max_file_bytes + self.reserve.missing_bytes
             if known_free_bytes(self._disk) < needed_bytes or not self.refill():
                 raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space")
         self.is_refusing = False
+
+    @property
+    def is_out_of_space(self) -> bool:
+        """Whether the disk has only the reserve left, or has refused a record that adds something."""
+        return self.is_full or self.is_refusing
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether `store_limit_bytes` refused a record that has no room yet, as far as the last cleanup knows."""
+        return self._refused_bytes > 0
 
     @property
     def is_short_of_room(self) -> bool:
@@ -436,7 +451,7 @@ class Journal:
     # ------------------------------------------------------------------ a full disk
 
     def refill(self) -> bool:
-        """Fill the reserve and leave a makeshift data log. False: the disk is still full.
+        """Fill the reserve, leave a makeshift data log, and note room below the limit. False: the disk is still full.
 
         Requires: the lock.
         """
@@ -452,6 +467,9 @@ class Journal:
             except StoreFull:
                 return False
         self.is_refusing = self.is_full
+        limit = self.store_limit_bytes
+        if limit is None or self.journal_bytes + self._refused_bytes <= limit:
+            self._refused_bytes = 0
         return not self.is_full
 
     def lend(self) -> bool:

@@ -65,7 +65,7 @@ class Cleaner:
 
         archive: keeps removed data logs; None: they are deleted.
         replay_position: returns where the next open begins to replay.
-        is_full: returns whether the journal uses its reserve.
+        is_full: returns whether the disk or store_limit refuses what adds something.
         leases: returns the leases that count.
         """
         self._index = index

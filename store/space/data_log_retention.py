@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DataLogRetention:
-    """The cleanup of an open store. No method requires a lock."""
+    """Reads which queues, subscriptions, transactions and leases need which data logs. No method requires a lock."""
 
     def __init__(
         self,

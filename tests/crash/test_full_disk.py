@@ -404,6 +404,24 @@ def test_send_above_the_limit_is_refused_at_once_and_acks_go_on() -> None:
     opened.store.close()
 
 
+def test_store_at_its_limit_is_full_until_a_cleanup_has_made_room() -> None:
+    limit = 3 * FILE_BYTES + 1000
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=limit)
+    sent = fill(opened)
+    with pytest.raises(StoreFull):
+        opened.add(BODY)
+    message_store = opened.store.message_store
+    assert message_store.is_full and not opened.store.journal.is_out_of_space
+    assert not opened.store.cleanup.run().deleted
+    assert message_store.is_full, "the cleanup has deleted nothing, so the next send would be refused too"
+    for sequence in range(len(sent)):
+        opened.remove(sequence)
+    assert opened.store.cleanup.run().deleted
+    assert not message_store.is_full
+    opened.add(BODY)
+    opened.store.close()
+
+
 def test_limit_is_kept_by_the_byte() -> None:
     opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=1 << 20, store_limit=100_000)
     opened.lane()

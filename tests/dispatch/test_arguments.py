@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,80 @@ def test_wrong_type_in_a_message_is_an_argument_error(facades: Facades, field: s
                     queue.send_many(messages)
                 assert is_one_of_ours(caught.value), (value, caught.value)
     assert facades.state() == before
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "delayed": {"delay": 1.0},
+    "expiring": {"expires_in": 60.0},
+    "non_persistent": {"persistent": False},
+    "with_timeout": {"timeout": 0},
+    "in_transaction": {"transaction": "open"},
+    "delayed_in_transaction": {"transaction": "open", "delay": 1.0},
+    "non_persistent_in_transaction": {"transaction": "open", "persistent": False},
+    "retained": {"retain": True},
+}
+"""The ways to send a message, as arguments of `send`; those of the call itself go to `send_many` as they are."""
+OF_THE_CALL = ("transaction", "timeout", "retain")
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "body": ("text", None, 7),
+    "headers": (["x"], {7: "x"}, {"x": object()}),
+    "priority": (True, 1.0, 10, -1, "1", None),
+    "message_id": (7, "", b"id"),
+    "persistent": (1, 0, None),
+    "group": (7, "", b"group", "x" * 256),
+    "expires_in": ("1", -1.0, True),
+    "delay": ("1", -1.0, None),
+    "producer": (7, "", b"producer"),
+}
+"""What each way to send refuses, also where the message has nothing else that is special."""
+
+
+def sends(facades: Facades, way: str, bad: dict[str, Any]) -> Iterator[Callable[[], Any]]:
+    """Yield calls that send one message each with a bad argument, one by one and as a batch, to each kind of sender."""
+    fields: dict[str, Any] = {"body": b"x"} | WAYS[way] | bad
+    if "transaction" in fields:
+        fields["transaction"] = facades.transaction
+    message = Message(**{name: value for name, value in fields.items() if name not in OF_THE_CALL})
+    of_the_call = {name: value for name, value in fields.items() if name in OF_THE_CALL}
+    senders = (facades.queue, facades.limited, facades.topic, facades.limited_topic)
+    for sender in senders[2:] if way == "retained" else senders:
+        yield partial(sender.send, **fields)
+        if way != "retained":
+            yield partial(sender.send_many, [message], **of_the_call)
+            yield partial(sender.send_many, iter([message]), **of_the_call)
+
+
+@interpreted("machine code refuses a Message with such fields, or makes ints of them, before it is sent")
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("way", WAYS)
+def test_all_ways_to_send_refuse_the_same(
+    facades: Facades, doors_in_loop: Facades, loop: asyncio.AbstractEventLoop, way: str, name: str
+) -> None:
+    async def awaited(call: Callable[[], Any]) -> None:
+        await call()
+
+    for value in REFUSED[name]:
+        before = facades.state(), doors_in_loop.state()
+        for call in sends(facades, way, {name: value}):
+            with pytest.raises(SettingsError):
+                call()
+        for call in sends(doors_in_loop, way, {name: value}):
+            with pytest.raises(SettingsError):
+                loop.run_until_complete(awaited(call))
+        assert (facades.state(), doors_in_loop.state()) == before, value
+
+
+@interpreted("machine code makes an int of a priority when a Message is made")
+@pytest.mark.parametrize("priority", [True, 1.0])
+@pytest.mark.parametrize("as_batch", [list, iter])
+def test_priority_that_equals_the_one_before_it_is_refused_all_the_same(
+    facades: Facades, as_batch: Callable[[Any], Any], priority: Any
+) -> None:
+    depth = facades.queue.depth
+    with pytest.raises(ArgumentError) as caught:
+        facades.queue.send_many(as_batch([Message(b"x", priority=1), Message(b"y", priority=priority)]))
+    assert facades.queue.depth - depth == getattr(caught.value, "stored") == 1  # noqa: B009 (not of each error)
 
 
 @pytest.mark.parametrize("headers", [{7: "x"}, {None: "x"}, {"x": object()}, {"x": ()}, {"x": [{1}]}])

@@ -11,7 +11,9 @@ from ..monitor import Monitor
 
 
 class DestinationPolicies:
-    """Sets up limits, duplicate windows and lifetimes of queues and topics. The state lock guards it.
+    """Sets up what a policy says of a whole queue or topic: limits, duplicate window, group rebalancing, lifetime.
+
+    The state lock guards it.
 
     Every method requires the lock.
     """
@@ -24,7 +26,11 @@ class DestinationPolicies:
         self._policies = policies
 
     def apply(self, destination: DestinationState) -> None:
-        """Set up the limits and the duplicate window that the policy of a queue or topic asks for."""
+        """Set up what the policy of a queue or topic asks for.
+
+        It says which limits and duplicate window there are, whether groups are rebalanced, and after how many seconds
+        without use the queue or topic is deleted.
+        """
         destination.is_watched = self._windows.watch(destination.number, destination.name)
         policy = self._policies.of(destination.name)
         destination.rebalances_groups = policy.group_rebalance
