@@ -1015,8 +1015,10 @@ class DestinationState(DestinationLifecycle):
 
     @property
     def is_unused(self) -> bool:
-        """Whether it is empty, and no consumer takes from it or waits for it. O(lanes)."""
-        return not self.depth and not self.is_paused and next(self.consumers(), None) is None
+        """Whether it is empty, and no consumer and no call takes from it or waits for it. O(lanes)."""
+        return (
+            not self.depth and not self.calls_under_way and not self.is_paused and next(self.consumers(), None) is None
+        )
 
     @property
     def is_idle(self) -> bool:

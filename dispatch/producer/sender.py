@@ -473,7 +473,7 @@ class Sender:
                     break
                 end = _slice_end(sizes)
                 if expires_in is None:  # the others have another lifetime by then
-                    left = batch[end:]
+                    left = batch[end : end + _slice_end(sizes[end:])]  # no more, for the caller may wait meanwhile
                 del batch[end:]
             yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)

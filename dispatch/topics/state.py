@@ -336,7 +336,7 @@ class TopicState(NamedDestinationState):
         topic's lanes: these wait for the next sweep.
         """
         has_message = len(self.properties.retained(self.number)) > 0
-        return not (self.durable_count or self.online or self.retained[0] or has_message)
+        return not (self.durable_count or self.online or self.retained[0] or has_message or self.calls_under_way)
 
     @property
     def is_idle(self) -> bool:

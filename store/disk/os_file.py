@@ -104,7 +104,7 @@ class OsFile:
         if end <= self._window_end:
             self._map[position:end] = data  # type: ignore[index]
             self._position = end
-        elif end <= self._filled and position == self._written_to and end - position < _SMALL_BYTES:
+        elif self._fills and end <= self._filled and position == self._written_to and end - position < _SMALL_BYTES:
             self._written_to = -1  # whatever breaks in here, the next append seeks
             if _write(self._descriptor, data, end - position) != end - position:
                 self._write_in_pieces(data)

@@ -370,7 +370,7 @@ class Journal:
             self._refuse_stalled(flags)
         is_adding = kind in ADDING_KINDS and not self.accepts_replacements
         if is_adding:
-            self._admit(size)
+            self._admit(size, flags)
         spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
         capacity = self._capacity
         if self.is_full and kind != DROP:
@@ -404,11 +404,16 @@ class Journal:
         if self._stall is not None and not takes_a_place:
             raise StoreFull(1, 0, self._stall)
 
-    def _admit(self, size: int) -> None:
-        """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve."""
+    def _admit(self, size: int, flags: int) -> None:
+        """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve.
+
+        A copy that a relocation makes is no send, and a record above the whole limit fits at no time: neither of them
+        says that the store is full.
+        """
         limit = self.store_limit_bytes
         if limit is not None and self.journal_bytes + size > limit:
-            self._refused_bytes = size
+            if size <= limit and not flags & RELOCATED:
+                self._refused_bytes = size
             raise StoreFull(size, max(limit - self.journal_bytes, 0), "store_limit")
         self._refused_bytes = 0
         if self.is_full:

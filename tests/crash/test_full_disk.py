@@ -422,6 +422,27 @@ def test_store_at_its_limit_is_full_until_a_cleanup_has_made_room() -> None:
     opened.store.close()
 
 
+def test_record_above_the_whole_limit_says_nothing_of_the_room_that_is_left() -> None:
+    limit = 3 * FILE_BYTES
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=limit)
+    opened.add(b"1")
+    with pytest.raises(StoreFull):
+        opened.add(bytes(limit))
+    assert not opened.store.message_store.is_full
+    opened.add(b"2")
+    opened.store.close()
+
+
+def test_copy_that_a_relocation_finds_no_room_for_is_no_refused_send() -> None:
+    limit = 3 * FILE_BYTES
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=limit)
+    opened.add(b"1")
+    with opened.lock, pytest.raises(StoreFull):
+        opened.store.journal.keep_together(limit - 1, 1)
+    assert not opened.store.message_store.is_full
+    opened.store.close()
+
+
 def test_limit_is_kept_by_the_byte() -> None:
     opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=1 << 20, store_limit=100_000)
     opened.lane()

@@ -97,6 +97,17 @@ def test_what_is_in_use_stays(use: Any) -> None:
     bay.check()
 
 
+def test_what_a_call_works_with_stays() -> None:
+    bay = opened()
+    queue, topic = bay.queue(), bay.bay.topic("prices")
+    with queue._held_reopened() as held_queue, topic._held_reopened() as held_topic:
+        let_pass(bay, 200)
+        assert there(bay) == ["orders", "prices"] and held_queue.is_open and held_topic.is_open
+    let_pass(bay, 200)
+    assert there(bay) == []
+    bay.check()
+
+
 def test_what_is_used_now_and_then_stays_as_long_as_it_is() -> None:
     bay = opened()
     queue = bay.queue()
