@@ -473,7 +473,8 @@ class Sender:
                     break
                 end = _slice_end(sizes)
                 if expires_in is None:  # the others have another lifetime by then
-                    left = batch[end : end + _slice_end(sizes[end:])]  # no more, for the caller may wait meanwhile
+                    left_end = end + _slice_end(sizes[end:])  # no more, for the caller may wait meanwhile
+                    left = batch[end:left_end]
                 del batch[end:]
             yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)
