@@ -257,7 +257,7 @@ def _urgency(consumer: CoreConsumer) -> tuple[bool, float, int]:
 
 def _consumer_row(number: int, consumer: CoreConsumer) -> dict[str, Any]:
     """Return the row of a consumer. number: its place in its queue."""
-    assert isinstance(consumer, Consumer), "every taker of a queue is one"
+    assert isinstance(consumer, Consumer), "every consumer of a queue is one"
     figures = consumer.statistics()
     selector = consumer.consumer_group.selector
     return {

@@ -23,7 +23,7 @@ class Reach:
         self._now_ms = now_ms
         # Messages in RAM that nobody holds, by the owner of their group.
         self._owned: dict[TargetList, dict[CoreConsumer | None, list[StoredMessage]]] = {}
-        # The first of the messages without an owner, by what their takers have in common.
+        # The first of the messages without an owner, by what their consumers have in common.
         self._firsts: dict[tuple[TargetList, Hashable], int] = {}
         self._returned: dict[TargetList, int] = {}
         self._has_more: dict[TargetList, bool] = {}
@@ -69,7 +69,7 @@ class Reach:
         return min(first, self._first(target, kind, self._distribution.unowned_of(consumer, target.lane, unowned)))
 
     def _first(self, target: TargetList, kind: Hashable, messages: Iterator[StoredMessage]) -> int:
-        """Return the sequence of the first of these messages. It is the same for all takers of this kind."""
+        """Return the sequence of the first of these messages. It is the same for all consumers of this kind."""
         key = target, kind
         if key not in self._firsts:
             self._firsts[key] = next((message[0] for message in messages), BEHIND_ALL)

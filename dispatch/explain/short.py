@@ -30,7 +30,7 @@ def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]
                 is_quick = _is_quick(queue)
                 slow = next((one for one in islice(queue.consumers(), CONSUMERS_MAX) if one.activity.is_slow), None)
             if slow is not None and is_quick:
-                assert isinstance(slow, Consumer), "every taker of a queue is one"
+                assert isinstance(slow, Consumer), "every consumer of a queue is one"
                 return explain_consumer(owners, slow).sentence
         for queue in queues[:1]:
             with owners.monitor.lock:

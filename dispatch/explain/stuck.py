@@ -32,7 +32,7 @@ def why_stuck(owners: ExplainedOwners, consumer: CoreConsumer) -> tuple[int, str
 
     Requires: the lock is not held.
     """
-    assert isinstance(consumer, Consumer), "every taker of a store is one"
+    assert isinstance(consumer, Consumer), "every consumer of a store is one"
     found = explain_consumer(owners, consumer)
     reason, sentence = found.causes[0].reason, found.sentence
     if reason in _NOT_STUCK:

@@ -40,10 +40,9 @@ class _Oldest:
 
     def run(self, most: int) -> tuple[int, int] | None:
         """Return the next run of messages that may be dropped as (first, last), at most `most` messages, or None."""
-        while (run := self.lane.pending_lane.pending_run(self._at, most)) is not None and run[
-            0
-        ] < self.lane.published_end:
-            first, last = run[0], min(run[1], self.lane.published_end - 1)
+        pending_lane, end = self.lane.pending_lane, self.lane.published_end
+        while (run := pending_lane.pending_run(self._at, most)) is not None and run[0] < end:
+            first, last = run[0], min(run[1], end - 1)
             held = self._held.next_from(first)
             if held is None or held[0] > last:
                 return first, last

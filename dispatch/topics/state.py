@@ -508,7 +508,7 @@ class TopicLaneState(PersistentLaneState):
     def _arrive_evicting(self, messages: Sequence[StoredMessage], evictor: EvictionRule) -> None:
         """Give messages to the subscribers that the rule admits."""
         first, last = messages[0][0], messages[-1][0]
-        # Before `published` changes: a lane that a subscription opens begins at the present place of this one.
+        # Before `published_end` changes: a lane that a subscription opens begins at the present place of this one.
         readers = list(self._readers(first))
         self.published_end = last + 1
         evictor.note_keys(self, readers, messages)
@@ -889,8 +889,9 @@ class FanOut:
     Each subscription that has a consumer and wants a message gets it into a lane of its own, in RAM and then in
     tmp-storage, so a slow subscriber holds up nobody. A subscription keeps its messages until it ends; a durable one
     does so while it is offline, too. All lanes of one priority use the same sequences, so a message has one id, whoever
-    gets it. A message that has no room in several lanes
-    waits in one pool and is spilled once. The state lock guards it.
+    gets it. A message that has no room in several lanes waits in one pool and is spilled once.
+
+    The state lock guards it.
     """
 
     delivery_mode: ClassVar[str] = "NON_PERSISTENT"

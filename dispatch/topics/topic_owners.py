@@ -98,10 +98,8 @@ def make_topic_owners(
         overflow=overflow,
         overhead=core.overhead,
     )
-    retained, admin = (
-        _make_retained(core, directory, fan_outs),
-        _make_admin(core, directory, transactions, subscriptions),
-    )
+    retained = _make_retained(core, directory, fan_outs)
+    admin = _make_admin(core, directory, transactions, subscriptions)
     return TopicOwners(
         topics=topics,
         topic_admin=_make_topic_admin(core, directory, transactions, topics, subscriptions),

@@ -436,8 +436,12 @@ class Journal:
     @property
     def is_short_of_room(self) -> bool:
         """Whether another data log would not fit. Then nothing is kept for a lease."""
+        return self.is_full or self._is_above_limit(self._max_file_bytes)
+
+    def _is_above_limit(self, size: int) -> bool:
+        """Return whether so many more bytes would exceed `store_limit_bytes`."""
         limit = self.store_limit_bytes
-        return self.is_full or (limit is not None and self.journal_bytes + self._max_file_bytes > limit)
+        return limit is not None and self.journal_bytes + size > limit
 
     def _set_limit(self, size: int) -> None:
         """Set the limit up to which appends need no check.
@@ -472,8 +476,7 @@ class Journal:
             except StoreFull:
                 return False
         self.is_refusing = self.is_full
-        limit = self.store_limit_bytes
-        if limit is None or self.journal_bytes + self._refused_bytes <= limit:
+        if not self._is_above_limit(self._refused_bytes):
             self._refused_bytes = 0
         return not self.is_full
 
