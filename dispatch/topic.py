@@ -215,10 +215,12 @@ class Topic(Sender):
         with self.parts.topics.held_reopened(self._topic, self.producers.confirmer) as self._topic:
             yield self._topic
 
-    def _open_non_persistent(self, priority: int) -> NonPersistentLaneState | FanOut:
+    def _open_non_persistent(
+        self, destination: NamedDestinationState, priority: int
+    ) -> NonPersistentLaneState | FanOut:
         """Return the fan-out for non-persistent messages of a priority, made if needed. Requires: no lock."""
-        topic = self._topic
-        return topic.fan_outs.get(priority) or self.producers.fan_outs.ensure(topic, priority)
+        assert isinstance(destination, TopicState)
+        return destination.fan_outs.get(priority) or self.producers.fan_outs.ensure(destination, priority)
 
     @property
     def current(self) -> TopicState:
@@ -380,9 +382,11 @@ class TopicPattern(Topic):
         )
         return self.parts.topic_consumers.subscribe_pattern(self._destination.name, options)
 
-    def _open_non_persistent(self, priority: int) -> NonPersistentLaneState | FanOut:
+    def _open_non_persistent(
+        self, destination: NamedDestinationState, priority: int
+    ) -> NonPersistentLaneState | FanOut:
         """Refuse with SettingsError, because nothing can be sent to a pattern."""
-        return self.producers.lanes.create_non_persistent(self._destination, priority)
+        return self.producers.lanes.create_non_persistent(destination, priority)
 
     def delete(self) -> None:
         """Refuse with SettingsError, because this needs one topic."""

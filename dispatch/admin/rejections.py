@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from ...store.errors import StoreFull
 from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
@@ -71,13 +72,15 @@ class Rejections:
         while remaining:
             lane, batch = lane_of(remaining[0]), _read_batch(remaining)
             self._message_store.require_index_room(BATCH_BLOCKS)
-            with self._monitor.lock, self._monitor.all_or_broken:
-                self._monitor.raise_if_closed()
-                check(remaining)
-                self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
-                for delivery in batch:
-                    consumer_of(delivery).on_credit()
-                position = self._message_store.journal_end
+            try:
+                with self._monitor.lock, self._monitor.all_or_broken:
+                    self._monitor.raise_if_closed()
+                    check(remaining)
+                    self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
+                    position = self._message_store.journal_end
+            except StoreFull:
+                self._monitor.run_deferred()  # consumers have credit again for those that are gone
+                raise
             self._confirmer.confirm(position)
             self._monitor.run_deferred()
             remaining = [held for held in remaining if held not in batch]
@@ -98,11 +101,7 @@ class Rejections:
             if to is not None:
                 self._writer.write(lane, to, stamped)
             else:
-                gone = SequenceSet()
-                for delivery in held:
-                    lane.backing_store.acknowledge_one(lane.pending_lane, delivery.sequence)
-                    gone.add(delivery.sequence, delivery.sequence)
-                self._removals.forget(lane, gone)
+                self._remove(lane, held)
         finally:
             for delivery in held:
                 lane.in_flight[delivery.sequence] = delivery
@@ -112,6 +111,18 @@ class Rejections:
             for delivery in gone_ones:
                 lane.destination.distribution.settled(lane, delivery.sequence, 1)
             lane.destination.dead_lettered += len(gone_ones)
+            for delivery in gone_ones:
+                consumer_of(delivery).on_credit()
+
+    def _remove(self, lane: LaneState, held: Sequence[Delivery]) -> None:
+        """Remove rejected messages of one lane that no queue takes. Requires: the lock."""
+        gone = SequenceSet()
+        try:
+            for delivery in held:
+                lane.backing_store.acknowledge_one(lane.pending_lane, delivery.sequence)
+                gone.add(delivery.sequence, delivery.sequence)
+        finally:
+            self._removals.forget(lane, gone)
 
     def _rejected_to(self, lane: LaneState) -> str | None:
         """Return the queue for rejected messages of a lane. None: they are removed, as from a dead-letter queue."""

@@ -75,9 +75,9 @@ class SendPipeline:
         producers: Producers,
         destination: NamedDestinationState,
         confirmer: Confirmer,
-        open_non_persistent: Callable[[int], NonPersistentLaneState | FanOut],
+        open_non_persistent: Callable[[NamedDestinationState, int], NonPersistentLaneState | FanOut],
     ) -> None:
-        """open_non_persistent: returns where non-persistent messages of a priority go."""
+        """open_non_persistent: returns where non-persistent messages of a destination and a priority go."""
         self._producers = producers
         self._destination = destination
         self._confirmer = confirmer
@@ -254,7 +254,7 @@ class SendPipeline:
     def _store_non_persistent(self, batch: Batch) -> None:
         """Add non-persistent messages one after the other. The ids say how many are stored."""
         producers, ids = self._producers, batch.ids
-        lane = self._open_non_persistent(checked_non_persistent(batch.persistent, batch.priority))
+        lane = self._lane_of_non_persistent(batch)
         timestamp = producers.clock_ms()
         prefix = lane.id_prefix
         if batch.transaction is not None:
@@ -285,7 +285,7 @@ class SendPipeline:
         lane = self.ensure_lane(batch.priority)
         is_persistent = batch.persistent is True
         if not is_persistent:
-            self._open_non_persistent(checked_non_persistent(batch.persistent, batch.priority))
+            self._lane_of_non_persistent(batch)
         own_id = batch.own_ids[0]
         if limits.diverts:
             priority, content = lane.pending_lane.priority, batch.contents[0]
@@ -298,6 +298,11 @@ class SendPipeline:
         return self._producers.full_policy.dropped_id(lane.id_prefix)
 
     # ------------------------------------------------------------------ lanes
+
+    def _lane_of_non_persistent(self, batch: Batch) -> NonPersistentLaneState | FanOut:
+        """Return where the messages of a batch that is not persistent go. ArgumentError, SettingsError."""
+        priority = checked_non_persistent(batch.persistent, batch.priority)
+        return self._open_non_persistent(self._destination, priority)
 
     def ensure_lane(self, priority: object) -> PersistentLaneState:
         """Return the lane of a priority, made if needed. ArgumentError, SettingsError."""

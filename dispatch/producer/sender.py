@@ -251,7 +251,7 @@ class Sender:
             if type(priority) is int and 0 <= priority <= 9:
                 lane = self._destination.non_persistent_lanes[priority]
             if lane is None or persistent is not False:
-                lane = self._open_non_persistent(checked_non_persistent(persistent, priority))
+                lane = self._open_non_persistent(self._destination, checked_non_persistent(persistent, priority))
             entries = monitor.entries
             if monitor.is_inside():
                 raise NestedCall
@@ -572,9 +572,10 @@ class Sender:
         """Keep the destination open, and make it anew if it is gone. Requires: no lock."""
         raise NotImplementedError
 
-    def _open_non_persistent(self, priority: int) -> NonPersistentLaneState | FanOut:
+    def _open_non_persistent(
+        self, destination: NamedDestinationState, priority: int
+    ) -> NonPersistentLaneState | FanOut:
         """Return where non-persistent messages of a priority go, made if needed. Requires: no lock."""
-        destination = self._destination
         return destination.non_persistent_lanes[priority] or self.producers.lanes.create_non_persistent(
             destination, priority
         )
