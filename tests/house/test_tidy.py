@@ -220,10 +220,7 @@ def leaves_no_try_by_a_jump(source: Source) -> Offences:
                 yield from jumps(child)
 
     found = {
-        jump.lineno
-        for node in source.nodes
-        if isinstance(node, ast.Try) and node.finalbody
-        for jump in jumps(node)
+        jump.lineno for node in source.nodes if isinstance(node, ast.Try) and node.finalbody for jump in jumps(node)
     }
     yield from ((line, "leaves a try with a finally by a jump: name the steps by a function") for line in found)
 
