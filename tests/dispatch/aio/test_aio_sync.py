@@ -245,7 +245,7 @@ def test_a_store_that_closes_while_sends_wait_leaves_none_waiting() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("seed", sampled(range(20), 4))
+@pytest.mark.parametrize("seed", sampled(range(20), 8))
 def test_cancelled_sends_and_acks_hurt_nobody_and_nothing_confirmed_is_lost(seed: int) -> None:
     """Cancelled after each possible number of ticks; then the power is cut."""
 
