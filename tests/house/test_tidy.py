@@ -78,6 +78,8 @@ class Source(NamedTuple):
     """POSIX path from the root."""
     text: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+    """All of the tree, in the order of `ast.walk`: a walk for each rule would take most of the time."""
 
 
 Offences = Iterator[tuple[int, str]]
@@ -86,7 +88,7 @@ Offences = Iterator[tuple[int, str]]
 
 def imports(source: Source) -> Iterator[tuple[int, str]]:
     """Line and full name of each absolute import; what is taken from a module counts as a part of it."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -95,7 +97,7 @@ def imports(source: Source) -> Iterator[tuple[int, str]]:
 
 def calls(source: Source) -> Iterator[tuple[int, str]]:
     """Line and dotted name of what is called."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             yield node.lineno, dotted(node.func)
 
@@ -127,7 +129,7 @@ def says_what_it_is(source: Source) -> Offences:
 
 def says_of_each_method_what_it_does(source: Source) -> Offences:
     """Text of one method that stands at another one too was put there by mistake."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef):
             said: dict[str, str] = {}
             for method in node.body:
@@ -142,7 +144,7 @@ def has_whole_comments(source: Source) -> Offences:
 
 
 def fits_in_the_head(source: Source) -> Offences:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             and (lines := body_lines(node)) > FUNCTION_LINES_MAX
@@ -182,7 +184,7 @@ def executes_nothing_it_reads(source: Source) -> Offences:
 
 
 def slices_by_values(source: Source) -> Offences:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Slice):
             for found in ast.walk(node):
                 if isinstance(found, ast.Call) and dotted(found.func) not in REPEATABLE_CALLS:
@@ -198,7 +200,7 @@ def knows_in_a_finally_what_it_asks(source: Source) -> Offences:
                 if isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None:
                     yield node.lineno, node.left.id
 
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Try) and node.finalbody:
             learnt = {name for _, name in asked(node.body)}
             for line, name in asked(node.finalbody):
@@ -218,10 +220,7 @@ def leaves_no_try_by_a_jump(source: Source) -> Offences:
                 yield from jumps(child)
 
     found = {
-        jump.lineno
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Try) and node.finalbody
-        for jump in jumps(node)
+        jump.lineno for node in source.nodes if isinstance(node, ast.Try) and node.finalbody for jump in jumps(node)
     }
     yield from ((line, "leaves a try with a finally by a jump: name the steps by a function") for line in found)
 
@@ -238,7 +237,7 @@ def never_sleeps(source: Source) -> Offences:
         if name == "time.sleep":
             yield line, "sleeps: drive step() and the clock by hand"
     if "run_jumping" not in source.text and source.name not in MAY_SLEEP:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.sleep", "sleep"):
                 if [ast.unparse(argument) for argument in node.args] != ["0"]:
                     yield node.lineno, "sleeps: await what is to happen, or let time jump by `loops.run_jumping`"
@@ -252,7 +251,7 @@ def members_by_class(package: Sequence[Source]) -> dict[str, set[str]]:
     """Return what each class says itself that it has, by its name: what it inherits has its text elsewhere."""
     found: dict[str, set[str]] = {}
     for source in package:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, set()).update(named(node))
     return found
@@ -270,7 +269,7 @@ def named(cls: ast.ClassDef) -> Iterator[str]:
 
 def leaves_its_text_to_nobody(source: Source, known: dict[str, set[str]]) -> Offences:
     """Yield what says "See X." where no class X has such a member, or "See X.y." where it has no y."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node) or ""
             for found in SEE.finditer(text):
@@ -315,7 +314,8 @@ PLANTED: dict[Rule, str] = {
 
 
 def parsed(name: str, text: str) -> Source:
-    return Source(name, text, ast.parse(text))
+    tree = ast.parse(text)
+    return Source(name, text, tree, tuple(ast.walk(tree)))
 
 
 def sources(scope: tuple[str, ...]) -> Iterator[Source]:
@@ -395,7 +395,7 @@ def test_a_docstring_leaves_its_text_to_what_exists() -> None:
 
 def private_uses(source: Source) -> Iterator[int]:
     """Line of each use of a private name of an object that is not the user itself."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
                 pass

@@ -32,11 +32,13 @@ class PlantingFailed(Exception):
 
 def planted(bug: Bug, sources: Mapping[str, str]) -> tuple[str, str]:
     """The file that changes, and its source with the bug. sources: by file."""
-    word = f"def {bug.function.rpartition('.')[2]}("
+    *scopes, name = bug.function.split(".")
+    # A file is parsed only if it may have the function: many classes have a `close`.
+    words = [f"def {name}(", *(f" {scope}" for scope in scopes)]
     found = []
     is_changed = False
     for file, source in sources.items():
-        if word in source:
+        if all(word in source for word in words):
             tree = ast.parse(source)
             planting = _Planting(bug)
             for function in functions_of(tree, bug.function):
