@@ -14,8 +14,6 @@ from spark_process import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from xdist.remote import Producer
-    from xdist.scheduler import LoadGroupScheduling
 
 # The same examples in every run: a red test is red for its change. Finding new ones is the soak's work.
 settings.register_profile(
@@ -30,19 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
-    """With `--dist loadgroup`, return a scheduler that forgets what is done.
-
-    The one of xdist counts all that is done at each test: in ten thousand tests that took ten seconds of CPU.
-    """
-    if config.getvalue("dist") != "loadgroup":
-        return None
-    from forgetful_scheduling import ForgetfulScheduling
-
-    return ForgetfulScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
