@@ -36,11 +36,11 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.reclaim import Reclaim
 from ..core.areas.target_area import TargetArea
-from ..core.consumer_groups.matching import SelectorMatcher
 from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
+from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")

@@ -276,7 +276,7 @@ def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]
     if consumer.in_flight and dispatch_area.is_short_for(consumer.destination.memory):
         return _in_flight_memory(owners)
     if is_direct:
-        direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
+        direct = sum(len(other.direct) for other in consumer.selector_group.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
     if _is_starved(owners):
         return memory_causes(owners.memory.budget.statistics())
@@ -337,8 +337,8 @@ def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> 
 
     Requires: none is within its reach.
     """
-    consumer_group, unmatched = consumer.consumer_group, places.free
-    if consumer_group.selector is not None:
+    selector_group, unmatched = consumer.selector_group, places.free
+    if selector_group.selector is not None:
         wanted: dict[CoreConsumer, _Part] = {}
         for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.in_flight.values()):
             if _may_match(consumer, delivery):
@@ -350,7 +350,7 @@ def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> 
     assigned = assignment_causes(consumer, places.free)
     causes += assigned
     unmatched -= sum(cause.messages for cause in assigned)
-    unreadable = min(unmatched, places.unreadable) if consumer_group.selector is not None else unmatched
+    unreadable = min(unmatched, places.unreadable) if selector_group.selector is not None else unmatched
     if unreadable:
         causes.append(_unreadable(consumer.destination, unreadable))
     if unmatched > unreadable:
@@ -364,7 +364,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
     if is_lazy(delivery):
         return True
     try:
-        return consumer.consumer_group.wants(lane_of(delivery), message_of(delivery))
+        return consumer.selector_group.wants(lane_of(delivery), message_of(delivery))
     except RecordDamaged:
         return False
 
@@ -433,7 +433,7 @@ def _causes_of_unreached(
         yield group_memory_cause(rest)
         return
     unreadable = rest
-    if not waiting and all(consumer.consumer_group.selector is not None for consumer in consumers):
+    if not waiting and all(consumer.selector_group.selector is not None for consumer in consumers):
         unreadable = min(rest, places.unreadable)
     if unreadable:
         yield _unreadable(queue, unreadable)
@@ -484,10 +484,10 @@ def _passed_over(queue: DestinationState, free: int) -> int:
     if not queue.distribution.is_ordinary:
         return 0
     kept = 0
-    for consumer_group in queue.consumer_groups.values():
-        if consumer_group.selector is None:
+    for selector_group in queue.selector_groups.values():
+        if selector_group.selector is None:
             return 0
-        for target in consumer_group.lists:
+        for target in selector_group.lists:
             unseen = max(target.lane.published_end - target.frontier, 0)
             kept += len(target.direct) + target.references.count + target.returned.count + unseen
     return max(free - kept, 0)

@@ -34,7 +34,7 @@ class Reach:
         distribution = self._distribution
         if distribution.is_held_up:
             return None
-        for target in _in_turn(consumer.consumer_group.in_turn()):
+        for target in _in_turn(consumer.selector_group.in_turn()):
             direct = self._first_direct(consumer, target)
             if self._first_returned(target) < direct:
                 return target, False

@@ -40,5 +40,5 @@ def why_stuck(owners: ExplainedOwners, consumer: CoreConsumer) -> tuple[int, str
     if reason == PREFETCH and consumer.in_flight == consumer.delivered:
         sentence += " It has acknowledged none so far: call ack() of each delivery when it is processed."
     # If others take the rest, it is normal that a selector matches nothing at the moment.
-    is_alone = reason == SELECTOR and len(consumer.destination.consumer_groups) == 1
+    is_alone = reason == SELECTOR and len(consumer.destination.selector_groups) == 1
     return level_of(is_stuck=is_alone or reason in _WARNED_OF), sentence

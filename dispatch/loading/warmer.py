@@ -86,7 +86,7 @@ class CacheWarmer:
         Non-persistent messages are left alone: those that are not in RAM were spilled for want of memory.
         """
         queue = lane.destination
-        if queue.consumer_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:
+        if queue.selector_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:
             return
         lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         self._lanes[lane] = 0
@@ -149,7 +149,7 @@ class CacheWarmer:
         while (lane := next((lane for lane in lanes if lane.memory not in self._is_full), None)) is not None:
             sequence, memory, cache = lanes[lane], lane.memory, lane.memory.head_queue_cache
             room = max(min(cache.room_bytes, memory.free_bytes), 0)
-            if lane.destination.consumer_groups or not lane.destination.is_open:
+            if lane.destination.selector_groups or not lane.destination.is_open:
                 del lanes[lane]
                 continue
             runs, content_bytes, following = self._choose(lane, sequence, room // len(lanes))
@@ -213,7 +213,7 @@ class CacheWarmer:
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)
         self.loading_bytes = 0
-        if lane.destination.consumer_groups or not lane.destination.is_open or lane not in self._lanes:
+        if lane.destination.selector_groups or not lane.destination.is_open or lane not in self._lanes:
             return
         for message in messages:
             if load.purges == lane.purges or lane.pending_lane.is_pending(message[0]):

@@ -50,16 +50,16 @@ from ..core.areas.target_area import TargetArea
 from ..core.deliveries.contracts import PersistentStore, ReturnCounts
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.model import (
-    ConsumerGroup,
     CoreConsumer,
     DestinationState,
     DistributionKeeper,
     LaneState,
+    SelectorGroup,
     TargetList,
     lane_of,
 )
 from ..core.monitor import Monitor
-from ..distribution.assigning import SingleConsumerGroup
+from ..distribution.assigning import OwnSelectorGroup
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState
 
@@ -153,7 +153,7 @@ class Recorder:
             return
         number = self._lists[target] = self._list_count
         self._list_count += 1
-        has_selector = target.consumer_group.selector is not None
+        has_selector = target.selector_group.selector is not None
         self._put(LIST, self._lane(lane).number, 0, 0, number << 1 | has_selector)
 
     def closed(self, target: TargetList) -> None:
@@ -428,7 +428,7 @@ class RecordedDispatchArea(DispatchArea):
     def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         delivery = super().collect_one(consumer)
         if delivery is not None:
-            self._recorder.taken(consumer.consumer_group.lists[0], delivery.sequence, 1)
+            self._recorder.taken(consumer.selector_group.lists[0], delivery.sequence, 1)
         return delivery
 
     def hand_out(
@@ -494,7 +494,7 @@ class RecordedTargetArea(TargetArea):
             observer=observer,
         )
 
-    def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
+    def subscribe(self, queue: DestinationState, selector: Selector | None) -> SelectorGroup:
         for lane in queue.all_lanes():
             if isinstance(queue, SubscriptionState):
                 self._recorder.unloaded(lane, lane.published_end)  # messages that came while nobody read the lane
@@ -507,14 +507,14 @@ class RecordedTargetArea(TargetArea):
         if lane.destination.has_lists:
             self._recorder.begin((lane,))
 
-    def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
-        super().add_list(lane, consumer_group)
-        self._recorder.opened(consumer_group.lists[-1])
+    def add_list(self, lane: LaneState, selector_group: SelectorGroup) -> None:
+        super().add_list(lane, selector_group)
+        self._recorder.opened(selector_group.lists[-1])
 
-    def unsubscribe(self, queue: DestinationState, consumer_group: ConsumerGroup) -> None:
-        for target in consumer_group.lists:
+    def unsubscribe(self, queue: DestinationState, selector_group: SelectorGroup) -> None:
+        for target in selector_group.lists:
             self._recorder.closed(target)
-        super().unsubscribe(queue, consumer_group)
+        super().unsubscribe(queue, selector_group)
 
     def measure(self, seconds: float) -> None:
         self._recorder.tick(seconds)
@@ -549,11 +549,9 @@ def _shared(target: TargetList) -> TargetList:
     """Return the list that is recorded for a list: for a list of assigned messages, the list that they were assigned
     from.
     """
-    consumer_group = target.consumer_group
+    selector_group = target.selector_group
     return (
-        consumer_group.shared_group.list_over(target.lane)
-        if isinstance(consumer_group, SingleConsumerGroup)
-        else target
+        selector_group.shared_group.list_over(target.lane) if isinstance(selector_group, OwnSelectorGroup) else target
     )
 
 

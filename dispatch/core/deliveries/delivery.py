@@ -101,7 +101,7 @@ class LaneMessages(ABC):
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
     A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
-    messages that are not free or are gone; ConsumerGroup.claim finds that out.
+    messages that are not free or are gone; SelectorGroup.claim finds that out.
     """
 
     __slots__ = (

@@ -182,7 +182,7 @@ DISPATCH_BUGS = (
     Bug(
         "a consumer that drains leaves its waiting takes waiting",
         "Consumer._stop_taking",
-        "self.waits.wake_takes(self.consumer_group)\nself.wake_on_failure()",
+        "self.waits.wake_takes(self.selector_group)\nself.wake_on_failure()",
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),
