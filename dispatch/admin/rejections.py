@@ -100,7 +100,7 @@ class Rejections:
             else:
                 gone = SequenceSet()
                 for delivery in held:
-                    lane.backing_store.acknowledge_one(lane.pending_lane, delivery.sequence)
+                    lane.message_store.acknowledge_one(lane.pending_lane, delivery.sequence)
                     gone.add(delivery.sequence, delivery.sequence)
                 self._removals.forget(lane, gone)
         finally:

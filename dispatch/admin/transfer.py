@@ -75,7 +75,7 @@ class LaneTransfer:
         self._message_store.count_adds(branch.messages)
         for first, last in gone if not is_recorded else ():
             # The lane is that of a subscription without a name, which has no records.
-            lane.backing_store.acknowledge(lane.pending_lane, first, last)
+            lane.message_store.acknowledge(lane.pending_lane, first, last)
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:

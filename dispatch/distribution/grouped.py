@@ -318,7 +318,7 @@ class GroupAssigner(Distribution):
                 if self._group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
-                messages, _ = lane.backing_store.read(lane.backing_store.plan(lane.pending_lane, [(run[0], end)]))
+                messages, _ = lane.message_store.read(lane.message_store.plan(lane.pending_lane, [(run[0], end)]))
                 for message in messages:
                     group = self.names.of(lane, message)
                     if group is not None:

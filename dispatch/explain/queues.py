@@ -228,8 +228,8 @@ def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> N
         ] < lane.published_end:
             _count(places.due_later, lane, runs_of_ones(lane.pending_lane.waiting(*found), found[0]))
             at = found[1] + 1
-    for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
-        runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
+    for number in timed.message_store.timetable.expired_blocks(timed.pending_lane, now_ms):
+        runs = list(timed.message_store.timetable.expired(timed.pending_lane, number, now_ms))
         free = owners.times.sweeper.free([lane], runs)
         for first, last in free:
             for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):

@@ -379,7 +379,7 @@ class EagerLoader:
             self._target_area.make_room(wanted, target)
             few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
-        regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
+        regions = target.lane.message_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
         least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
@@ -483,10 +483,10 @@ class EagerLoader:
         """Read the missing messages and evaluate the selector. Requires: no lock."""
         selector_group, lane = load.target.selector_group, load.target.lane
         if load.is_plain:
-            load.messages, load.unreadable = lane.backing_store.read(load.regions)
+            load.messages, load.unreadable = lane.message_store.read(load.regions)
             return
         for region in load.regions:
-            messages, unreadable = lane.backing_store.read((region,))
+            messages, unreadable = lane.message_store.read((region,))
             load.unreadable += unreadable
             load.held.update(zip(map(sequence_of, messages), messages, strict=True))
         if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):

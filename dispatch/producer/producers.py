@@ -42,8 +42,7 @@ class Producers:
     ) -> None:
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
-        # Takes persistent messages by `destination_lane`. Their acks reach it as `backing_store`, by `pending_lane`:
-        # the same two objects in a queue.
+        # Adds persistent messages to the `destination_lane` of their LaneState. It is the `message_store` of that, too.
         self.message_store = message_store
         self.publisher = publisher
         self.confirmer = confirmer

@@ -32,7 +32,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.counting.counters import EarlierCounts, Volume
-from ..core.deliveries.contracts import BackingStore, LaneDueTimes, MessageSource
+from ..core.deliveries.contracts import LaneDueTimes, LaneStore, MessageSource
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
@@ -164,7 +164,7 @@ class EvictionRule(ABC):
 class SubscriptionRegistry(ABC):
     """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
 
-    unrecorded: BackingStore
+    unrecorded: LaneStore
     """Settles messages for subscriptions without a name."""
     verdicts: Verdicts
     """The verdicts for all topics, because only one message arrives at a time under the lock."""
@@ -564,7 +564,7 @@ class SubscriptionLaneState(QueueLaneState):
         self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
         self.first_bytes = max(topic_lane.first_bytes, pending_lane.first_bytes)
         if not subscription.is_durable:
-            self.backing_store = subscription.topic.registry.unrecorded
+            self.message_store = subscription.topic.registry.unrecorded
             self.syncs = False
         # The selector matches all pending messages before this sequence.
         self.examined = 0

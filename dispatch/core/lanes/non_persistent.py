@@ -44,7 +44,7 @@ class SpillingLaneState(NonPersistentLaneState):
         super().__init__(destination, pending_lane, id_prefix)
         self.overflow = overflow
         self.note_times = note_times
-        self.backing_store = overflow
+        self.message_store = overflow
         self.caches = overflow.caches_of(pending_lane)
         self.pager = TmpPager(pending_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
