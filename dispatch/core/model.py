@@ -46,7 +46,7 @@ from .lists.list_contents import NO_MESSAGES
 from .lists.list_supply import ListSupply
 from .lists.load import Load
 from .lists.pager import READ_AGAIN
-from .memory.memories import Memories
+from .memory.memory_registry import MemoryRegistry
 from .monitor import Monitor
 from .selector_groups.activity import Activity
 from .selector_groups.consumer_stage import ConsumerStage
@@ -498,7 +498,7 @@ class ListKeeper(ABC):
     delivery_count_table: DeliveryCountTable
     return_counts: ReturnCounts
     """Where it is written how often messages came back."""
-    memories: Memories
+    memories: MemoryRegistry
     """The memory of each destination's messages."""
     consumer_memory: Tab
     """Pays for consumers and their lists."""

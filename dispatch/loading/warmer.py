@@ -22,7 +22,7 @@ from ...store.stored_message import StoredMessage
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_state import QueueState
-from ..core.memory.memories import Memories
+from ..core.memory.memory_registry import MemoryRegistry
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 
@@ -56,7 +56,7 @@ class CacheWarmer:
         target_area: TargetArea,
         loads: LoadRequests,
         budget: Budget,
-        memories: Memories,
+        memories: MemoryRegistry,
         reading: Holder,
         queues: Mapping[int, QueueState],
     ) -> None:

@@ -64,7 +64,7 @@ from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.group_memory import GroupMemory
-from ..core.memory.memories import Memories
+from ..core.memory.memory_registry import MemoryRegistry
 from ..core.model import NO_HAND_OUT, CoreConsumer, DestinationState, LaneState, SelectorGroup, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..core.selector_groups.activity import Activity
@@ -569,7 +569,7 @@ def _make_memory(budget: Budget, shares: Shares, rule: MemoryRule) -> MemoryPart
     )
     return MemoryParts(
         budget,
-        Memories(budget, shares.quotas, rule.pending_cache, lambda name: None),
+        MemoryRegistry(budget, shares.quotas, rule.pending_cache, lambda name: None),
         overflow,
         rule,
         destinations=Tab(budget.holder("destinations")),

@@ -28,7 +28,7 @@ from forebay.dispatch.core.areas.dispatch_area import DispatchArea
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.queue_state import QueueState
-from forebay.dispatch.core.memory.memories import Memories
+from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
 from forebay.dispatch.core.model import LaneState, NamedDestinationState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.settling.delays import TimedLanes
@@ -158,7 +158,7 @@ class Inside:
         return self.__layers.areas.loads
 
     @property
-    def memories(self) -> Memories:
+    def memories(self) -> MemoryRegistry:
         return self.__layers.areas.memory.memories
 
     def lists(self) -> list[TargetList]:

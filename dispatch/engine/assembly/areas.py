@@ -16,7 +16,7 @@ from ...core.areas.memory_parts import MemoryParts
 from ...core.areas.memory_rule import MemoryRule
 from ...core.areas.target_area import TargetArea
 from ...core.memory.group_memory import GroupMemory
-from ...core.memory.memories import Memories
+from ...core.memory.memory_registry import MemoryRegistry
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
 from .foundation import Foundation
@@ -98,7 +98,7 @@ def _make_memory(foundation: Foundation, store_parts: StoreParts) -> MemoryParts
     budget, rule = foundation.budget, MemoryRule()
     return MemoryParts(
         budget,
-        Memories(budget, foundation.shares.quotas, rule.pending_cache, foundation.policies.pattern_of),
+        MemoryRegistry(budget, foundation.shares.quotas, rule.pending_cache, foundation.policies.pattern_of),
         store_parts.overflow,
         rule,
         destinations=foundation.existing,
