@@ -23,7 +23,7 @@ from .settling.removal import Removals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreParts:
-    """The owners of an open store from which make_admin_owners and make_topic_owners make theirs.
+    """The owners of an open store from which make_admin_layer and make_topic_layer make theirs.
 
     It saves these two nearly all their parameters. No owner keeps it: each is handed those that it uses.
     """

@@ -18,7 +18,7 @@ class Reach:
     """
 
     def __init__(self, queue: DestinationState, now_ms: Callable[[], int]) -> None:
-        """Make the one PropertyRecords of a store. now_ms: the store's time."""
+        """Look at a queue as it is now. now_ms: the store's time."""
         self._distribution = queue.distribution
         self._now_ms = now_ms
         # Messages in RAM that nobody holds, by the owner of their group.

@@ -98,7 +98,7 @@ class Inside:
     def __init__(self, opened: Forebay | Queue | Topic | Consumer) -> None:
         self.__engine: Engine = opened._engine if isinstance(opened, Forebay) else engine_of(opened.monitor)
         self.__layers = self.__engine.layers
-        self.__topics = self.__layers.clients.topic_owners.topics
+        self.__topics = self.__layers.clients.topic_layer.topics
 
     # ------------------------------------------------------------------ the layers
 
@@ -117,7 +117,7 @@ class Inside:
 
     @property
     def store(self) -> DirectoryStore:
-        return self.__layers.store_parts.directory
+        return self.__layers.store_layer.directory
 
     @property
     def journal(self) -> Journal:
@@ -141,7 +141,7 @@ class Inside:
 
     @property
     def overflow(self) -> Overflow:
-        return self.__layers.store_parts.overflow
+        return self.__layers.store_layer.overflow
 
     # ------------------------------------------------------------------ dispatch
 
@@ -224,7 +224,7 @@ class Inside:
 
     @property
     def windows(self) -> DuplicateWindows:
-        return self.__layers.store_parts.windows
+        return self.__layers.store_layer.windows
 
     @property
     def redelivery(self) -> Redelivery:
@@ -298,8 +298,8 @@ class Inside:
 
     def give_up_readers(self) -> None:
         """Close all files that are open only for reading."""
-        self.__layers.store_parts.directory.give_up_readers()
-        self.__layers.store_parts.overflow.storage.give_up_readers()
+        self.__layers.store_layer.directory.give_up_readers()
+        self.__layers.store_layer.overflow.storage.give_up_readers()
 
     def lock_is_free(self) -> None:
         assert not self.__engine.monitor.lock.is_owned()

@@ -20,7 +20,7 @@ from ...core.memory.memory_registry import MemoryRegistry
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
 from .foundation import Foundation
-from .store_parts import StoreParts
+from .store_layer import StoreLayer
 
 if TYPE_CHECKING:
     from ...planning.recorder import Recorder
@@ -50,7 +50,7 @@ def make_recorder(foundation: Foundation, trace: File) -> Recorder:
     )
 
 
-def make_areas(foundation: Foundation, store_parts: StoreParts, recorder: Recorder | None) -> Areas:
+def make_areas(foundation: Foundation, store_layer: StoreLayer, recorder: Recorder | None) -> Areas:
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
     loads = LoadRequests(foundation.wakeups.wake_loader, foundation.clock if settings.background else None)
@@ -61,13 +61,13 @@ def make_areas(foundation: Foundation, store_parts: StoreParts, recorder: Record
 
         make_dispatch_area = partial(RecordedDispatchArea, recorder)
         make_target_area = partial(RecordedTargetArea, recorder)
-    memory = _make_memory(foundation, store_parts)
-    dispatch_area = make_dispatch_area(memory, loads, store_parts.directory.steady.now_ms, late_calls)
+    memory = _make_memory(foundation, store_layer)
+    dispatch_area = make_dispatch_area(memory, loads, store_layer.directory.steady.now_ms, late_calls)
     target_area = make_target_area(
         foundation.monitor,
-        store_parts.directory.message_store,
-        store_parts.directory.index.delivery_count_table,
-        store_parts.directory.return_records,
+        store_layer.directory.message_store,
+        store_layer.directory.index.delivery_count_table,
+        store_layer.directory.return_records,
         memory,
         foundation.shares,
         loads,
@@ -93,13 +93,13 @@ def make_areas(foundation: Foundation, store_parts: StoreParts, recorder: Record
     return Areas(memory=memory, loads=loads, dispatch_area=dispatch_area, target_area=target_area)
 
 
-def _make_memory(foundation: Foundation, store_parts: StoreParts) -> MemoryParts:
+def _make_memory(foundation: Foundation, store_layer: StoreLayer) -> MemoryParts:
     """Return the memory that the areas share."""
     budget, rule = foundation.budget, MemoryRule()
     return MemoryParts(
         budget,
         MemoryRegistry(budget, foundation.shares.quotas, rule.pending_cache, foundation.policies.pattern_of),
-        store_parts.overflow,
+        store_layer.overflow,
         rule,
         destinations=foundation.existing,
         consumers=Tab(budget.holders["consumers"]),

@@ -24,7 +24,7 @@ from ...transactions.transaction_memory import TransactionMemory
 from .areas import Areas
 from .foundation import Foundation
 from .settling import Settling
-from .store_parts import StoreParts
+from .store_layer import StoreLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +53,10 @@ class Core:
         }
 
 
-def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling) -> Core:
+def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, settling: Settling) -> Core:
     """Make the queues and what moves their messages. Requires: the store is open."""
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
-    directory, reading = store_parts.directory, budget.holders["read_buffers"]
+    directory, reading = store_layer.directory, budget.holders["read_buffers"]
     records, rows = directory.destination_records, directory.destination_table
     publisher = Publisher(
         monitor,
@@ -73,15 +73,15 @@ def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, set
         publisher,
         partial(foundation.wakeups.leave_checkpoint, directory.message_store),
     )
-    transactions = _make_transactions(foundation, store_parts, areas, settling, publisher, confirmer)
+    transactions = _make_transactions(foundation, store_layer, areas, settling, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, settling.delayed)
     overhead = DestinationOverhead(
         areas.target_area, budget, foundation.existing, areas.memory.consumers, late_calls.close_some
     )
-    lanes = _make_lanes(foundation, store_parts, areas, settling, overhead, removals)
+    lanes = _make_lanes(foundation, store_layer, areas, settling, overhead, removals)
     opener = late_calls.opener = DestinationOpener(
         rows=rows,
-        policies=DestinationPolicies(monitor, rows, store_parts.windows, foundation.policies),
+        policies=DestinationPolicies(monitor, rows, store_layer.windows, foundation.policies),
         lanes=lanes,
         overhead=overhead,
         publisher=publisher,
@@ -91,7 +91,7 @@ def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, set
     queues = Queues(monitor, directory.journal, records, rows, opener, areas.target_area)
     groups = GroupedQueues(monitor, records, overhead, areas.target_area.distributions)
     loader = EagerLoader(
-        monitor, areas.target_area, areas.dispatch_area, areas.loads, store_parts.overflow.account, reading
+        monitor, areas.target_area, areas.dispatch_area, areas.loads, store_layer.overflow.account, reading
     )
     warmer = late_calls.warmer = CacheWarmer(
         monitor, areas.target_area, areas.loads, budget, areas.memory.memories, reading, queues.by_number
@@ -127,13 +127,13 @@ def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, set
 
 def _make_transactions(
     foundation: Foundation,
-    store_parts: StoreParts,
+    store_layer: StoreLayer,
     areas: Areas,
     settling: Settling,
     publisher: Publisher,
     confirmer: ThreadConfirmer,
 ) -> TransactionRegistry:
-    directory, budget = store_parts.directory, foundation.budget
+    directory, budget = store_layer.directory, foundation.budget
     memory = TransactionMemory(budget.holder("transactions"), budget, areas.target_area)
     return TransactionRegistry(
         monitor=foundation.monitor,
@@ -142,7 +142,7 @@ def _make_transactions(
         transactions=directory.transactions,
         branches=directory.branches,
         confirmer=confirmer,
-        windows=store_parts.windows,
+        windows=store_layer.windows,
         memory=memory,
         staging=Staging(
             transactions=directory.transactions,
@@ -150,7 +150,7 @@ def _make_transactions(
             redelivery=settling.redelivery,
             publisher=publisher,
             timed=settling.timed,
-            windows=store_parts.windows,
+            windows=store_layer.windows,
             memory=memory,
             now_ms=directory.steady.now_ms,
         ),
@@ -160,7 +160,7 @@ def _make_transactions(
 
 def _make_lanes(
     foundation: Foundation,
-    store_parts: StoreParts,
+    store_layer: StoreLayer,
     areas: Areas,
     settling: Settling,
     overhead: DestinationOverhead,
@@ -168,8 +168,8 @@ def _make_lanes(
 ) -> DestinationLanes:
     return DestinationLanes(
         monitor=foundation.monitor,
-        message_store=store_parts.directory.message_store,
-        epoch=store_parts.directory.journal.epoch,
+        message_store=store_layer.directory.message_store,
+        epoch=store_layer.directory.journal.epoch,
         target_area=areas.target_area,
         memory=areas.memory,
         overhead=overhead,

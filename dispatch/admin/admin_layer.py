@@ -1,4 +1,4 @@
-"""AdminOwners: make the owners of operations on whole queues and topics, each after those that it needs."""
+"""AdminLayer: make the owners of operations on whole queues and topics, each after those that it needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .transfer import LaneTransfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdminOwners:
+class AdminLayer:
     """The owners of operations on whole destinations. A class that needs only one owner takes that owner alone."""
 
     browsers: Browsers
@@ -41,7 +41,7 @@ class AdminOwners:
     idle: IdleDestinations
 
 
-def make_admin_owners(
+def make_admin_layer(
     core: CoreParts,
     directory: DirectoryStore,
     *,
@@ -52,7 +52,7 @@ def make_admin_owners(
     slice_messages_max: int,
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
-) -> AdminOwners:
+) -> AdminLayer:
     """Make all owners.
 
     directory: has the parts that they use. slice_messages_max: most messages that are moved in one slice.
@@ -75,7 +75,7 @@ def make_admin_owners(
     queue_admin = QueueAdmin(
         monitor, directory.message_store, directory.destination_records, confirmer, queues, removals, transactions
     )
-    return AdminOwners(
+    return AdminLayer(
         browsers=browsers,
         mover=_make_mover(core, directory, browsers, transfer),
         dead_letter_recovery=recovery,
