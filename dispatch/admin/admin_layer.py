@@ -124,7 +124,7 @@ def _make_transfer(core: CoreParts, directory: DirectoryStore, slice_messages_ma
     return LaneTransfer(
         message_store=directory.message_store,
         journal=directory.journal,
-        transactions=directory.transactions,
+        transaction_records=directory.transaction_records,
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,
         publisher=core.publisher,

@@ -315,7 +315,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a moved branch is not written down",
-        "Transactions.move",
+        "TransactionRecords.move",
         "self._journal.append(PREPARE, 0, 0, encode_branch(branch))",
         "pass",
         "tests/store/maintenance/test_relocation_prepared.py::test_prepared_transaction_in_each_data_log_pins_none",
@@ -329,7 +329,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a rollback of a prepared branch is not written",
-        "Transactions.rollback",
+        "TransactionRecords.rollback",
         "self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))",
         "pass",
         TRANSACTIONS,
