@@ -348,7 +348,7 @@ class TargetList(ListSupply):
         "load",
         "is_shared",
         "counterpart",
-        "is_plain",
+        "is_unchecked",
         "is_timed",
     )
 
@@ -367,7 +367,7 @@ class TargetList(ListSupply):
         self.counterpart: TargetList | None = None
         # Whether direct messages can be handed out without checks: the list is neither shared nor timed, and has no
         # counterpart and no quota.
-        self.is_plain = not lane.is_timed and lane.memory.is_common
+        self.is_unchecked = not lane.is_timed and lane.memory.is_common
         # Whether messages may have expired, so that each must be checked before it is handed out.
         self.is_timed = lane.is_timed
 
@@ -449,15 +449,15 @@ class TargetList(ListSupply):
 
     def share(self) -> None:
         self.is_shared = True
-        self.is_plain = False
+        self.is_unchecked = False
 
     def watch_times(self) -> None:
         self.is_timed = True
-        self.is_plain = False
+        self.is_unchecked = False
 
     def pair(self, counterpart: TargetList) -> None:
         self.counterpart = counterpart
-        self.is_plain = False
+        self.is_unchecked = False
 
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
         """Move the bounds of the watermark, as far as the lane allows its lists to hold so much."""

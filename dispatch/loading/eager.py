@@ -350,7 +350,7 @@ class EagerLoader:
         if not load.held:
             columns = [pending_lane.lengths(first, last) for first, last in load.runs]
             if max(map(max, columns)) <= target_area.large_message_bytes:
-                load.is_plain = not load.is_return and (not load.is_scan or target.selector_group.selector is None)
+                load.brings_all = not load.is_return and (not load.is_scan or target.selector_group.selector is None)
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
                 self._reserve_runs(load, load.runs, total, is_needed)
                 return
@@ -386,7 +386,7 @@ class EagerLoader:
         if self._afford(load, wanted, buffer_bytes, least_seconds):
             load.regions = regions
             return
-        load.is_plain = False
+        load.brings_all = False
         if not is_needed:
             load.last = min(load.last, runs[0][0] - 1)
         else:
@@ -482,7 +482,7 @@ class EagerLoader:
     def read(self, load: Load[TargetList]) -> None:
         """Read the missing messages and evaluate the selector. Requires: no lock."""
         selector_group, lane = load.target.selector_group, load.target.lane
-        if load.is_plain:
+        if load.brings_all:
             load.messages, load.unreadable = lane.message_store.read(load.regions)
             return
         for region in load.regions:
@@ -529,7 +529,7 @@ class EagerLoader:
         Release the other memory.
         """
         target = load.target
-        if load.is_plain and is_alive and not target.is_shared and not _is_stale(load) and not load.unreadable:
+        if load.brings_all and is_alive and not target.is_shared and not _is_stale(load) and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
             kept, kept_bytes = self._kept(load, is_alive)

@@ -68,7 +68,7 @@ class DispatchArea(Collector):
         if not lists:
             return None
         target = lists[0]
-        if not target.direct or target.returned.count or not target.is_plain:
+        if not target.direct or target.returned.count or not target.is_unchecked:
             return None
         sequence, properties, body, timestamp = target.direct[0]
         dispatch = self.dispatch_holder
