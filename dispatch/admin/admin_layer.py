@@ -57,7 +57,7 @@ def make_admin_layer(
 
     directory: has the parts that they use. slice_messages_max: most messages that are moved in one slice.
     """
-    monitor, confirmer, queues = core.monitor, core.confirmer, core.queues
+    monitor, confirmer, queues = core.monitor, core.confirmer, core.destinations.queues
     removals = core.removals
     browsers = Browsers(
         monitor,
@@ -111,7 +111,7 @@ def _make_inactive(
         monitor=core.monitor,
         journal=directory.journal,
         confirmer=core.confirmer,
-        queues=core.queues,
+        queues=core.destinations.queues,
         topics=topics,
         queue_admin=queue_admin,
         topic_admin=topic_admin,
@@ -141,7 +141,7 @@ def _make_writer(core: CoreParts, directory: DirectoryStore, transfer: LaneTrans
         journal=directory.journal,
         confirmer=core.confirmer,
         removals=core.removals,
-        queues=core.dead_letter_queues,
+        queues=core.destinations.dead_letter_queues,
         transfer=transfer,
     )
 
@@ -152,9 +152,9 @@ def _make_mover(core: CoreParts, directory: DirectoryStore, browsers: Browsers, 
         message_store=directory.message_store,
         now_ms=directory.steady.now_ms,
         confirmer=core.confirmer,
-        queues=core.queues,
-        lanes=core.lanes,
-        groups=core.groups,
+        queues=core.destinations.queues,
+        lanes=core.destinations.lanes,
+        groups=core.destinations.groups,
         removals=core.removals,
         browsers=browsers,
         transfer=transfer,
@@ -174,7 +174,7 @@ def _make_temporaries(
         journal=directory.journal,
         rows=directory.destination_table,
         confirmer=core.confirmer,
-        queues=core.queues,
+        queues=core.destinations.queues,
         topics=topics,
         queue_admin=queue_admin,
         topic_admin=topic_admin,
@@ -206,7 +206,7 @@ def _make_recovery(core: CoreParts, directory: DirectoryStore, topics: Topics) -
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,
         subscribers=directory.subscriptions,
-        queues=core.queues,
+        queues=core.destinations.queues,
         topics=topics,
         policies=core.policies,
         waiting=core.redelivery.lanes_with_dead_letters,
@@ -220,7 +220,7 @@ def _make_rejections(core: CoreParts, directory: DirectoryStore, writer: DeadLet
         dispatch_area=core.dispatch_area,
         confirmer=core.confirmer,
         removals=core.removals,
-        queues=core.dead_letter_queues,
+        queues=core.destinations.dead_letter_queues,
         writer=writer,
         policies=core.policies,
     )

@@ -76,7 +76,10 @@ class Engine:
             clients=clients,
             admin=make_admin(foundation, store_layer, core, clients),
             open_destinations=OpenDestinations(
-                store_layer.directory.destination_table, core.parts.opener, core.queues, clients.topic_layer.topics
+                store_layer.directory.destination_table,
+                core.parts.destinations.opener,
+                core.queues,
+                clients.topic_layer.topics,
             ),
         )
 
@@ -86,7 +89,7 @@ class Engine:
         """Take over what opening the store found: destinations, messages, transactions and delays."""
         layers = self.layers
         core, topics, admin = layers.core, layers.clients.topic_layer, layers.admin
-        lanes = core.parts.lanes
+        lanes = core.parts.destinations.lanes
         with self.monitor.lock:
             used = lanes.used_at_open(layers.store_layer.directory.branches.prepared)
             for queue in core.queues.restore(used):

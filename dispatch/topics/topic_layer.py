@@ -78,7 +78,7 @@ def make_topic_layer(
         records=records,
         trimmer=directory.cleanup.trimmer,
         policies=core.policies,
-        overhead=core.overhead,
+        overhead=core.destinations.overhead,
     )
     maker = _make_maker(core, directory, subscriptions, keys)
     topics = Topics(
@@ -86,24 +86,26 @@ def make_topic_layer(
         directory.journal,
         directory.destination_records,
         directory.destination_table,
-        core.opener,
+        core.destinations.opener,
         maker=maker,
         patterns=patterns,
         retention=retention,
     )
     fan_outs = FanOuts(
         monitor=monitor,
-        lanes=core.lanes,
+        lanes=core.destinations.lanes,
         removals=removals,
         overflow=overflow,
-        overhead=core.overhead,
+        overhead=core.destinations.overhead,
     )
     retained = _make_retained(core, directory, fan_outs)
     admin = _make_admin(core, directory, transactions, subscriptions)
     return TopicLayer(
         topics=topics,
         topic_admin=_make_topic_admin(core, directory, transactions, topics, subscriptions),
-        numbered_lanes=NumberedLanes(core.queues, topics, core.lanes, directory.subscriptions),
+        numbered_lanes=NumberedLanes(
+            core.destinations.queues, topics, core.destinations.lanes, directory.subscriptions
+        ),
         subscriptions=subscriptions,
         sweeper=sweeper,
         patterns=patterns,

@@ -200,7 +200,7 @@ class Inside:
 
     def lane(self, queue: NamedDestinationState, priority: int) -> PersistentLaneState:
         """Return the persistent lane of a priority, made if needed."""
-        return self.__layers.core.parts.lanes.create(queue, priority)
+        return self.__layers.core.parts.destinations.lanes.create(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """Return the consumers of a queue."""

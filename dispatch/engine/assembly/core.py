@@ -13,7 +13,7 @@ from ...core.destinations.destination_policies import DestinationPolicies
 from ...core.destinations.grouped_queues import GroupedQueues
 from ...core.destinations.overhead import DestinationOverhead
 from ...core.destinations.queue_registry import Queues
-from ...core.parts import CoreParts
+from ...core.parts import CoreParts, DestinationParts
 from ...core.publisher import Publisher
 from ...core.settling.removal import Removals
 from ...loading.eager import EagerLoader
@@ -114,13 +114,15 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
             redelivery=settling.redelivery,
             publisher=publisher,
             confirmer=confirmer,
-            opener=opener,
-            queues=queues,
-            lanes=lanes,
-            groups=groups,
-            dead_letter_queues=DeadLetterQueues(queues, lanes, groups),
-            overhead=overhead,
             removals=removals,
+            destinations=DestinationParts(
+                opener=opener,
+                queues=queues,
+                lanes=lanes,
+                groups=groups,
+                dead_letter_queues=DeadLetterQueues(queues, lanes, groups),
+                overhead=overhead,
+            ),
         ),
     )
 
