@@ -54,11 +54,12 @@ from ..config.memory_plan import (
     WRITE_BUFFER_BYTES,
 )
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.lane_parts import LaneParts
 from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.memory_rule import MemoryRule
-from ..core.areas.observer import ListObserver
+from ..core.areas.observer import ListObserver, TrafficObserver
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
@@ -378,15 +379,17 @@ class TracePlayer:
         self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
         self.target_area = TargetArea(
             self.monitor,
-            self.store,
-            DeliveryCountTable(),
-            PlayedReturns(),
+            LaneParts(
+                message_store=self.store,
+                delivery_count_table=DeliveryCountTable(),
+                return_counts=PlayedReturns(),
+                syncs_always=False,
+            ),
             memory,
             shares,
             self.loads,
             self.dispatch_area,
             events,
-            syncs_always=False,
             distributions=partial(
                 Distributions,
                 dispatch_area=self.dispatch_area,
@@ -395,6 +398,7 @@ class TracePlayer:
                 group_memory=memory.groups,
             ),
             observer=lambda target_area: ListObserver(),
+            traffic=TrafficObserver(),
         )
         self.loader = EagerLoader(
             self.monitor, self.target_area, self.dispatch_area, self.loads, memory.overflow.account, reading

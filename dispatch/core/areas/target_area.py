@@ -19,12 +19,10 @@ from ....cache.accounting.tab import Tab
 from ....cache.messages.message_memory import MessageMemory, QuotaMemory
 from ....cache.sharing.shares import Shares, high_watermark_bytes
 from ....store.format.properties import header_values_of_each
-from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..memory.consumer_memory import LIST_BYTES, selector_group_charge
 from ..model import (
@@ -38,11 +36,12 @@ from ..model import (
 )
 from ..monitor import Monitor
 from .dispatch_area import DispatchArea
+from .lane_parts import LaneParts
 from .list_events import ListEvents
 from .list_order import arrange
 from .load_requests import LoadRequests
 from .memory_parts import MemoryParts
-from .observer import ListObserver
+from .observer import ListObserver, TrafficObserver
 from .reclaim import Reclaim
 
 Decoded = Sequence[dict[str, HeaderValue] | None]
@@ -69,41 +68,41 @@ class TargetArea(ListKeeper):
     def __init__(
         self,
         monitor: Monitor,
-        message_store: PersistentStore,
-        delivery_count_table: DeliveryCountTable,
-        return_counts: ReturnCounts,
+        lane_parts: LaneParts,
         memory: MemoryParts,
         shares: Shares,
         loads: LoadRequests,
         dispatch_area: DispatchArea,
         events: ListEvents,
         *,
-        syncs_always: bool,
         distributions: Callable[[TargetArea], DistributionKeeper],
         observer: Callable[[TargetArea], ListObserver],
+        traffic: TrafficObserver,
     ) -> None:
         """Make the one TargetArea of a store.
 
         events: hears of lanes that nobody reads any more, and of those that are gone.
         distributions: makes what chooses the distribution of each destination.
         observer: makes what is told about lists.
+        traffic: is told what lists get and lose.
         """
         budget = memory.budget
         self._group_memory = memory.groups
         self.consumer_memory = memory.consumers
         self.destination_memory = memory.destinations
-        self.reader = LaneReader(monitor, message_store, Tab(budget.holders["read_buffers"]))
+        self.reader = LaneReader(monitor, lane_parts.message_store, Tab(budget.holders["read_buffers"]))
         self.monitor = monitor
-        self.message_store = message_store
-        self.delivery_count_table = delivery_count_table
-        self.return_counts = return_counts
+        self.message_store = lane_parts.message_store
+        self.delivery_count_table = lane_parts.delivery_count_table
+        self.return_counts = lane_parts.return_counts
+        self.syncs_always = lane_parts.syncs_always
         self._loads = loads
         self.memories = memory.memories
         self._dispatch_area = dispatch_area
         self._rule = memory.rule
-        self.syncs_always = syncs_always
         self._overflow = memory.overflow
         self._events = events
+        self._traffic = traffic
         self.distributions = distributions(self)
         self.lists: dict[TargetList, None] = {}
         # Number of selector groups without a list. The first message for each needs one, and memory for it is kept.
@@ -153,6 +152,7 @@ class TargetArea(ListKeeper):
 
     def subscribe(self, destination: DestinationState, selector: Selector | None) -> SelectorGroup:
         """Return the selector group for this selector; make it with its lists if it is new."""
+        self._traffic.subscribes(destination)
         found = destination.selector_groups.get(selector.text if selector is not None else None)
         return found if found is not None else self._add_selector_group(destination, selector)
 
@@ -189,6 +189,7 @@ class TargetArea(ListKeeper):
             arrange(selector_group)
         lane.destination.distribution.add_lane(lane)
         self.update_sole_lists(lane.destination)
+        self._traffic.lane_added(lane)
 
     def add_list(self, lane: LaneState, selector_group: SelectorGroup) -> None:
         target = TargetList(lane, selector_group)
@@ -198,6 +199,7 @@ class TargetArea(ListKeeper):
         selector_group.add_list(target)
         self.adopt(target)
         self._loads.request(target)
+        self._traffic.list_added(target)
 
     def adopt(self, target: TargetList) -> None:
         """Give a new list its share of memory."""
@@ -240,6 +242,7 @@ class TargetArea(ListKeeper):
 
     def unsubscribe(self, destination: DestinationState, selector_group: SelectorGroup) -> None:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
+        self._traffic.unsubscribes(selector_group)
         key = selector_group.selector.text if selector_group.selector is not None else None
         del destination.selector_groups[key]
         destination.misses += selector_group.misses
@@ -306,6 +309,7 @@ class TargetArea(ListKeeper):
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark according to what its consumers took in the last seconds. O(lists)."""
+        self._traffic.measures(seconds)
         self.reclaim.measurements += 1
         for target in self.lists:
             target.measure(seconds)
@@ -381,6 +385,7 @@ class TargetArea(ListKeeper):
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
+        self._traffic.arrives_unloaded(lane, end)
         lane.published_end = end
         if not lane.destination.selector_groups:
             lane.memory.head_queue_cache.stop(lane.pending_lane.number)
@@ -471,6 +476,7 @@ class TargetArea(ListKeeper):
         self._events.gone(lane)
         self.destination_memory.release(lane.charged_bytes)
         lane.charged_bytes = 0
+        self._traffic.lane_gone(lane)
 
     def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
         """Remember a message that was passed over because it can't be read."""
@@ -486,6 +492,7 @@ class TargetArea(ListKeeper):
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place, in every list that has passed it."""
+        self._traffic.offers_again(lane, message)
         if not lane.pending_lane.is_pending(message[0]):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
@@ -494,6 +501,7 @@ class TargetArea(ListKeeper):
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages whose delay has ended."""
+        self._traffic.offers_put_off(lane, runs)
         lane.destination.distribution.offer_put_off(lane, runs)
 
     def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
@@ -513,6 +521,7 @@ class TargetArea(ListKeeper):
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Make each list and cache of a lane forget messages that were removed and are not in flight."""
+        self._traffic.forgets(lane, gone)
         lane.purges += 1
         for first, last in gone if lane.delivery_counts is not None else ():
             lane.forget_attempts(first, last)
