@@ -25,7 +25,7 @@ from .memory_parts import MemoryParts
 
 
 class DispatchArea(Collector):
-    """All deliveries of a store that are not settled, with their charges and the bounds of those.
+    """All messages in flight: the deliveries of a store that are not settled, with their charges and their bounds.
 
     The state lock guards it; every method requires it held.
     """

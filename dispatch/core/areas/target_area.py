@@ -1,5 +1,8 @@
 """TargetArea: all TargetLists of a store and the memory that they share.
 
+An area is where all messages of one stage are: those of the TargetArea are for consumers to take, those of the
+DispatchArea were taken and are not settled.
+
 It makes and ends lists, offers arrivals to them, and sets their watermarks. There is one TargetArea for each open
 store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out belong to the
 DispatchArea.
@@ -60,7 +63,7 @@ The next open of the store finds the others again.
 
 
 class TargetArea(ListKeeper):
-    """All TargetLists of a store, and the memory that they share.
+    """All messages that lists have ready for consumers: the TargetLists of a store, and the memory that they share.
 
     The state lock guards it; every method requires it held.
     """

@@ -10,7 +10,7 @@ from ...consumer.search import SearchParts
 from ...consumer.settlements import Settlements
 from ...producer.full_policy import FullPolicy
 from ...producer.lifetimes import Lifetimes
-from ...producer.producers import Producers
+from ...producer.producers import Producers, SendParts
 from ...producer.slice_writer import SliceWriter
 from ...producer.space import Space
 from ...topics.latest_keys import KeyMemory
@@ -100,32 +100,30 @@ def _make_producers(
     topic_layer: TopicLayer,
     space: Space,
 ) -> Producers:
-    monitor, message_store, now_ms = (
-        foundation.monitor,
-        store_layer.directory.message_store,
-        store_layer.directory.steady.now_ms,
-    )
+    monitor, directory, destinations = foundation.monitor, store_layer.directory, core.parts.destinations
+    message_store, now_ms = directory.message_store, directory.steady.now_ms
     return Producers(
         monitor=monitor,
         message_store=message_store,
         publisher=core.publisher,
         confirmer=core.confirmer,
-        lanes=core.parts.destinations.lanes,
-        groups=core.parts.destinations.groups,
-        lifetimes=Lifetimes(now_ms),
+        destinations=destinations,
         fan_outs=topic_layer.fan_outs,
         transactions=core.transactions,
         timed=settling.timed,
-        slices=SliceWriter(monitor, message_store, now_ms, core.publisher, settling.timed, store_layer.windows),
-        space=space,
-        full_policy=FullPolicy(
-            monitor,
-            message_store,
-            store_layer.directory.journal,
-            core.publisher,
-            core.parts.destinations.dead_letter_queues,
-            core.removals,
-            foundation.policies,
+        parts=SendParts(
+            lifetimes=Lifetimes(now_ms),
+            slices=SliceWriter(monitor, message_store, now_ms, core.publisher, settling.timed, store_layer.windows),
+            space=space,
+            full_policy=FullPolicy(
+                monitor,
+                message_store,
+                directory.journal,
+                core.publisher,
+                destinations.dead_letter_queues,
+                core.removals,
+                foundation.policies,
+            ),
         ),
         settings=foundation.settings,
     )
