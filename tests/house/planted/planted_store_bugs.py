@@ -145,8 +145,8 @@ STORE_BUGS = (
     Bug(
         "the log sequence is not looked at",
         "Walk._follow",
-        "header.sequence != self.next_log_sequence",
-        "header.sequence < 0",
+        "header.log_sequence != self.next_log_sequence",
+        "header.log_sequence < 0",
         "tests/store/journal/test_data_log.py::test_only_the_next_log_sequence_is_taken",
     ),
     Bug(
