@@ -58,13 +58,7 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
     directory, reading = store_layer.directory, budget.holders["read_buffers"]
     records, rows = directory.destination_records, directory.destination_table
-    publisher = Publisher(
-        monitor,
-        directory.journal,
-        areas.target_area,
-        holder=budget.holder("unsynced"),
-        syncs_always=foundation.settings.sync == "always",
-    )
+    publisher = _make_publisher(foundation, store_layer, areas)
     confirmer = ThreadConfirmer(
         monitor,
         directory.message_store,
@@ -124,6 +118,16 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
                 overhead=overhead,
             ),
         ),
+    )
+
+
+def _make_publisher(foundation: Foundation, store_layer: StoreLayer, areas: Areas) -> Publisher:
+    return Publisher(
+        foundation.monitor,
+        store_layer.directory.journal,
+        areas.target_area,
+        holder=foundation.budget.holder("unsynced"),
+        syncs_always=foundation.settings.sync == "always",
     )
 
 
