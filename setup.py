@@ -49,7 +49,7 @@ INTERPRETED = (
     "engine/open_destinations.py",
     "engine/process_watch.py",
     "engine/destination_reports.py",
-    "engine/explained_owners.py",
+    "engine/explained_store.py",
     "engine/index_fit.py",
     "engine/memory_reports.py",
     "engine/reports.py",

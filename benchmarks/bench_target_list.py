@@ -10,7 +10,7 @@ from forebay.benchmarks.inside import index_of, targets_of
 from forebay.cache.accounting.charge import charge_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.queue_lane import QueueLaneState
-from forebay.dispatch.core.model import ConsumerGroup, TargetList
+from forebay.dispatch.core.model import SelectorGroup, TargetList
 from forebay.store.stored_message import StoredMessage
 from forebay.store.structures.sequence_set import SequenceSet
 
@@ -22,7 +22,7 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 def empty(bay: forebay.Forebay) -> TargetList:
     lane = QueueLaneState(QueueState(targets_of(bay), 1, "bench"), index_of(bay).lane(1, 4), "")
-    target = TargetList(lane, ConsumerGroup(None))
+    target = TargetList(lane, SelectorGroup(None))
     target.move_high_watermark(1 << 30, 1.0)
     return target
 

@@ -15,11 +15,11 @@ def lock_of(bay: Forebay) -> OwnedLock:
 
 
 def index_of(bay: Forebay) -> Index:
-    return bay._engine.layers.store_parts.directory.index
+    return bay._engine.layers.store_layer.directory.index
 
 
 def store_of(bay: Forebay) -> MessageStore:
-    return bay._engine.layers.store_parts.directory.message_store
+    return bay._engine.layers.store_layer.directory.message_store
 
 
 def targets_of(bay: Forebay) -> TargetArea:

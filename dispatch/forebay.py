@@ -33,7 +33,7 @@ from .core.model import CoreConsumer
 from .engine.assembly.housekeeping import Explaining
 from .engine.assembly.surroundings import Surroundings
 from .engine.engine import Engine
-from .engine.explained_owners import ExplainedOwners
+from .engine.explained_store import ExplainedStore
 from .engine.health import Health
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
@@ -124,7 +124,7 @@ class Forebay:
     def properties(self) -> Properties:
         """The small named values that the host keeps: bindings, sessions, cursors. See Properties."""
         engine = self._engine
-        directory, confirmer = engine.layers.store_parts.directory, engine.for_queues.confirmer
+        directory, confirmer = engine.layers.store_layer.directory, engine.for_queues.confirmer
         return Properties(
             StoreProperties(
                 engine.monitor, directory.host_properties, directory.property_records, directory.journal, confirmer
@@ -195,7 +195,7 @@ class Forebay:
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. It syncs the journal."""
         self._engine.monitor.raise_if_closed()
-        self._engine.layers.store_parts.directory.message_store.checkpoint()
+        self._engine.layers.store_layer.directory.message_store.checkpoint()
 
     def cleanup(self) -> CleanupReport:
         """Relocate messages out of sparse data logs, and delete or archive data logs that nothing needs, now and all at
@@ -204,7 +204,7 @@ class Forebay:
         Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
         """
         self._engine.monitor.raise_if_closed()
-        return self._engine.layers.store_parts.directory.cleanup.run()
+        return self._engine.layers.store_layer.directory.cleanup.run()
 
     def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
         """Explain a data log, a queue, a topic, a consumer, a transaction or the whole store, as data and as a
@@ -324,16 +324,16 @@ class Forebay:
         self.close()
 
 
-def _why_stuck(owners: ExplainedOwners, consumer: CoreConsumer) -> tuple[int, str] | None:
+def _why_stuck(store: ExplainedStore, consumer: CoreConsumer) -> tuple[int, str] | None:
     from .explain.stuck import why_stuck  # imported with the first stuck consumer, not with the package
 
-    return why_stuck(owners, consumer)
+    return why_stuck(store, consumer)
 
 
-def _in_short(owners: ExplainedOwners, queues: Sequence[QueueState]) -> str:
+def _in_short(store: ExplainedStore, queues: Sequence[QueueState]) -> str:
     from .explain.short import explain_in_short  # imported with the first status, not with the package
 
-    return explain_in_short(owners, queues)
+    return explain_in_short(store, queues)
 
 
 _EXPLAINING: Final = Explaining(_why_stuck, _in_short)

@@ -60,7 +60,7 @@ from .space.data_log_retention import DataLogRetention
 from .space.disk_use import DiskUse
 from .state.journaled_state import JournaledState
 from .state.property_table import PropertyTable
-from .state.transactions import Branches, Transactions
+from .state.transactions import Branches, TransactionRecords
 
 logger = LateLogger("forebay.store")
 
@@ -154,7 +154,7 @@ class DirectoryStore:
         self.message_store: MessageStore
         self.checkpointer: Checkpointer
         self.attestation: Attestation
-        self.transactions: Transactions
+        self.transaction_records: TransactionRecords
         self.retention: DataLogRetention
         self.positions: Positions
         self.cleanup: Cleanup
@@ -322,7 +322,7 @@ class DirectoryStore:
             max_checkpoint_adds=self._options.max_checkpoint_adds,
         )
         self.attestation = Attestation(self.journal, self.checkpointer, self._lock)
-        self.transactions = Transactions(
+        self.transaction_records = TransactionRecords(
             self.branches,
             self.journal,
             self.index,
@@ -385,7 +385,7 @@ class DirectoryStore:
             self.index,
             self.journal,
             self.branches,
-            self.transactions,
+            self.transaction_records,
             checkpoint_lock=self._checkpoint_lock,
             state_lock=self._lock,
             account=self._relocation_account,

@@ -36,11 +36,11 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.reclaim import Reclaim
 from ..core.areas.target_area import TargetArea
-from ..core.consumer_groups.matching import SelectorMatcher
 from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
+from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")
@@ -251,7 +251,7 @@ class Browsers:
             survey = None if candidate is None else candidate.survey(runs[0][0])
             held = self._held(lane, runs)
             missing = _without(runs, held)
-            regions = lane.backing_store.plan(lane.pending_lane, missing) if missing else []
+            regions = lane.message_store.plan(lane.pending_lane, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
             # Include messages that are in RAM elsewhere, because they may leave it before the caller has finished.
             charge = content_bytes + OVERHEAD_BYTES * count
@@ -313,7 +313,7 @@ class Browsers:
             return 0
         unreadable: list[tuple[int, str]] = []
         try:
-            messages, unreadable = lane.backing_store.read(load.regions)
+            messages, unreadable = lane.message_store.read(load.regions)
         finally:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(load.buffer_bytes)

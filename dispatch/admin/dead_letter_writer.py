@@ -62,7 +62,7 @@ class DeadLetterWriter:
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    lane.backing_store.acknowledge(lane.pending_lane, *run)
+                    lane.message_store.acknowledge(lane.pending_lane, *run)
                     gone.add(*run)
             finally:
                 lane.destination.dead_lettered += gone.count
@@ -114,7 +114,7 @@ class DeadLetterWriter:
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
+                lane.message_store.acknowledge_one(lane.pending_lane, sequence)
                 gone.add(sequence, sequence)
         finally:
             self._removals.forget(lane, gone)

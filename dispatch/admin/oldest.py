@@ -48,7 +48,7 @@ class OldestMessages:
                     if not head[1] and lane.is_persistent and reads:
                         reads -= 1
                         unread.append(
-                            (lane, head[0], lane.backing_store.plan(lane.pending_lane, [(head[0], head[0])])[0])
+                            (lane, head[0], lane.message_store.plan(lane.pending_lane, [(head[0], head[0])])[0])
                         )
             for lane, sequence, region in unread:
                 known[lane] = sequence, _sent_ms(region)

@@ -141,9 +141,9 @@ class QueueAdmin:
             if queue.is_paused:
                 queue.is_paused = False
                 self._queues.paused.pop(queue.number, None)
-                for consumer_group in queue.consumer_groups.values():
-                    for consumer in consumer_group.consumers:
+                for selector_group in queue.selector_groups.values():
+                    for consumer in selector_group.consumers:
                         consumer.reconfigure()
                     # Each message that came meanwhile has woken one take, which found no credit.
-                    consumer_group.arrived.notify_all()
+                    selector_group.arrived.notify_all()
         self._monitor.run_deferred()

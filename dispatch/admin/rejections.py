@@ -119,7 +119,7 @@ class Rejections:
         gone = SequenceSet()
         try:
             for delivery in held:
-                lane.backing_store.acknowledge_one(lane.pending_lane, delivery.sequence)
+                lane.message_store.acknowledge_one(lane.pending_lane, delivery.sequence)
                 gone.add(delivery.sequence, delivery.sequence)
         finally:
             self._removals.forget(lane, gone)

@@ -34,7 +34,7 @@ from ..consumer.search import LOAD_WAIT_SECONDS, Search
 from ..consumer.statistics import ConsumerStatistics
 from ..core.deliveries.delivery import PUBLIC as INNER_DELIVERY_PUBLIC
 from ..core.deliveries.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
-from ..core.model import ConsumerGroup
+from ..core.model import SelectorGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
 from .send_order import SendOrder
@@ -226,8 +226,8 @@ class AsyncConsumer:
         self._monitor = caller.monitor
         self._consumer = consumer
         self._lines = lines
-        self._consumer_group = consumer.consumer_group
-        self._line = lines.enter(self, self._consumer_group)
+        self._selector_group = consumer.selector_group
+        self._line = lines.enter(self, self._selector_group)
         # What its takes wait for: True: their turn in the line; False: credit.
         self._waits: dict[asyncio.Future[None], bool] = {}
 
@@ -318,7 +318,7 @@ class AsyncConsumer:
                     is_called = await self._wait(search, deadline, was_called)
                 else:
                     return []
-                search.is_scanned = self._consumer_group.selector is not None
+                search.is_scanned = self._selector_group.selector is not None
         finally:
             if is_called:
                 self._line.pass_on()
@@ -363,9 +363,9 @@ class AsyncConsumer:
 
         Takes that wait in the other line look again.
         """
-        self._lines.exit(self, self._consumer_group)
-        self._consumer_group = self._consumer.consumer_group
-        self._line = self._lines.enter(self, self._consumer_group)
+        self._lines.exit(self, self._selector_group)
+        self._selector_group = self._consumer.selector_group
+        self._line = self._lines.enter(self, self._selector_group)
         for future in self._waits:
             _wake(future)
 
@@ -373,7 +373,7 @@ class AsyncConsumer:
         """End this consumer's takes, because it is closed. Takes of other consumers must no longer rely on it."""
         for future in self._waits:
             _wake(future)
-        self._lines.exit(self, self._consumer_group)
+        self._lines.exit(self, self._selector_group)
         self._line.call()
 
     def __aiter__(self) -> AsyncConsumer:
@@ -602,7 +602,7 @@ class AsyncConsumer:
             await self._caller.confirmed()
 
     def statistics(self) -> ConsumerStatistics:
-        """Return a snapshot. O(lists of the consumer group), no disk."""
+        """Return a snapshot. O(lists of the selector group), no disk."""
         return self._consumer.statistics()
 
     def __dir__(self) -> list[str]:
@@ -620,22 +620,22 @@ class AsyncConsumer:
 
 
 class WaitingLines:
-    """The lines of one loop, one for each consumer group of its consumers."""
+    """The lines of one loop, one for each selector group of its consumers."""
 
     def __init__(self) -> None:
-        self._lines: dict[ConsumerGroup, tuple[FairWaiters, dict[AsyncConsumer, None]]] = {}
+        self._lines: dict[SelectorGroup, tuple[FairWaiters, dict[AsyncConsumer, None]]] = {}
 
-    def enter(self, consumer: AsyncConsumer, consumer_group: ConsumerGroup) -> FairWaiters:
-        line, consumers = self._lines.setdefault(consumer_group, (FairWaiters(), {}))
+    def enter(self, consumer: AsyncConsumer, selector_group: SelectorGroup) -> FairWaiters:
+        line, consumers = self._lines.setdefault(selector_group, (FairWaiters(), {}))
         consumers[consumer] = None
         return line
 
-    def exit(self, consumer: AsyncConsumer, consumer_group: ConsumerGroup) -> None:
+    def exit(self, consumer: AsyncConsumer, selector_group: SelectorGroup) -> None:
         """Leave the line. A second call does nothing."""
-        _, consumers = self._lines.get(consumer_group, (None, {}))
+        _, consumers = self._lines.get(selector_group, (None, {}))
         consumers.pop(consumer, None)
         if not consumers:
-            self._lines.pop(consumer_group, None)
+            self._lines.pop(selector_group, None)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

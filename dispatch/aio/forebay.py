@@ -49,7 +49,7 @@ class AsyncForebay:
         if not isinstance(bay, Forebay):
             raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}")
         loop, engine = asyncio.get_running_loop(), bay._engine
-        core, directory = engine.layers.core, engine.layers.store_parts.directory
+        core, directory = engine.layers.core, engine.layers.store_layer.directory
         self._synchronous = bay
         self._workers = workers or _new_workers()
         bell = LoopWaker(loop)

@@ -193,7 +193,7 @@ class LoopConfirmer(Confirmer):
 
     async def load(self, load: Load[TargetList]) -> None:
         """Finish a load that a take began. It goes on if the take is cancelled."""
-        if load.regions or load.target.consumer_group.selector is not None:
+        if load.regions or load.target.selector_group.selector is not None:
             await self.call(self._loader.finish, load)
         else:
             self._loader.finish(load)  # nothing of it is read from the disk

@@ -1,4 +1,4 @@
-"""FairWaiters: the takes of one event loop that wait for messages of one consumer group, first come, first served.
+"""FairWaiters: the takes of one event loop that wait for messages of one selector group, first come, first served.
 
 Of all their consumers, one is armed at a time. So an arrival wakes one take, however many wait, and a take that leaves
 wakes the next. While a take waits, a consumer is armed or a take has been called. A LoopWaker brings reports of other

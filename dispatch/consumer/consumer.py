@@ -25,11 +25,11 @@ from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
-from ..core.consumer_groups.activity import Activity
-from ..core.consumer_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
 from ..core.deliveries.delivery import Delivery
-from ..core.model import NO_HAND_OUT, ConsumerGroup, CoreConsumer, DestinationState, LaneState
+from ..core.model import NO_HAND_OUT, CoreConsumer, DestinationState, LaneState, SelectorGroup
 from ..core.monitor import Monitor
+from ..core.selector_groups.activity import Activity
+from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
 from ..core.settling.deadlines import AckDeadlines
 from ..core.settling.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
@@ -111,7 +111,7 @@ class Consumer(CoreConsumer):
         self,
         parts: ConsumerParts,
         destination: DestinationState,
-        consumer_group: ConsumerGroup,
+        selector_group: SelectorGroup,
         options: ConsumerOptions,
     ) -> None:
         """Make an open consumer. Requires: the lock."""
@@ -120,7 +120,7 @@ class Consumer(CoreConsumer):
         self._dispatch_area, self._memory = parts.dispatch_area, destination.memory
         self.confirmer: Confirmer = parts.confirmer
         self.destination = destination
-        self.consumer_group = consumer_group
+        self.selector_group = selector_group
         # Consumers of higher priority are served first. Read-only for callers.
         self.priority = options.priority
         self.ack_deadline_seconds = options.deadline_seconds or None
@@ -245,7 +245,7 @@ class Consumer(CoreConsumer):
         """How many messages may be kept for it: its credit, or one with prefetch 0 while it waits."""
         if self.prefetch_limit or self.stage.is_draining:
             return self.credit
-        return int(self.consumer_group.is_awaited)
+        return int(self.selector_group.is_awaited)
 
     def room(self, most: int) -> int:
         """Return how many of `most` messages it may take now.
@@ -334,7 +334,7 @@ class Consumer(CoreConsumer):
 
     def arm(self) -> None:
         """Call on_ready at the next arrival, because a take found nothing or there was none yet. Requires: the lock."""
-        self.waits.arm(self.consumer_group)
+        self.waits.arm(self.selector_group)
 
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
@@ -347,7 +347,7 @@ class Consumer(CoreConsumer):
 
     @property
     def charge_bytes(self) -> int:
-        """The charge of the consumer in RAM, without its consumer group and lists."""
+        """The charge of the consumer in RAM, without its selector group and lists."""
         return consumer_charge(is_of_a_loop=self._is_of_a_loop)
 
     # ------------------------------------------------------------------ settling
@@ -390,7 +390,7 @@ class Consumer(CoreConsumer):
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
-                    lane.acknowledged += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
+                    lane.acknowledged += lane.message_store.acknowledge_one(lane.pending_lane, sequence)
                     # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses
                     # was not confirmed yet, and the message comes again.
                     self._dispatch_area.settle(delivery)
@@ -500,10 +500,10 @@ class Consumer(CoreConsumer):
         self._dispatch_area.waits_for_memory.pop(self, None)
         self.waits.end_for_credit(is_limited=self.destination.admission is not None)
         if self.waits.readiness.is_armed:
-            if self._dispatch_area.has_any(self.consumer_group):
+            if self._dispatch_area.has_any(self.selector_group):
                 self.become_ready(self.monitor.deferred)
             else:
-                self.consumer_group.arm()
+                self.selector_group.arm()
 
     def reconfigure(self) -> None:
         """Follow the queue: take nothing, take as its distribution says, or take as usual. Requires: the lock."""
@@ -520,16 +520,16 @@ class Consumer(CoreConsumer):
             self.stage = TAKING
             self.on_credit()
 
-    def move_to(self, consumer_group: ConsumerGroup) -> None:
-        """Take messages from another consumer group from now on. Requires: the lock."""
-        self.consumer_group = consumer_group
+    def move_to(self, selector_group: SelectorGroup) -> None:
+        """Take messages from another selector group from now on. Requires: the lock."""
+        self.selector_group = selector_group
         self.reconfigure()
-        self.waits.moved(consumer_group)
+        self.waits.moved(selector_group)
 
     def _held(self) -> list[Delivery]:
         """Return the deliveries that this consumer holds. O(in flight in this queue up to its last one)."""
         held: list[Delivery] = []
-        lanes: list[LaneState] = [target.lane for target in self.consumer_group.lists]
+        lanes: list[LaneState] = [target.lane for target in self.selector_group.lists]
         for lane in lanes if self.in_flight else ():
             for delivery in lane.in_flight.values():
                 if delivery.consumer is self:
@@ -590,10 +590,10 @@ class Consumer(CoreConsumer):
         distribution = self.destination.distribution
         distribution.revoke(self)
         distribution.offer_passed_over()
-        self.waits.wake_takes(self.consumer_group)
+        self.waits.wake_takes(self.selector_group)
         self.wake_on_failure()
         # This consumer may have used up a wake-up for messages that others can take now.
-        distribution.wake_others(self.consumer_group)
+        distribution.wake_others(self.selector_group)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back all deliveries, for other consumers to take, and wake its own waiting takes.
@@ -643,7 +643,7 @@ class Consumer(CoreConsumer):
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
         self._take_no_more()
-        consumer_group, distribution = self.consumer_group, self.destination.distribution
+        selector_group, distribution = self.selector_group, self.destination.distribution
         self._dispatch_area.waits_for_memory.pop(self, None)
         self.destination.delivered += self.delivered
         distribution.leave(self)
@@ -654,10 +654,10 @@ class Consumer(CoreConsumer):
         if self.is_exclusive:
             self._parts.exclusives.leave(self)
         distribution.offer_passed_over()
-        self.waits.wake_takes(consumer_group)
+        self.waits.wake_takes(selector_group)
         self.waits.end()
         # This consumer may have used up a wake-up for messages that it leaves to others.
-        distribution.wake_others(consumer_group)
+        distribution.wake_others(selector_group)
         self.destination.on_consumer_closed()
 
     def wake_on_failure(self) -> None:
@@ -682,9 +682,9 @@ class Consumer(CoreConsumer):
         self.collector = NO_HAND_OUT
 
     def statistics(self) -> ConsumerStatistics:
-        """Return a snapshot. O(lists and consumers of the consumer group); it reads no disk.
+        """Return a snapshot. O(lists and consumers of the selector group); it reads no disk.
 
-        The watermarks of all consumers of a consumer group add up to those of its lists.
+        The watermarks of all consumers of a selector group add up to those of its lists.
         """
         with self.monitor.lock:
             return consumer_statistics(self)

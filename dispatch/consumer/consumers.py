@@ -50,16 +50,16 @@ class Consumers:
         self._overhead.require_consumer(destination, options.selector, charge_bytes)
         if options.priority:
             self._distributions.begin_assigning(destination)
-        consumer_group = self._target_area.subscribe(destination, options.selector)
+        selector_group = self._target_area.subscribe(destination, options.selector)
         parts.consumer_memory.charge(charge_bytes)
-        consumer = Consumer(parts, destination, consumer_group, options)
+        consumer = Consumer(parts, destination, selector_group, options)
         if options.deadline_seconds:
             self.deadlines.watch(consumer, options.deadline_seconds)
-        consumer_group.add_consumer(consumer)
-        destination.distribution.join(consumer, consumer_group)
+        selector_group.add_consumer(consumer)
+        destination.distribution.join(consumer, selector_group)
         consumer.arm()
-        if parts.dispatch_area.starving(consumer.consumer_group) is not None:
-            self._target_area.wake(consumer_group)
+        if parts.dispatch_area.starving(consumer.selector_group) is not None:
+            self._target_area.wake(selector_group)
         if options.is_exclusive:
             parts.exclusives.join(consumer)
         return consumer

@@ -44,12 +44,12 @@ class ConsumerOptions:
 
     @property
     def charge_bytes(self) -> int:
-        """The charge of the consumer, without its consumer group and lists."""
+        """The charge of the consumer, without its selector group and lists."""
         return consumer_charge(is_of_a_loop=self.is_of_a_loop)
 
 
 def consumer_charge(*, is_of_a_loop: bool) -> int:
-    """Return the charge of a consumer, without its consumer group and lists."""
+    """Return the charge of a consumer, without its selector group and lists."""
     return CONSUMER_BYTES + LOOP_BYTES if is_of_a_loop else CONSUMER_BYTES
 
 

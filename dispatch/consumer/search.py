@@ -107,9 +107,9 @@ class Search:
                     if found is not None:
                         return found
                     if self.load is None and not self._wait(deadline):
-                        self._waits.arm(consumer.consumer_group)
+                        self._waits.arm(consumer.selector_group)
                         return []
-                self.is_scanned = consumer.consumer_group.selector is not None
+                self.is_scanned = consumer.selector_group.selector is not None
                 if self.load is not None:
                     parts.loader.finish(self.load)
         except BaseException:
@@ -133,14 +133,14 @@ class Search:
             if deliveries:
                 parts.take_durations.record(parts.monitor.monotonic() - self._began_at)
                 if self._is_missed:
-                    consumer.consumer_group.misses += len(deliveries)
+                    consumer.selector_group.misses += len(deliveries)
                 return deliveries
-            target = parts.dispatch_area.starving(consumer.consumer_group)
+            target = parts.dispatch_area.starving(consumer.selector_group)
             if self.is_scanned and self.is_timed_out:
                 if target is not None:
                     # The loader may have given the list up while memory was short.
                     parts.loads.request(target)
-                self._waits.arm(consumer.consumer_group)
+                self._waits.arm(consumer.selector_group)
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
             if target is None:
                 self.has_credit = True
@@ -167,7 +167,7 @@ class Search:
         """Join those who wait for credit or for memory. Requires: the lock."""
         dispatch_area, consumer = self._parts.dispatch_area, self._consumer
         self._waits.begin_for_credit()
-        consumer.consumer_group.arrived.notify()  # the wake-up may have been meant for a consumer with credit
+        consumer.selector_group.arrived.notify()  # the wake-up may have been meant for a consumer with credit
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
             dispatch_area.waits_for_memory[consumer] = None
 
@@ -187,7 +187,7 @@ class Search:
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
         if self.has_credit:
-            self._waits.wait_for_messages(self._consumer.consumer_group, lock, wait_seconds)
+            self._waits.wait_for_messages(self._consumer.selector_group, lock, wait_seconds)
         else:
             self._waits.wait_for_credit(lock, wait_seconds)
         return True

@@ -89,7 +89,7 @@ class Settlements:
                 end += 1
             lane = first.lane
             try:
-                lane.acknowledged += lane.backing_store.acknowledge(lane.pending_lane, first.sequence, sequence)
+                lane.acknowledged += lane.message_store.acknowledge(lane.pending_lane, first.sequence, sequence)
             except StoreFull:
                 if not begin:
                     raise

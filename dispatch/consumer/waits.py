@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.environment.locks import UNAWAITED, OwnedLock, condition_of
-from ..core.model import ConsumerGroup
+from ..core.model import SelectorGroup
 from .readiness import Readiness
 
 
@@ -36,12 +36,12 @@ class Waits:
         self.is_for_credit = False
         # Whether anybody waits for room that an ack makes. The path of a single ack checks only this.
         self.hears_of_acks = is_limited
-        # Takes without credit wait for this condition. Arrivals notify the condition of the consumer group instead, so
+        # Takes without credit wait for this condition. Arrivals notify the condition of the selector group instead, so
         # that no consumer without credit uses up a wake-up that is meant for one with credit.
         self._credited = UNAWAITED
         # Number of takes of this consumer that wait for messages.
         self._takes = 0
-        # Called under the lock when the consumer moves to another consumer group, for an event loop.
+        # Called under the lock when the consumer moves to another selector group, for an event loop.
         self.when_moved: Callable[[], None] | None = None
         # Called under the lock when the consumer closes, for an event loop.
         self.when_closed: Callable[[], None] | None = None
@@ -51,10 +51,10 @@ class Waits:
         """Return whether a take waits, or a callback is due at the next arrival."""
         return self.is_for_credit or self.readiness.is_armed or self._takes > 0
 
-    def arm(self, consumer_group: ConsumerGroup) -> None:
+    def arm(self, selector_group: SelectorGroup) -> None:
         """Call on_ready at the next arrival, because a take found nothing or there was none yet."""
         if self.readiness.arm():
-            consumer_group.arm()
+            selector_group.arm()
 
     def tell(self, due: list[Callable[[], None]]) -> None:
         """Have on_ready called for an arrival, unless the consumer has no credit."""
@@ -79,20 +79,20 @@ class Waits:
             self._credited = condition_of(lock)
         self._credited.wait(seconds)
 
-    def wait_for_messages(self, consumer_group: ConsumerGroup, lock: OwnedLock, seconds: float | None) -> None:
+    def wait_for_messages(self, selector_group: SelectorGroup, lock: OwnedLock, seconds: float | None) -> None:
         """Wait until a message arrives, or the time is over. The consumer may have another group afterwards."""
         self._takes += 1
         try:
-            consumer_group.wait(lock, seconds)
+            selector_group.wait(lock, seconds)
         finally:
             self._takes -= 1
 
     # ------------------------------------------------------------------ waking
 
-    def wake_takes(self, consumer_group: ConsumerGroup) -> None:
+    def wake_takes(self, selector_group: SelectorGroup) -> None:
         """Wake all takes, whatever they wait for, because they must raise Closed."""
         self._credited.notify_all()
-        consumer_group.arrived.notify_all()
+        selector_group.arrived.notify_all()
 
     def end(self) -> None:
         """Make the descriptor readable for ever, and tell the event loop. The next take raises the reason."""
@@ -100,10 +100,10 @@ class Waits:
         if self.when_closed is not None:
             self.when_closed()
 
-    def moved(self, consumer_group: ConsumerGroup) -> None:
-        """Wait for messages of another consumer group from now on."""
+    def moved(self, selector_group: SelectorGroup) -> None:
+        """Wait for messages of another selector group from now on."""
         if self.readiness.is_armed:
-            consumer_group.arm()
+            selector_group.arm()
         if self.when_moved is not None:
             self.when_moved()
 

@@ -2,7 +2,7 @@
 
 The packages, from the top down: `destinations` opens and closes queues. `settling` removes messages and brings them
 back. `areas` fills the lists and hands out. `lanes` decides where an arrival goes. `lists` has the contents of a list,
-`counting` the counters, `consumer_groups` the members, `deliveries` the states of a message, and `memory` the charges.
+`counting` the counters, `selector_groups` the members, `deliveries` the states of a message, and `memory` the charges.
 
 Begin with `monitor.py` for the lock, `deliveries/delivery.py` for the states of a message, and `model.py` for the
 classes that refer to each other. docs/internals/dispatch-core.md explains each file;

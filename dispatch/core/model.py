@@ -1,12 +1,12 @@
-"""The core classes of dispatch: destinations, lanes, TargetLists, consumer groups, consumers and distributions.
+"""The core classes of dispatch: destinations, lanes, TargetLists, selector groups, consumers and distributions.
 
 These classes are one module because they refer to each other in a circle: a destination has lanes, a lane has a list, a
-list a consumer group, a consumer group consumers, and a consumer a destination. A distribution takes and returns all of
+list a selector group, a selector group consumers, and a consumer a destination. A distribution takes and returns all of
 them. Lanes and lists call the TargetArea, which keeps them all, as ListKeeper. In separate files they would import each
 other.
 
 Classes that need none of the others are elsewhere. Below this module: messages and deliveries (deliveries), the
-contents of a list and how long they last (lists), the members of a group (consumer_groups), and counters (counting).
+contents of a list and how long they last (lists), the members of a group (selector_groups), and counters (counting).
 Above it: how messages arrive and leave RAM (lanes). The state lock guards all of them.
 """
 
@@ -37,11 +37,6 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..selectors.selector import Selector
 from ..traits import trait
-from .consumer_groups.activity import Activity
-from .consumer_groups.consumer_stage import ConsumerStage
-from .consumer_groups.distribution_roles import Explainer, LaneListener
-from .consumer_groups.matching import NO_NAMES
-from .consumer_groups.members import GroupMembers
 from .counting.counters import NOTHING_COUNTED
 from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore, ReturnCounts
 from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
@@ -51,8 +46,13 @@ from .lists.list_contents import NO_MESSAGES
 from .lists.list_supply import ListSupply
 from .lists.load import Load
 from .lists.pager import READ_AGAIN
-from .memory.memories import Memories
+from .memory.memory_registry import MemoryRegistry
 from .monitor import Monitor
+from .selector_groups.activity import Activity
+from .selector_groups.consumer_stage import ConsumerStage
+from .selector_groups.distribution_roles import Explainer, LaneListener
+from .selector_groups.matching import NO_NAMES
+from .selector_groups.members import GroupMembers
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
@@ -68,7 +68,7 @@ NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 
 
 class CoreConsumer(SettlingConsumer):
-    """The consumer as the core sees it: lists, consumer groups, distributions and transactions.
+    """The consumer as the core sees it: lists, selector groups, distributions and transactions.
 
     It declares what these need of a consumer; Consumer, in dispatch/consumer, defines all of it. The state lock guards
     it.
@@ -78,7 +78,7 @@ class CoreConsumer(SettlingConsumer):
         "ack_deadline_seconds",
         "activity",
         "collector",
-        "consumer_group",
+        "selector_group",
         "delivered",
         "destination",
         "is_exclusive",
@@ -89,7 +89,7 @@ class CoreConsumer(SettlingConsumer):
     )
 
     destination: DestinationState
-    consumer_group: ConsumerGroup
+    selector_group: SelectorGroup
     """Has the lists that the consumer takes from."""
     stage: ConsumerStage
     """Whether it takes, is held up, drains or is closed."""
@@ -137,7 +137,7 @@ class CoreConsumer(SettlingConsumer):
     @property
     @abstractmethod
     def charge_bytes(self) -> int:
-        """Return its charge in RAM, without its consumer group and lists."""
+        """Return its charge in RAM, without its selector group and lists."""
 
     @property
     @abstractmethod
@@ -153,8 +153,8 @@ class CoreConsumer(SettlingConsumer):
         """Follow a change of the queue's distribution. Requires: the lock."""
 
     @abstractmethod
-    def move_to(self, consumer_group: ConsumerGroup) -> None:
-        """Take from another consumer group from now on. Requires: the lock."""
+    def move_to(self, selector_group: SelectorGroup) -> None:
+        """Take from another selector group from now on. Requires: the lock."""
 
     @abstractmethod
     def end(self, held: Sequence[Delivery]) -> None:
@@ -209,7 +209,7 @@ class Dispatcher:
     """The role in which a distribution hands out messages to its members. Every method requires the lock."""
 
     is_ordinary: ClassVar[bool] = False
-    """Whether all consumers of a consumer group share its lists, and the next take gets the next message."""
+    """Whether all consumers of a selector group share its lists, and the next take gets the next message."""
     honours_groups: ClassVar[bool] = False
     """Whether it honours message groups and priorities.
 
@@ -228,16 +228,16 @@ class Dispatcher:
         """Return whether nothing is handed out to any consumer for now."""
         return False
 
-    def make_consumer_group(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
-        """Return a new consumer group of the queue."""
-        return destination.make_consumer_group(selector)
+    def make_selector_group(self, destination: DestinationState, selector: Selector | None) -> SelectorGroup:
+        """Return a new selector group of the queue."""
+        return destination.make_selector_group(selector)
 
-    def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
-        """Return the consumer groups that belong to a single consumer, beside those of the queue."""
+    def own_selector_groups(self) -> Iterable[SelectorGroup]:
+        """Return the selector groups that belong to a single consumer, beside those of the queue."""
         return ()
 
-    def join(self, consumer: CoreConsumer, consumer_group: ConsumerGroup) -> None:
-        """Add a new consumer of a consumer group."""
+    def join(self, consumer: CoreConsumer, selector_group: SelectorGroup) -> None:
+        """Add a new consumer of a selector group."""
 
     @abstractmethod
     def leave(self, consumer: CoreConsumer) -> None:
@@ -249,19 +249,22 @@ class Dispatcher:
     def offer_passed_over(self) -> None:
         """Offer messages again that were passed over for want of credit."""
 
-    def wake_others(self, consumer_group: ConsumerGroup) -> None:
-        """Wake other consumers of a consumer group, because one that was woken takes nothing.
+    def wake_others(self, selector_group: SelectorGroup) -> None:
+        """Wake other consumers of a selector group, because one that was woken takes nothing.
 
         Call after `offer_passed_over`.
         """
 
 
 NO_LISTS: Final[list[TargetList]] = []
-"""The lists of all consumer groups that have none. It always stays empty."""
+"""The lists of all selector groups that have none. It always stays empty."""
 
 
-class ConsumerGroup(GroupMembers[CoreConsumer]):
-    """All consumers of a queue with the same selector (or none), and their lists, highest priority first."""
+class SelectorGroup(GroupMembers[CoreConsumer]):
+    """All consumers of a queue with the same selector (or none), and their lists, highest priority first.
+
+    The selector groups of a queue compete for its messages: each message goes to one of them.
+    """
 
     __slots__ = ("lists", "misses", "is_charged")
     notes_groups: ClassVar[bool] = False
@@ -275,7 +278,7 @@ class ConsumerGroup(GroupMembers[CoreConsumer]):
         self.is_charged = False
 
     @property
-    def shared(self) -> ConsumerGroup:
+    def shared(self) -> SelectorGroup:
         """Return the part that all consumers with the same selector share."""
         return self
 
@@ -332,7 +335,7 @@ class ConsumerGroup(GroupMembers[CoreConsumer]):
 
 
 class TargetList(ListSupply):
-    """The messages of one lane that one consumer group gets next: direct ones in front, the rest not loaded.
+    """The messages of one lane that one selector group gets next: direct ones in front, the rest not loaded.
 
     Messages behind the frontier come from the store, by loads that keep `direct_bytes` between the watermarks. The
     state lock guards it.
@@ -340,31 +343,31 @@ class TargetList(ListSupply):
 
     __slots__ = (
         "lane",
-        "consumer_group",
+        "selector_group",
         "skip_names",
         "load",
         "is_shared",
         "counterpart",
-        "is_plain",
+        "is_unchecked",
         "is_timed",
     )
 
-    def __init__(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
+    def __init__(self, lane: LaneState, selector_group: SelectorGroup) -> None:
         super().__init__(lane.destination.target_area.consumer_memory)
         self.lane = lane
-        self.consumer_group = consumer_group
+        self.selector_group = selector_group
         # Headers by which its scan skips blocks. If empty, the scan examines each block.
-        self.skip_names = lane.skip_names(consumer_group.selector)
+        self.skip_names = lane.skip_names(selector_group.selector)
         # The load under way. It reads outside the lock, and no other load of this list begins meanwhile.
         self.load: Load[TargetList] | None = None
-        # Whether other consumer groups may take these messages too, so that each must be claimed before it is handed
+        # Whether other selector groups may take these messages too, so that each must be claimed before it is handed
         # out.
         self.is_shared = False
-        # The list of the same consumer group and priority for messages of the other delivery mode.
+        # The list of the same selector group and priority for messages of the other delivery mode.
         self.counterpart: TargetList | None = None
         # Whether direct messages can be handed out without checks: the list is neither shared nor timed, and has no
         # counterpart and no quota.
-        self.is_plain = not lane.is_timed and lane.memory.is_common
+        self.is_unchecked = not lane.is_timed and lane.memory.is_common
         # Whether messages may have expired, so that each must be checked before it is handed out.
         self.is_timed = lane.is_timed
 
@@ -446,15 +449,15 @@ class TargetList(ListSupply):
 
     def share(self) -> None:
         self.is_shared = True
-        self.is_plain = False
+        self.is_unchecked = False
 
     def watch_times(self) -> None:
         self.is_timed = True
-        self.is_plain = False
+        self.is_unchecked = False
 
     def pair(self, counterpart: TargetList) -> None:
         self.counterpart = counterpart
-        self.is_plain = False
+        self.is_unchecked = False
 
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
         """Move the bounds of the watermark, as far as the lane allows its lists to hold so much."""
@@ -495,7 +498,7 @@ class ListKeeper(ABC):
     delivery_count_table: DeliveryCountTable
     return_counts: ReturnCounts
     """Where it is written how often messages came back."""
-    memories: Memories
+    memories: MemoryRegistry
     """The memory of each destination's messages."""
     consumer_memory: Tab
     """Pays for consumers and their lists."""
@@ -509,12 +512,12 @@ class ListKeeper(ABC):
     """Chooses the distribution of each destination."""
 
     @abstractmethod
-    def offer_to_consumer_groups(self, lane: LaneState, message: StoredMessage) -> bool:
+    def offer_to_selector_groups(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer an arrived message to every list of its lane. Return whether RAM has it for all lists that want it."""
 
     @abstractmethod
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_to_consumer_groups does."""
+        """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does."""
 
     @abstractmethod
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
@@ -526,7 +529,7 @@ class ListKeeper(ABC):
 
     @abstractmethod
     def add_lane(self, lane: LaneState) -> None:
-        """Give each consumer group of the queue a list over a new lane."""
+        """Give each selector group of the queue a list over a new lane."""
 
     @abstractmethod
     def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
@@ -887,7 +890,7 @@ class DestinationState(DestinationLifecycle):
         "target_area",
         "lanes",
         "non_persistent_lanes",
-        "consumer_groups",
+        "selector_groups",
         "distribution",
         "exclusive",
         "lasting_charge",
@@ -907,7 +910,7 @@ class DestinationState(DestinationLifecycle):
         self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
         # By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`.
         self.non_persistent_lanes: tuple[NonPersistentLaneState | None, ...] = NO_LANES
-        self.consumer_groups: dict[str | None, ConsumerGroup] = {}
+        self.selector_groups: dict[str | None, SelectorGroup] = {}
         # Decides which consumer gets which message.
         self.distribution: Distribution = target_area.distributions.first(self)
         # The one consumer that gets everything. None: all consumers may take.
@@ -930,9 +933,9 @@ class DestinationState(DestinationLifecycle):
         """The memory to which its messages are charged. O(patterns) if a policy sets memory apart."""
         return self.target_area.memories.of(self.name)
 
-    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        """Return a new consumer group as the ordinary distribution uses it."""
-        return ConsumerGroup(selector)
+    def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
+        """Return a new selector group as the ordinary distribution uses it."""
+        return SelectorGroup(selector)
 
     def end_admission(self) -> None:
         """Raise Closed in all senders that wait for room, and drop its limits, which refer to it.
@@ -957,7 +960,7 @@ class DestinationState(DestinationLifecycle):
         Requires: the lock, and that its consumers are closed.
         """
         self.lanes = self.non_persistent_lanes = NO_LANES
-        self.consumer_groups = {}
+        self.selector_groups = {}
         self.earlier = NOTHING_COUNTED
 
     def put_lane(self, priority: int, lane: PersistentLaneState) -> None:
@@ -975,9 +978,9 @@ class DestinationState(DestinationLifecycle):
         both = zip(reversed(self.lanes), reversed(self.non_persistent_lanes), strict=True)
         return (lane for pair in both for lane in pair if lane is not None)
 
-    def all_consumer_groups(self) -> tuple[ConsumerGroup, ...]:
-        """Return its consumer groups, and those that its distribution has for single consumers. O(those)."""
-        return (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
+    def all_selector_groups(self) -> tuple[SelectorGroup, ...]:
+        """Return its selector groups, and those that its distribution has for single consumers. O(those)."""
+        return (*self.selector_groups.values(), *self.distribution.own_selector_groups())
 
     def sources(self) -> Iterable[DestinationState]:
         """Return the destinations whose lanes its consumers take from: by default this one."""
@@ -985,8 +988,8 @@ class DestinationState(DestinationLifecycle):
 
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
         """Yield every list over one of its lanes."""
-        consumer_groups = self.all_consumer_groups()
-        return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
+        selector_groups = self.all_selector_groups()
+        return (target for selector_group in selector_groups for target in selector_group.lists if target.lane is lane)
 
     def holds_up(self, consumer: CoreConsumer) -> bool:
         """Return whether a consumer gets nothing for now, even if there are messages."""
@@ -1001,12 +1004,12 @@ class DestinationState(DestinationLifecycle):
     @property
     def lists_a_lane(self) -> int:
         """Number of lists that each new lane gets. O(consumers) if messages have groups."""
-        return len(self.all_consumer_groups())
+        return len(self.all_selector_groups())
 
     @property
     def first_lists(self) -> int:
-        """Number of these lists that are the first of their consumer group."""
-        return sum(not consumer_group.lists for consumer_group in self.consumer_groups.values())
+        """Number of these lists that are the first of their selector group."""
+        return sum(not selector_group.lists for selector_group in self.selector_groups.values())
 
     @property
     def lane_bytes(self) -> int:
@@ -1023,7 +1026,7 @@ class DestinationState(DestinationLifecycle):
     @property
     def is_idle(self) -> bool:
         """Whether it could be closed, because nothing but its counters would be lost. O(lanes)."""
-        if self.consumer_groups or self.distribution.keeps_open or self.is_paused or self.calls_under_way:
+        if self.selector_groups or self.distribution.keeps_open or self.is_paused or self.calls_under_way:
             return False
         if self.admission is not None and self.admission.is_awaited:
             return False
@@ -1032,10 +1035,10 @@ class DestinationState(DestinationLifecycle):
     @property
     def missed(self) -> int:
         """Number of deliveries that had to be loaded first."""
-        return self.misses + sum(consumer_group.misses for consumer_group in self.all_consumer_groups())
+        return self.misses + sum(selector_group.misses for selector_group in self.all_selector_groups())
 
     def consumers(self) -> Iterator[CoreConsumer]:
-        return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
+        return (consumer for selector_group in self.selector_groups.values() for consumer in selector_group.consumers)
 
     def end_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""

@@ -1,4 +1,4 @@
-"""CoreParts: what everything above the core is made from."""
+"""CoreParts and DestinationParts: what everything above the core is made from."""
 
 from __future__ import annotations
 
@@ -22,8 +22,20 @@ from .settling.removal import Removals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationParts:
+    """The owners that open queues and topics, make their lanes, and bound what all of them take."""
+
+    opener: DestinationOpener
+    queues: Queues
+    lanes: DestinationLanes
+    groups: GroupedQueues
+    dead_letter_queues: DeadLetterQueues
+    overhead: DestinationOverhead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreParts:
-    """The owners of an open store from which make_admin_owners and make_topic_owners make theirs.
+    """The owners of an open store from which make_admin_layer and make_topic_layer make theirs.
 
     It saves these two nearly all their parameters. No owner keeps it: each is handed those that it uses.
     """
@@ -36,10 +48,5 @@ class CoreParts:
     redelivery: Redelivery
     publisher: Publisher
     confirmer: ThreadConfirmer
-    opener: DestinationOpener
-    queues: Queues
-    lanes: DestinationLanes
-    groups: GroupedQueues
-    dead_letter_queues: DeadLetterQueues
-    overhead: DestinationOverhead
     removals: Removals
+    destinations: DestinationParts

@@ -4,7 +4,7 @@ Read `core.model.Distribution` first, which says what such a rule decides and wh
 `ordinary.py`, the rule of almost all queues; then `assigning.py` and `grouped.py`, the only one that is hard.
 
 - distributions.py chooses which destination has which of these.
-- ordinary.py: the consumers of a consumer group share its lists, and whoever takes gets the next message.
+- ordinary.py: the consumers of a selector group share its lists, and whoever takes gets the next message.
 - grouped.py: message groups and consumer priorities. assigning.py says who has what, message_groups.py who owns
   groups and what stands still, group_names.py which group a message has, precedence.py who comes first, rebalancing.py
   when an owner loses groups, idle_consumers.py who found nothing.

@@ -1,6 +1,6 @@
 """Assigning: decide which consumer of a queue gets which message, if messages have groups or consumers priorities.
 
-The consumers of one consumer group share its lists as in any queue. Those hold the *unassigned* messages, with one
+The consumers of one selector group share its lists as in any queue. Those hold the *unassigned* messages, with one
 frontier, and each message is examined there once. In addition each consumer has lists of *assigned* messages, which are
 its own because it owns their group or is about to take them. A message is assigned when a consumer takes, or at once if
 its owner is known. A consumer gets its assigned messages first, so each group stays in order.
@@ -22,7 +22,7 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import LaneMessages
 from ..core.memory.group_memory import GroupMemory
-from ..core.model import ConsumerGroup, CoreConsumer, DestinationState, LaneState, TargetList
+from ..core.model import CoreConsumer, DestinationState, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
@@ -33,7 +33,7 @@ _Passed = dict[LaneState, SequenceSet]
 
 
 class _Promise:
-    """A message is reserved for a consumer of another consumer group. Later messages in groups of its bucket wait."""
+    """A message is reserved for a consumer of another selector group. Later messages in groups of its bucket wait."""
 
     __slots__ = ("consumer", "waiting")
 
@@ -42,7 +42,7 @@ class _Promise:
         self.waiting: _Passed = {}
 
 
-class SharedConsumerGroup(ConsumerGroup):
+class SharedSelectorGroup(SelectorGroup):
     """The messages that are assigned to no consumer yet, which consumers with one selector share."""
 
     __slots__ = ("assigning", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
@@ -51,9 +51,9 @@ class SharedConsumerGroup(ConsumerGroup):
     def __init__(self, assigning: Assigning, selector: Selector | None) -> None:
         super().__init__(selector)
         self.assigning = assigning
-        # Messages that it has passed because a consumer of another consumer group owns their group.
+        # Messages that it has passed because a consumer of another selector group owns their group.
         self.withheld: dict[CoreConsumer, _Passed] = {}
-        # Messages that it has passed because a consumer of another consumer group has a higher priority.
+        # Messages that it has passed because a consumer of another selector group has a higher priority.
         self.reserved_for: dict[CoreConsumer, _Passed] = {}
         # Promises by bucket, for groups without an owner.
         self.promises: dict[int, _Promise] = {}
@@ -64,7 +64,7 @@ class SharedConsumerGroup(ConsumerGroup):
 
     @property
     def is_awaited(self) -> bool:
-        return any(consumer.consumer_group.is_awaited for consumer in self.consumers)
+        return any(consumer.selector_group.is_awaited for consumer in self.consumers)
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
         """Assign messages that have an owner at once; for the rest, wake all consumers that found nothing."""
@@ -83,7 +83,7 @@ class SharedConsumerGroup(ConsumerGroup):
     def _call(self, consumers: Iterable[CoreConsumer], ready: list[Callable[[], None]]) -> None:
         # The consumer that was served last comes last, so that no other one is passed over twice for it.
         for consumer in sorted(consumers, key=lambda consumer: self.assigning.assigned_by_consumer[consumer].served):
-            consumer.consumer_group.wake(ready)
+            consumer.selector_group.wake(ready)
 
     def note_waiting(self, consumer: CoreConsumer) -> None:
         """Note that a consumer found nothing.
@@ -156,13 +156,13 @@ class SharedConsumerGroup(ConsumerGroup):
             self.offer(lane, runs)
 
 
-class SingleConsumerGroup(ConsumerGroup):
+class OwnSelectorGroup(SelectorGroup):
     """The messages that are assigned to one consumer and that it has not taken yet."""
 
     __slots__ = ("shared_group", "owner", "idle", "served")
     notes_groups = True
 
-    def __init__(self, shared: SharedConsumerGroup, owner: CoreConsumer) -> None:
+    def __init__(self, shared: SharedSelectorGroup, owner: CoreConsumer) -> None:
         self.shared_group = shared
         self.owner = owner
         super().__init__(shared.selector)
@@ -176,8 +176,8 @@ class SingleConsumerGroup(ConsumerGroup):
         self.served = 0
 
     @property
-    def shared(self) -> ConsumerGroup:
-        """The consumer group whose unassigned messages its consumer shares with others: `shared_group`."""
+    def shared(self) -> SelectorGroup:
+        """The selector group whose unassigned messages its consumer shares with others: `shared_group`."""
         return self.shared_group
 
     def arm(self) -> None:
@@ -230,9 +230,9 @@ class Assigning:
 
     A free message that was examined is in one of four states:
 
-    - unassigned: in the lists of each consumer group that wants it, or behind their frontiers;
+    - unassigned: in the lists of each selector group that wants it, or behind their frontiers;
     - assigned: in a list of the one consumer that may have it, the owner of its group if it has one;
-    - passed: withheld for the owner of its group, or reserved for a consumer of higher priority, in another consumer
+    - passed: withheld for the owner of its group, or reserved for a consumer of higher priority, in another selector
       group; or it waits behind a promise;
     - waiting: behind a message of its group that comes back later, in `groups`.
 
@@ -255,18 +255,18 @@ class Assigning:
         self.groups = MessageGroups(group_memory)
         self._dispatch_area = dispatch_area
         self.names = GroupNames(queue)
-        self.assigned_by_consumer: dict[CoreConsumer, SingleConsumerGroup] = {}
+        self.assigned_by_consumer: dict[CoreConsumer, OwnSelectorGroup] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
 
-    def shared_groups(self) -> list[SharedConsumerGroup]:
-        """Return the shared group of each consumer group."""
+    def shared_groups(self) -> list[SharedSelectorGroup]:
+        """Return the shared group of each selector group."""
         return [
-            consumer_group
-            for consumer_group in self.queue.consumer_groups.values()
-            if isinstance(consumer_group, SharedConsumerGroup)
+            selector_group
+            for selector_group in self.queue.selector_groups.values()
+            if isinstance(selector_group, SharedSelectorGroup)
         ]
 
-    def add_list(self, assigned: SingleConsumerGroup, lane: LaneState) -> None:
+    def add_list(self, assigned: OwnSelectorGroup, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
         target = TargetList(lane, assigned)
         target.frontier = BEHIND_ALL  # it loads nothing by itself
@@ -280,7 +280,7 @@ class Assigning:
 
     # ------------------------------------------------------------------ assigning
 
-    def assign(self, assigned: SingleConsumerGroup, shared_list: TargetList, most: int) -> bool:
+    def assign(self, assigned: OwnSelectorGroup, shared_list: TargetList, most: int) -> bool:
         """Assign up to `most` messages of one list and its counterpart to a consumer; return whether it got any.
 
         Messages on the way that belong to other consumers are assigned to those.
@@ -289,7 +289,7 @@ class Assigning:
         moved = 0
         while moved < most and (source := _next(shared_list)) is not None:
             message = source.direct[0]
-            if not source.consumer_group.claim(source.lane, message):
+            if not source.selector_group.claim(source.lane, message):
                 _drop(source)
                 continue
             if self.names.is_forgotten(source.lane, message):
@@ -319,7 +319,7 @@ class Assigning:
             self._request(shared_list.counterpart)
         return moved > 0
 
-    def assign_owned(self, shared: SharedConsumerGroup) -> None:
+    def assign_owned(self, shared: SharedSelectorGroup) -> None:
         """Assign the first unassigned messages to their owners, up to the first message without an owner."""
         for target in shared.lists:
             while (source := _next(target)) is not None:
@@ -346,7 +346,7 @@ class Assigning:
         for shared in self.shared_groups():
             shared.end_promise(bucket_of(group))
 
-    def _neediest(self, assigned: SingleConsumerGroup) -> CoreConsumer:
+    def _neediest(self, assigned: OwnSelectorGroup) -> CoreConsumer:
         """Choose the owner of a group among the consumer that takes and those that found nothing: the one with the
         fewest groups.
         """
@@ -359,13 +359,13 @@ class Assigning:
         """Return whether the group has no owner and need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
-    def _move(self, assigned: SingleConsumerGroup | None, source: TargetList, group: str | None) -> CoreConsumer | None:
+    def _move(self, assigned: OwnSelectorGroup | None, source: TargetList, group: str | None) -> CoreConsumer | None:
         """Move the first unassigned message to its consumer, and return that. assigned: the group of the consumer that
         takes.
         """
         message, lane = source.direct[0], source.lane
-        shared = source.consumer_group
-        assert isinstance(shared, SharedConsumerGroup)
+        shared = source.selector_group
+        assert isinstance(shared, SharedSelectorGroup)
         owner = assigned.owner if assigned is not None else None
         if group is not None:
             owner = self.groups.owner(group)
@@ -402,13 +402,13 @@ class Assigning:
             put_aside(source.lane, own.returned, message[0], message[0])
             self.loads.request(own)
 
-    def _is_withheld(self, shared: SharedConsumerGroup, owner: CoreConsumer) -> bool:
+    def _is_withheld(self, shared: SharedSelectorGroup, owner: CoreConsumer) -> bool:
         """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""
         return self.assigned_by_consumer[owner].shared_group is not shared or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back
 
-    def empty(self, assigned: SingleConsumerGroup) -> None:
+    def empty(self, assigned: OwnSelectorGroup) -> None:
         """Make all messages unassigned that are assigned to a consumer and not taken.
 
         A load under way has no effect.

@@ -52,9 +52,9 @@ def _choose(queue: DestinationState, line: _Line) -> None:
         consumer.reconfigure()
         if queue.holds_up(consumer):
             queue.distribution.revoke(consumer)
-    for consumer_group in queue.consumer_groups.values():
+    for selector_group in queue.selector_groups.values():
         # A take that waits here must look again, or it would use up a wake-up that is meant for another consumer.
-        consumer_group.arrived.notify_all()
+        selector_group.arrived.notify_all()
 
 
 class _Line:

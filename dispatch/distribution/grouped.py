@@ -22,16 +22,16 @@ from ..core.memory.consumer_memory import ASSIGNED_BYTES
 from ..core.memory.group_memory import GroupMemory
 from ..core.model import (
     Collector,
-    ConsumerGroup,
     CoreConsumer,
     DestinationState,
     Distribution,
     LaneState,
+    SelectorGroup,
     TargetList,
     lane_of,
 )
 from ..selectors.selector import Selector
-from .assigning import Assigning, SharedConsumerGroup, SingleConsumerGroup
+from .assigning import Assigning, OwnSelectorGroup, SharedSelectorGroup
 from .message_groups import bucket_of, put_aside
 from .precedence import demand_within
 from .rebalancing import Rebalancing
@@ -75,31 +75,31 @@ class GroupAssigner(Distribution):
 
         Requires: this is the rule of the queue now.
         """
-        for key, consumer_group in self.queue.consumer_groups.items():
-            shared = self.queue.consumer_groups[key] = SharedConsumerGroup(self._assigning, consumer_group.selector)
-            shared.lists, shared.misses = consumer_group.lists, consumer_group.misses
-            shared.take_consumers(consumer_group)
+        for key, selector_group in self.queue.selector_groups.items():
+            shared = self.queue.selector_groups[key] = SharedSelectorGroup(self._assigning, selector_group.selector)
+            shared.lists, shared.misses = selector_group.lists, selector_group.misses
+            shared.take_consumers(selector_group)
             shared.is_charged = True
             for target in shared.lists:
-                target.consumer_group = shared
+                target.selector_group = shared
             for consumer in shared.consumers:
                 self.join(consumer, shared)
-            consumer_group.arrived.notify_all()
+            selector_group.arrived.notify_all()
         self._target_area.update_sole_lists(self.queue)
 
-    def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> SharedConsumerGroup:
+    def make_selector_group(self, queue: DestinationState, selector: Selector | None) -> SharedSelectorGroup:
         """Return a new group for unassigned messages, which consumers with this selector share."""
-        return SharedConsumerGroup(self._assigning, selector)
+        return SharedSelectorGroup(self._assigning, selector)
 
-    def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
+    def own_selector_groups(self) -> Iterable[SelectorGroup]:
         """Return the group of each consumer's assigned messages."""
         return self._assigned_by_consumer.values()
 
-    def join(self, consumer: CoreConsumer, shared: ConsumerGroup) -> None:
+    def join(self, consumer: CoreConsumer, shared: SelectorGroup) -> None:
         """Give a consumer lists of its own in addition to the unassigned ones."""
-        assert isinstance(shared, SharedConsumerGroup)
+        assert isinstance(shared, SharedSelectorGroup)
         self._consumer_memory.charge(ASSIGNED_BYTES)
-        assigned = self._assigned_by_consumer[consumer] = SingleConsumerGroup(shared, consumer)
+        assigned = self._assigned_by_consumer[consumer] = OwnSelectorGroup(shared, consumer)
         self._precedence.join(consumer, shared)
         for lane in self.queue.all_lanes():
             self._assigning.add_list(assigned, lane)
@@ -164,8 +164,8 @@ class GroupAssigner(Distribution):
         }:
             if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
                 self._assigning.offer_withheld(consumer)
-        for consumer_group in self.queue.consumer_groups.values():
-            self._target_area.wake(consumer_group)
+        for selector_group in self.queue.selector_groups.values():
+            self._target_area.wake(selector_group)
 
     # ------------------------------------------------------------------ taking
 
@@ -212,7 +212,7 @@ class GroupAssigner(Distribution):
         return self.queue.has_groups and self._group_memory.is_full
 
     def _collect(
-        self, assigned: SingleConsumerGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
+        self, assigned: OwnSelectorGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> None:
         for own, shared_list in zip(assigned.lists, assigned.shared_group.lists, strict=True):
             if own.counterpart is not None and not own.lane.is_persistent:
@@ -276,7 +276,7 @@ class GroupAssigner(Distribution):
         """Offer messages of one group again.
 
         If the owner of the group has been assigned later messages of it, they go back to the owner; otherwise to the
-        unassigned messages of every consumer group.
+        unassigned messages of every selector group.
         """
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
@@ -318,7 +318,7 @@ class GroupAssigner(Distribution):
                 if self._group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
-                messages, _ = lane.backing_store.read(lane.backing_store.plan(lane.pending_lane, [(run[0], end)]))
+                messages, _ = lane.message_store.read(lane.message_store.plan(lane.pending_lane, [(run[0], end)]))
                 for message in messages:
                     group = self.names.of(lane, message)
                     if group is not None:
@@ -356,7 +356,7 @@ class GroupAssigner(Distribution):
                 found.setdefault(self.groups.owner(group), []).append(message)
         return found
 
-    def kind_of(self, consumer: CoreConsumer) -> tuple[SharedConsumerGroup, int]:
+    def kind_of(self, consumer: CoreConsumer) -> tuple[SharedSelectorGroup, int]:
         """Return the selector's shared group and the priority: consumers with both alike compete."""
         return self._assigned_by_consumer[consumer].shared_group, consumer.priority
 

@@ -1,4 +1,4 @@
-"""OrdinaryDistribution: consumers share the lists of their consumer group, and the next take gets the next message."""
+"""OrdinaryDistribution: consumers share the lists of their selector group, and the next take gets the next message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.model import Collector, ConsumerGroup, CoreConsumer, Distribution, LaneState
+from ..core.model import Collector, CoreConsumer, Distribution, LaneState, SelectorGroup
 
 
 class OrdinaryDistribution(Distribution):
@@ -38,26 +38,26 @@ class OrdinaryDistribution(Distribution):
 
     def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer from its group, and end the group with its last consumer."""
-        consumer_group = consumer.consumer_group
-        consumer_group.remove_consumer(consumer)
-        if not consumer_group.consumers:
-            self._target_area.unsubscribe(consumer.destination, consumer_group)
+        selector_group = consumer.selector_group
+        selector_group.remove_consumer(consumer)
+        if not selector_group.consumers:
+            self._target_area.unsubscribe(consumer.destination, selector_group)
 
-    def wake_others(self, consumer_group: ConsumerGroup) -> None:
+    def wake_others(self, selector_group: SelectorGroup) -> None:
         """Wake other consumers of the group, because one that was woken takes nothing."""
-        self._target_area.wake(consumer_group)
+        self._target_area.wake(selector_group)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put the message into its place in every list that has passed it."""
         sequence = message[0]
-        for consumer_group in lane.destination.consumer_groups.values():
-            if consumer_group.verdict(lane, message) is False:
+        for selector_group in lane.destination.selector_groups.values():
+            if selector_group.verdict(lane, message) is False:
                 continue
-            for target in consumer_group.lists:
+            for target in selector_group.lists:
                 if target.lane is lane and target.passed_end > sequence:
                     target.returned.add(sequence, sequence)
                     self._loads.request(target)
-                    self._target_area.wake(consumer_group)
+                    self._target_area.wake(selector_group)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put the messages into their places in every list that has passed them. O(runs)."""

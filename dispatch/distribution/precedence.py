@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from ...store.format.record import RecordDamaged
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
-from ..core.model import ConsumerGroup, CoreConsumer, DestinationState, LaneState
+from ..core.model import CoreConsumer, DestinationState, LaneState, SelectorGroup
 from .message_groups import MessageGroups
 
 
@@ -22,7 +22,7 @@ class Precedence:
 
     __slots__ = ("_queue", "_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 
-    def __init__(self, queue: DestinationState, groups: MessageGroups, assigned: Collection[ConsumerGroup]) -> None:
+    def __init__(self, queue: DestinationState, groups: MessageGroups, assigned: Collection[SelectorGroup]) -> None:
         """Make the order of a queue.
 
         assigned: a view of the group of assigned messages of each consumer.
@@ -30,15 +30,15 @@ class Precedence:
         self._queue = queue
         self._groups = groups
         self._assigned = assigned
-        # Its consumers by priority, each with the consumer group that it shares with others.
-        self._ranks: dict[int, dict[CoreConsumer, ConsumerGroup]] = {}
+        # Its consumers by priority, each with the selector group that it shares with others.
+        self._ranks: dict[int, dict[CoreConsumer, SelectorGroup]] = {}
         # The priorities, highest first.
         self._priorities: list[int] = []
         self._highest = 0
         # The lowest priority of a consumer. Read-only for callers.
         self.lowest = 0
 
-    def join(self, consumer: CoreConsumer, shared: ConsumerGroup) -> None:
+    def join(self, consumer: CoreConsumer, shared: SelectorGroup) -> None:
         """Add a consumer of a shared group."""
         self._ranks.setdefault(consumer.priority, {})[consumer] = shared
         self._rank()
@@ -57,22 +57,22 @@ class Precedence:
             self._priorities = sorted(self._ranks, reverse=True)
             self._highest, self.lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
-    def quota(self, shared: ConsumerGroup, priority: int) -> int:
+    def quota(self, shared: SelectorGroup, priority: int) -> int:
         """Return how many messages without an owner a consumer of this priority may take, given the others."""
         return UNLIMITED if priority == self._highest else self._beyond_credit_above(shared, priority)
 
     def first_above(
-        self, shared: ConsumerGroup, priority: int, lane: LaneState, message: StoredMessage
+        self, shared: SelectorGroup, priority: int, lane: LaneState, message: StoredMessage
     ) -> CoreConsumer | None:
-        """Return a consumer of another consumer group that comes before this priority and wants the message."""
-        if priority == self._highest or len(self._queue.consumer_groups) < 2:
+        """Return a consumer of another selector group that comes before this priority and wants the message."""
+        if priority == self._highest or len(self._queue.selector_groups) < 2:
             return None
         for other, others_shared, _ in self._above(priority):
             if others_shared is not shared and (message[2] is None or _matches(others_shared, lane, message)):
                 return other
         return None
 
-    def _above(self, priority: int) -> Iterator[tuple[CoreConsumer, ConsumerGroup, int]]:
+    def _above(self, priority: int) -> Iterator[tuple[CoreConsumer, SelectorGroup, int]]:
         """Yield consumers of higher priority that could take now, and how many messages. O(consumers above)."""
         if self._queue.exclusive is not None:
             return
@@ -88,7 +88,7 @@ class Precedence:
                 if demand > 0:
                     yield other, shared, demand
 
-    def _beyond_credit_above(self, shared: ConsumerGroup, priority: int) -> int:
+    def _beyond_credit_above(self, shared: SelectorGroup, priority: int) -> int:
         """Return how many unassigned messages are left once those of higher priority have used their credit.
 
         With a selector, only messages count that are known to match. O(lanes + consumers of higher priority), and
@@ -104,20 +104,20 @@ class Precedence:
                     return 0
         return UNLIMITED if available is None else max(available - self._count_assigned(shared), 0)
 
-    def _undelivered(self, shared: ConsumerGroup) -> int:
+    def _undelivered(self, shared: SelectorGroup) -> int:
         """Count unassigned messages and, if there is no selector, assigned ones too. O(lanes)."""
         if shared.selector is not None:
             return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in shared.lists)
         return sum(lane.free_messages for lane in self._queue.all_lanes())
 
-    def _count_assigned(self, shared: ConsumerGroup) -> int:
+    def _count_assigned(self, shared: SelectorGroup) -> int:
         """Count the undelivered messages that are assigned to consumers. O(consumers)."""
         if shared.selector is not None or not self._groups.has_owners:
             return 0
         return sum(len(own.direct) + own.returned.count for assigned in self._assigned for own in assigned.lists)
 
 
-def _matches(shared: ConsumerGroup, lane: LaneState, message: StoredMessage) -> bool:
+def _matches(shared: SelectorGroup, lane: LaneState, message: StoredMessage) -> bool:
     try:
         return shared.wants(lane, message)
     except RecordDamaged:

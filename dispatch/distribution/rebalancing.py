@@ -1,7 +1,7 @@
 """Rebalancing: take groups from an owner for other consumers.
 
 An owner keeps its groups until it closes or an exclusive consumer comes. With `group_rebalance` in the queue's policy,
-it also loses groups when it is slow, or when another consumer of the consumer group has nothing to do and owns less
+it also loses groups when it is slow, or when another consumer of the selector group has nothing to do and owns less
 than its share. Messages that it was not handed are unassigned then. A group of which it holds messages stays with it
 until those are settled.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ...store.numbering import UNLIMITED
 from ..core.model import CoreConsumer, consumer_of
-from .assigning import Assigning, SingleConsumerGroup
+from .assigning import Assigning, OwnSelectorGroup
 from .message_groups import bucket_of
 
 
@@ -24,7 +24,7 @@ class Rebalancing:
         self._queue = assigning.queue
         self._groups = assigning.groups
 
-    def level(self, assigned: SingleConsumerGroup) -> bool:
+    def level(self, assigned: OwnSelectorGroup) -> bool:
         """Level the ownership for a consumer that has nothing to do; return whether a group was freed.
 
         Owners of more than their share give away groups of which they hold no message.

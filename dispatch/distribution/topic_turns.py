@@ -11,12 +11,12 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.model import Collector, ConsumerGroup, CoreConsumer, DestinationState, TargetList
+from ..core.model import Collector, CoreConsumer, DestinationState, SelectorGroup, TargetList
 from .ordinary import OrdinaryDistribution
 
 
 class TopicTurns(OrdinaryDistribution):
-    """The rule of a pattern, whose consumer group has the lists of all its members. O(lists) for each take.
+    """The rule of a pattern, whose selector group has the lists of all its members. O(lists) for each take.
 
     Each lane belongs to a member, whose own distribution decides about messages that come back.
     """
@@ -51,7 +51,7 @@ class TopicTurns(OrdinaryDistribution):
         deliveries: list[Delivery] = []
         firsts = (
             target
-            for target in consumer.consumer_group.lists
+            for target in consumer.selector_group.lists
             if target.counterpart is None or target.lane.is_persistent
         )
         for priority, found in groupby(firsts, lambda target: target.lane.pending_lane.priority):
@@ -82,20 +82,20 @@ class TopicTurns(OrdinaryDistribution):
             self._loads.request(target)
         return max_bytes
 
-    def withdraw(self, member: DestinationState, consumer_group: ConsumerGroup) -> None:
-        """Remove the lists of one member from the consumer group, and its deliveries from the consumer."""
+    def withdraw(self, member: DestinationState, selector_group: SelectorGroup) -> None:
+        """Remove the lists of one member from the selector group, and its deliveries from the consumer."""
         for lane in member.all_lanes():
             for delivery in list(lane.in_flight.values()):
                 self._dispatch_area.settle(delivery)
-        self._target_area.withdraw(member, consumer_group)
-        for consumer in list(consumer_group.consumers):
+        self._target_area.withdraw(member, selector_group)
+        for consumer in list(selector_group.consumers):
             consumer.on_credit()
 
     def leave(self, consumer: CoreConsumer) -> None:
-        """Remove a closed consumer. Its members have no consumer group any more."""
+        """Remove a closed consumer. Its members have no selector group any more."""
         super().leave(consumer)
         for member in self._pattern.sources():
-            member.consumer_groups.clear()
+            member.selector_groups.clear()
 
 
 def _has_more(target: TargetList) -> bool:

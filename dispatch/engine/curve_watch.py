@@ -160,7 +160,7 @@ def _mean_charge(target: TargetList, otherwise: float) -> float:
 def _waiting_messages(target: TargetList, charge: float) -> float:
     """Estimate how many of the existing messages the list will still deliver, from its past matches. O(1)."""
     lane = target.lane
-    if not target.is_shared and target.consumer_group.selector is None:
+    if not target.is_shared and target.selector_group.selector is None:
         return max(lane.free_messages, 0)
     known = len(target.direct) + target.references.count + target.returned.count
     unseen = lane.published_end - target.frontier
@@ -168,6 +168,6 @@ def _waiting_messages(target: TargetList, charge: float) -> float:
         return known
     # The share of the examined messages that matched for this list.
     examined = max(target.frontier - lane.first_sequence, 0) * charge
-    consumer_groups = max(len(lane.destination.consumer_groups), 1)  # none is left when the last list ends
-    share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / consumer_groups
+    selector_groups = max(len(lane.destination.selector_groups), 1)  # none is left when the last list ends
+    share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / selector_groups
     return known + unseen * min(share, 1.0)

@@ -26,7 +26,7 @@ from .assembly.foundation import Foundation, make_foundation
 from .assembly.housekeeping import Explaining, make_housekeeping
 from .assembly.layers import Layers
 from .assembly.settling import make_settling
-from .assembly.store_parts import make_store_parts, open_store
+from .assembly.store_layer import make_store_layer, open_store
 from .assembly.surroundings import Surroundings
 from .open_destinations import OpenDestinations
 
@@ -59,24 +59,27 @@ class Engine:
 
     def _make_layers(self, foundation: Foundation, surroundings: Surroundings) -> Layers:
         """Open the store, and make the parts above it from below to above."""
-        store_parts = make_store_parts(foundation, surroundings)
+        store_layer = make_store_layer(foundation, surroundings)
         recorder = make_recorder(foundation, surroundings.trace) if surroundings.trace is not None else None
-        self.recovery = open_store(foundation, store_parts)
-        areas = make_areas(foundation, store_parts, recorder)
-        settling = make_settling(foundation, store_parts, areas)
-        core = make_core(foundation, store_parts, areas, settling)
-        clients = make_clients(foundation, store_parts, areas, settling, core)
+        self.recovery = open_store(foundation, store_layer)
+        areas = make_areas(foundation, store_layer, recorder)
+        settling = make_settling(foundation, store_layer, areas)
+        core = make_core(foundation, store_layer, areas, settling)
+        clients = make_clients(foundation, store_layer, areas, settling, core)
         return Layers(
             foundation=foundation,
-            store_parts=store_parts,
+            store_layer=store_layer,
             recorder=recorder,
             areas=areas,
             settling=settling,
             core=core,
             clients=clients,
-            admin=make_admin(foundation, store_parts, core, clients),
+            admin=make_admin(foundation, store_layer, core, clients),
             open_destinations=OpenDestinations(
-                store_parts.directory.destination_table, core.parts.opener, core.queues, clients.topic_owners.topics
+                store_layer.directory.destination_table,
+                core.parts.destinations.opener,
+                core.queues,
+                clients.topic_layer.topics,
             ),
         )
 
@@ -85,15 +88,15 @@ class Engine:
     def _restore(self) -> None:
         """Take over what opening the store found: destinations, messages, transactions and delays."""
         layers = self.layers
-        core, topics, admin = layers.core, layers.clients.topic_owners, layers.admin
-        lanes = core.parts.lanes
+        core, topics, admin = layers.core, layers.clients.topic_layer, layers.admin
+        lanes = core.parts.destinations.lanes
         with self.monitor.lock:
-            used = lanes.used_at_open(layers.store_parts.directory.branches.prepared)
+            used = lanes.used_at_open(layers.store_layer.directory.branches.prepared)
             for queue in core.queues.restore(used):
                 layers.areas.target_area.distributions.begin_assigning(queue)
             topics.restore(lanes, used)
-            subscriptions = layers.store_parts.directory.subscriptions
-            rows_bytes = subscriptions.rows_charge + layers.store_parts.directory.index.idle.charge_bytes
+            subscriptions = layers.store_layer.directory.subscriptions
+            rows_bytes = subscriptions.rows_charge + layers.store_layer.directory.index.idle.charge_bytes
             core.overhead.restore(layers.open_destinations.census(), subscriptions.count, rows_bytes)
             topics.retention.apply_all(layers.open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
@@ -125,7 +128,7 @@ class Engine:
 
         If the lock is broken, only the journal is right, and nothing in RAM is used any more.
         """
-        monitor, directory, background = self.monitor, self.layers.store_parts.directory, self.housekeeping.background
+        monitor, directory, background = self.monitor, self.layers.store_layer.directory, self.housekeeping.background
         if self._is_ended:
             return
         try:
@@ -160,8 +163,8 @@ class Engine:
             monitor.deferred.clear()
         layers.core.transactions.close()
         layers.admin.temporaries.delete_all()
-        layers.store_parts.overflow.close()
-        topics = layers.clients.topic_owners
+        layers.store_layer.overflow.close()
+        topics = layers.clients.topic_layer
         for taken_from in [*layers.open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
             taken_from.end_consumers()
         for destination in layers.open_destinations.queues_and_topics():
@@ -172,7 +175,7 @@ class Engine:
     def _close_tmp_storage(self) -> None:
         """Delete the files of tmp-storage, even after an interruption. The next open deletes files that are left."""
         try:
-            self.layers.store_parts.overflow.close()
+            self.layers.store_layer.overflow.close()
         except Exception as error:
             logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
 
@@ -193,7 +196,7 @@ class Engine:
             made_anew()
         self.monitor.is_closed = self._is_ended = True
         self.housekeeping.background.forget()
-        self.layers.store_parts.directory.journal.stop()
+        self.layers.store_layer.directory.journal.stop()
         for consumer in self.layers.open_destinations.consumers():
             consumer.die()
 
@@ -201,7 +204,7 @@ class Engine:
 
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
-        message_store, monitor = self.layers.store_parts.directory.message_store, self.monitor
+        message_store, monitor = self.layers.store_layer.directory.message_store, self.monitor
         # Check all locks here, because a duty that is refused inside would count as failing.
         require_outside(monitor.lock, message_store.sync_lock, message_store.checkpoint_lock)
         monitor.raise_if_closed()
@@ -216,7 +219,7 @@ class Engine:
         """Do one step of the work that a call of `step` repeats until nothing is left. Return whether there was one."""
         layers, background = self.layers, self.housekeeping.background
         return bool(
-            layers.admin.dead_letters.step() or layers.clients.topic_owners.sweeper.step() or background.load_once()
+            layers.admin.dead_letters.step() or layers.clients.topic_layer.sweeper.step() or background.load_once()
         )
 
 

@@ -11,7 +11,7 @@ from ..admin.browse import Browsers
 from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
-from ..core.memory.consumer_memory import ASSIGNED_BYTES, consumer_group_charge
+from ..core.memory.consumer_memory import ASSIGNED_BYTES, selector_group_charge
 from ..core.model import DestinationState
 from ..core.monitor import Monitor
 from .open_destinations import OpenDestinations
@@ -84,12 +84,12 @@ class DestinationAudit:
     def _consumers_charge(self) -> int:
         """Return what consumers should be charged. O(consumers)."""
         consumers = list(self._opened.consumers())
-        assigned = sum(consumer.consumer_group is not consumer.consumer_group.shared for consumer in consumers)
-        groups = {consumer.consumer_group.shared for consumer in consumers}
-        assert self._target_area.listless_consumer_groups == sum(not group.lists for group in groups)
+        assigned = sum(consumer.selector_group is not consumer.selector_group.shared for consumer in consumers)
+        groups = {consumer.selector_group.shared for consumer in consumers}
+        assert self._target_area.listless_selector_groups == sum(not group.lists for group in groups)
         return (
             sum(consumer.charge_bytes for consumer in consumers)
-            + sum(consumer_group_charge(group.selector) for group in groups)
+            + sum(selector_group_charge(group.selector) for group in groups)
             + ASSIGNED_BYTES * assigned
             + sum(target.charge_bytes for target in self._target_area.lists)
             - self._memory.consumers.owed_bytes

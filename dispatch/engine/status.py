@@ -233,7 +233,7 @@ class StatusReporter:
         found: list[tuple[tuple[bool, float, int], int, CoreConsumer]] = []
         for queue in queues:
             with self._monitor.lock:
-                if 0 < len(queue.consumer_groups) <= CROWD:
+                if 0 < len(queue.selector_groups) <= CROWD:
                     consumers = list(islice(queue.consumers(), CROWD + 1))
                     if len(consumers) <= CROWD:
                         found += [(_urgency(one), number, one) for number, one in enumerate(consumers, start=1)]
@@ -259,7 +259,7 @@ def _consumer_row(number: int, consumer: CoreConsumer) -> dict[str, Any]:
     """Return the row of a consumer. number: its place in its queue."""
     assert isinstance(consumer, Consumer), "every consumer of a queue is one"
     figures = consumer.statistics()
-    selector = consumer.consumer_group.selector
+    selector = consumer.selector_group.selector
     return {
         "queue": consumer.destination.name,
         "number": number,

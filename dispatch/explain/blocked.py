@@ -15,7 +15,7 @@ from ...store.maintenance.retention_reasons import PENDING_MESSAGE
 from ..admission.limits import LimitedDestination
 from ..admission.wait_line import SpaceLine
 from ..core.model import DestinationState
-from ..engine.explained_owners import ExplainedOwners
+from ..engine.explained_store import ExplainedStore
 from .cause import Cause
 from .disk import explain_whole
 from .words import age_text, plural, size_text
@@ -38,20 +38,20 @@ class _Holder(NamedTuple):
     oldest_seconds: float | None = None
 
 
-def explain_blocked(owners: ExplainedOwners, queue: DestinationState | None = None) -> list[tuple[Cause, str]]:
+def explain_blocked(store: ExplainedStore, queue: DestinationState | None = None) -> list[tuple[Cause, str]]:
     """Yield the cause and a clause of each send that waits, in order.
 
     Requires: the lock is not held. While something waits, the cost is that of explaining the whole store.
 
     queue: only sends to it count, or None for sends to any destination.
     """
-    with owners.monitor.lock:
-        of_own = list(_at_admissions(owners, queue))
-        of_store = list(_in_line(owners, owners.disk.space.journal, queue))
-        of_tmp = list(_in_line(owners, owners.disk.space.tmp_storage, queue))
-        spillers = _most_spilled(owners) if of_tmp else None
-        store_limit = owners.disk.journal.store_limit_bytes
-    causes = _journal_causes(owners) if of_own or of_store else []
+    with store.monitor.lock:
+        of_own = list(_at_admissions(store, queue))
+        of_store = list(_in_line(store, store.disk.space.journal, queue))
+        of_tmp = list(_in_line(store, store.disk.space.tmp_storage, queue))
+        spillers = _most_spilled(store) if of_tmp else None
+        store_limit = store.disk.journal.store_limit_bytes
+    causes = _journal_causes(store) if of_own or of_store else []
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:
         names = blocked.destination.qualified_names()
@@ -65,42 +65,40 @@ def explain_blocked(owners: ExplainedOwners, queue: DestinationState | None = No
         of = f" of {size_text(store_limit)}" if store_limit is not None and blocked.limit == "store_limit" else ""
         found.append(_explained(blocked, holder, most.frees if most is not None else "free disk space", of))
     for blocked in of_tmp:
-        of = f" of {size_text(owners.memory.overflow.storage.limit_bytes)}" if blocked.limit == "temp_limit" else ""
+        of = f" of {size_text(store.memory.overflow.storage.limit_bytes)}" if blocked.limit == "temp_limit" else ""
         frees = "consuming non-persistent messages" + (f" of {spillers.name}" if spillers is not None else "")
         found.append(_explained(blocked, spillers, frees, of))
     return found
 
 
-def _at_admissions(owners: ExplainedOwners, queue: DestinationState | None) -> Iterator[_Blocked]:
-    queues = [queue] if queue is not None else [*owners.queues.by_name.values(), *owners.topics.by_name.values()]
-    now = owners.monitor.monotonic()
+def _at_admissions(store: ExplainedStore, queue: DestinationState | None) -> Iterator[_Blocked]:
+    queues = [queue] if queue is not None else [*store.queues.by_name.values(), *store.topics.by_name.values()]
+    now = store.monitor.monotonic()
     for each in queues:
         if each.admission is not None:
             for limit, sizes, began in each.admission.blocked():
                 yield _Blocked(each, limit, sizes, now - began)
 
 
-def _in_line(owners: ExplainedOwners, line: SpaceLine, queue: DestinationState | None) -> Iterator[_Blocked]:
-    now = owners.monitor.monotonic()
+def _in_line(store: ExplainedStore, line: SpaceLine, queue: DestinationState | None) -> Iterator[_Blocked]:
+    now = store.monitor.monotonic()
     for waiting in line:
         if queue is None or waiting.destination is queue:
             yield _Blocked(waiting.destination, waiting.full.limit, waiting.sizes, now - waiting.began)
 
 
-def _journal_causes(owners: ExplainedOwners) -> list[Cause]:
+def _journal_causes(store: ExplainedStore) -> list[Cause]:
     """Return who has pending messages, starting with whoever keeps most of the journal."""
-    whole = explain_whole(
-        owners.disk.disk_use.sizes(), owners.disk.retention.reasons().all(), owners.monitor.clock_ms()
-    )
+    whole = explain_whole(store.disk.disk_use.sizes(), store.disk.retention.reasons().all(), store.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 
-def _most_spilled(owners: ExplainedOwners) -> _Holder | None:
+def _most_spilled(store: ExplainedStore) -> _Holder | None:
     """Return the destination that has most in tmp-storage, or None if it is empty. Requires: the lock."""
     held: Counter[str] = Counter()
-    subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())
-    names = {queue.number: queue.qualified_name for queue in (*owners.queues.by_name.values(), *subscriptions)}
-    for pending_lane in owners.memory.overflow.lanes.values():
+    subscriptions = chain.from_iterable(topic.subscriptions() for topic in store.topics.by_name.values())
+    names = {queue.number: queue.qualified_name for queue in (*store.queues.by_name.values(), *subscriptions)}
+    for pending_lane in store.memory.overflow.lanes.values():
         held[names[pending_lane.destination_number]] += pending_lane.pending_bytes
     for name, size_bytes in held.most_common(1):
         if size_bytes:

@@ -21,7 +21,7 @@ from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
 from ..core.model import CoreConsumer, DestinationState, LaneState, TargetList, consumer_of, lane_of
-from ..engine.explained_owners import ExplainedOwners
+from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
 from ..topics.state import SubscriptionLaneState
@@ -113,53 +113,53 @@ class _Places:
         return self.depth - taken - timed - self.dead_letters.messages - self.unsynced.messages
 
 
-def explain_subject(owners: ExplainedOwners, subject: Queue | Topic | Consumer) -> Explanation:
+def explain_subject(store: ExplainedStore, subject: Queue | Topic | Consumer) -> Explanation:
     """Explain a queue, a topic or a consumer. Requires: the lock is not held."""
-    owners.monitor.raise_if_closed()
-    if subject.monitor is not owners.monitor:
+    store.monitor.raise_if_closed()
+    if subject.monitor is not store.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
     if isinstance(subject, Topic):
-        with owners.monitor.lock:
+        with store.monitor.lock:
             topic = subject.for_report
-        return explain_topic(owners, topic)
+        return explain_topic(store, topic)
     if isinstance(subject, Queue):
-        with owners.monitor.lock:
+        with store.monitor.lock:
             queue = subject.for_report
-        return explain_queue(owners, queue)
-    return explain_consumer(owners, subject)
+        return explain_queue(store, queue)
+    return explain_consumer(store, subject)
 
 
-def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
+def explain_named(store: ExplainedStore, name: str) -> Explanation:
     """Explain a queue or a topic by its name, or a durable subscription as "prices/audit".
 
     A queue comes first where several have the name, then a topic. Requires: the lock is not held. SettingsError: none
     has the name.
     """
-    owners.monitor.raise_if_closed()
-    with owners.monitor.lock, owners.monitor.all_or_broken:
-        topic = owners.topics.find(name)
-        queue: DestinationState | None = owners.queues.find(name)
-        for other in owners.topics.by_name.values() if queue is None and topic is None else ():
+    store.monitor.raise_if_closed()
+    with store.monitor.lock, store.monitor.all_or_broken:
+        topic = store.topics.find(name)
+        queue: DestinationState | None = store.queues.find(name)
+        for other in store.topics.by_name.values() if queue is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and (seen := other.subscription_for_report(subscription)) is not None:
                 queue = seen
     if queue is not None:
-        return explain_queue(owners, queue)
+        return explain_queue(store, queue)
     if topic is not None:
-        return explain_topic(owners, topic)
+        return explain_topic(store, topic)
     raise SettingsError(
         f"there is no queue or topic {name!r}, and no durable subscription: write one as 'prices/audit', topic first"
     )
 
 
-def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation:
+def explain_consumer(store: ExplainedStore, consumer: Consumer) -> Explanation:
     """Explain why a consumer gets nothing, or that it would get something. Requires: the lock is not held."""
-    with owners.monitor.lock, owners.monitor.all_or_broken:
-        owners.times.due.release_due()
-        causes = tuple(_consumer_causes(owners, consumer))
+    with store.monitor.lock, store.monitor.all_or_broken:
+        store.times.due.release_due()
+        causes = tuple(_consumer_causes(store, consumer))
         if causes[0].reason not in (CLOSED, DRAINING):
             causes = _with_pause(consumer.destination, causes)
-    owners.monitor.run_deferred()
+    store.monitor.run_deferred()
     name = consumer.destination.qualified_name
     if causes[0].reason == READY:
         count = causes[0].messages
@@ -168,14 +168,14 @@ def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
-def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanation:
+def explain_queue(store: ExplainedStore, queue: DestinationState) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: the lock is not held."""
-    with owners.monitor.lock, owners.monitor.all_or_broken:
-        owners.times.due.release_due()
-        places = _places(owners, queue)
-        causes = _with_pause(queue, (*_holders(owners, places, None), *_free_causes(owners, queue, places)))
-    owners.monitor.run_deferred()
-    blocked = explain_blocked(owners, queue)
+    with store.monitor.lock, store.monitor.all_or_broken:
+        store.times.due.release_due()
+        places = _places(store, queue)
+        causes = _with_pause(queue, (*_holders(store, places, None), *_free_causes(store, queue, places)))
+    store.monitor.run_deferred()
+    blocked = explain_blocked(store, queue)
     name = queue.qualified_name
     if not causes and not blocked:
         return Explanation(f"{name} has no messages.", ())
@@ -189,7 +189,7 @@ def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanati
 # ---------------------------------------------------------------------- places of messages. Requires: the lock
 
 
-def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
+def _places(store: ExplainedStore, queue: DestinationState) -> _Places:
     """Return where the pending messages are.
 
     O(in flight + parked + acknowledged in transactions + blocks of timed lanes).
@@ -203,10 +203,10 @@ def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
         _count(places.dead_letters, lane, lane.dead_letters)
         places.unreadable += lane.unreadable
         if lane.is_timed:
-            _count_timed(owners, lane, places)
-        _count(places.delayed, lane, owners.times.delayed.runs(lane))
-        places.delayed_ms = min(places.delayed_ms, owners.times.delayed.next_due_ms(lane))
-    for transaction in owners.transactions.undecided.values():
+            _count_timed(store, lane, places)
+        _count(places.delayed, lane, store.times.delayed.runs(lane))
+        places.delayed_ms = min(places.delayed_ms, store.times.delayed.next_due_ms(lane))
+    for transaction in store.transactions.undecided.values():
         part = _Part()
         for lane in lanes:
             _count(part, lane, transaction.acknowledged_in(lane.pending_lane.number))
@@ -216,10 +216,10 @@ def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
     return places
 
 
-def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> None:
+def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> None:
     """Add messages that are not due yet, and those that have expired and are not in flight. O(blocks)."""
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
-    now_ms = owners.times.now_ms()
+    now_ms = store.times.now_ms()
     at = 0
     if timed.pending_lane.earliest[DUE] < NEVER:
         places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
@@ -228,13 +228,13 @@ def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> N
         ] < lane.published_end:
             _count(places.due_later, lane, runs_of_ones(lane.pending_lane.waiting(*found), found[0]))
             at = found[1] + 1
-    for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
-        runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
-        free = owners.times.sweeper.free([lane], runs)
+    for number in timed.message_store.timetable.expired_blocks(timed.pending_lane, now_ms):
+        runs = list(timed.message_store.timetable.expired(timed.pending_lane, number, now_ms))
+        free = store.times.sweeper.free([lane], runs)
         for first, last in free:
             for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):
                 free.remove(low, high)
-        for first, last in chain(lane.parked, owners.times.delayed.runs(lane)):
+        for first, last in chain(lane.parked, store.times.delayed.runs(lane)):
             free.remove(first, last)
         _count(places.expired, lane, free)
 
@@ -252,93 +252,93 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 # ---------------------------------------------------------------------- a consumer. Requires: the lock
 
 
-def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]:
+def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
     """Return the causes, at least one, starting with the most important."""
-    queue, dispatch_area = consumer.destination, owners.dispatch_area
+    queue, dispatch_area = consumer.destination, store.dispatch_area
     name = queue.qualified_name
     if consumer.stage.is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
     if consumer.stage.is_draining:
         return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]
-    places = _places(owners, queue)
+    places = _places(store, queue)
     if not places.depth:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
     if places.free and queue.exclusive not in (None, consumer):
         return [exclusive_cause(queue, places.free)]
-    found = Reach(queue, owners.times.now_ms).of(consumer) if places.free else None
+    found = Reach(queue, store.times.now_ms).of(consumer) if places.free else None
     if found is None:
-        return _elsewhere(owners, consumer, places)
+        return _elsewhere(store, consumer, places)
     target, is_direct = found
     if queue.is_paused:
         return [_paused(queue, places.free)]
     if consumer.credit <= 0:
-        return _prefetch_causes(owners, consumer, places)
+        return _prefetch_causes(store, consumer, places)
     if consumer.in_flight and dispatch_area.is_short_for(consumer.destination.memory):
-        return _in_flight_memory(owners)
+        return _in_flight_memory(store)
     if is_direct:
-        direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
+        direct = sum(len(other.direct) for other in consumer.selector_group.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
-    if _is_starved(owners):
-        return memory_causes(owners.memory.budget.statistics())
-    return [_loading(owners, name, target)]
+    if _is_starved(store):
+        return memory_causes(store.memory.budget.statistics())
+    return [_loading(store, name, target)]
 
 
-def _is_starved(owners: ExplainedOwners) -> bool:
+def _is_starved(store: ExplainedStore) -> bool:
     """Return whether memory has no room even for the reference of one message, whatever is given back."""
-    budget = owners.memory.budget
+    budget = store.memory.budget
     given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
-    possible = budget.free_bytes + owners.memory.overflow.could_give_bytes + given
+    possible = budget.free_bytes + store.memory.overflow.could_give_bytes + given
     return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
 
 
-def _loading(owners: ExplainedOwners, name: str, target: TargetList) -> Cause:
+def _loading(store: ExplainedStore, name: str, target: TargetList) -> Cause:
     behind = max(target.lane.published_end - target.frontier, 0)
     messages = target.returned.count + target.references.count + behind
     if target.is_loading:
         frees = "the load that is under way"
-    elif owners.has_background:
+    elif store.has_background:
         frees = "the next take, or the loader, which comes to it"
     else:
         frees = "the next take, or a step()"
     return Cause(LOADING, name, messages, 0, None, frees)
 
 
-def _prefetch_causes(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> list[Cause]:
+def _prefetch_causes(store: ExplainedStore, consumer: Consumer, places: _Places) -> list[Cause]:
     own = places.in_flight.get(consumer, _Part())
     causes = []
     if own.messages:
         one = "it" if own.messages == 1 else "one of them"
         frees = f"acknowledging or giving back {one}, or a higher prefetch"
-        causes.append(_cause(owners, PREFETCH, "this consumer", own, frees))
+        causes.append(_cause(store, PREFETCH, "this consumer", own, frees))
     if own.messages < consumer.in_flight:
         causes += [
-            _cause(owners, TRANSACTION, holder, part, f"the outcome of transaction {holder}")
+            _cause(store, TRANSACTION, holder, part, f"the outcome of transaction {holder}")
             for holder, part in places.transactions.items()
         ]
     return causes
 
 
-def _in_flight_memory(owners: ExplainedOwners) -> list[Cause]:
+def _in_flight_memory(store: ExplainedStore) -> list[Cause]:
     """Return who holds the memory of messages that are handed out, starting with whoever holds most."""
     parts: dict[str, _Part] = {}
-    for lane in {target.lane for target in owners.target_area.lists}:
+    for lane in {target.lane for target in store.target_area.lists}:
         for delivery in lane.in_flight.values():
             parts.setdefault(lane.destination.qualified_name, _Part()).add(delivery)
-    for transaction in owners.transactions.undecided.values():
+    for transaction in store.transactions.undecided.values():
         for delivery in transaction.held:
             parts.setdefault(f"transaction {transaction.name}", _Part()).add(delivery)
     ranked = sorted(parts.items(), key=lambda found: -found[1].bytes)
     frees = "settling what is in flight, or a higher memory_limit"
-    return [_cause(owners, MEMORY, holder, part, frees) for holder, part in ranked]
+    return [_cause(store, MEMORY, holder, part, frees) for holder, part in ranked]
 
 
-def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> list[Cause]:
+def _elsewhere(store: ExplainedStore, consumer: Consumer, places: _Places) -> list[Cause]:
     """Explain who has the messages that it could get, and which it does not want.
 
     Requires: none is within its reach.
     """
-    consumer_group, unmatched = consumer.consumer_group, places.free
-    if consumer_group.selector is not None:
+    selector_group, unmatched = consumer.selector_group, places.free
+    if selector_group.selector is not None:
         wanted: dict[CoreConsumer, _Part] = {}
         for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.in_flight.values()):
             if _may_match(consumer, delivery):
@@ -346,11 +346,11 @@ def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> 
             else:
                 unmatched += 1
         places.in_flight = wanted
-    causes = _holders(owners, places, consumer)
+    causes = _holders(store, places, consumer)
     assigned = assignment_causes(consumer, places.free)
     causes += assigned
     unmatched -= sum(cause.messages for cause in assigned)
-    unreadable = min(unmatched, places.unreadable) if consumer_group.selector is not None else unmatched
+    unreadable = min(unmatched, places.unreadable) if selector_group.selector is not None else unmatched
     if unreadable:
         causes.append(_unreadable(consumer.destination, unreadable))
     if unmatched > unreadable:
@@ -364,7 +364,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
     if is_lazy(delivery):
         return True
     try:
-        return consumer.consumer_group.wants(lane_of(delivery), message_of(delivery))
+        return consumer.selector_group.wants(lane_of(delivery), message_of(delivery))
     except RecordDamaged:
         return False
 
@@ -372,7 +372,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
 # ---------------------------------------------------------------------- a queue. Requires: the lock
 
 
-def _holders(owners: ExplainedOwners, places: _Places, asking: Consumer | None) -> list[Cause]:
+def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) -> list[Cause]:
     """Return as causes the consumers that hold messages, from the view of the asking consumer, or of none."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
@@ -383,39 +383,39 @@ def _holders(owners: ExplainedOwners, places: _Places, asking: Consumer | None) 
         if parts:
             part = _sum(parts)
             frees = f"acknowledging {_them(part.messages)}, or giving {_them(part.messages)} back"
-            causes.append(_cause(owners, IN_FLIGHT, holder, part, frees))
+            causes.append(_cause(store, IN_FLIGHT, holder, part, frees))
     if places.delayed.messages:
-        seconds = max(places.delayed_ms - owners.times.now_ms(), 0) / 1000
+        seconds = max(places.delayed_ms - store.times.now_ms(), 0) / 1000
         causes.append(
-            _cause(owners, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
+            _cause(store, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
         )
     if places.due_later.messages:
-        seconds = max(places.due_ms - owners.times.now_ms(), 0) / 1000
+        seconds = max(places.due_ms - store.times.now_ms(), 0) / 1000
         holder = f"due in {seconds:,.0f} s at the earliest"
-        causes.append(_cause(owners, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
+        causes.append(_cause(store, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
     if places.expired.messages:
-        causes.append(_cause(owners, EXPIRED, "expiry", places.expired, "the next sweep, or a step()"))
+        causes.append(_cause(store, EXPIRED, "expiry", places.expired, "the next sweep, or a step()"))
     if places.dead_letters.messages:
         frees = "housekeeping, or a step(), as soon as the disk has room"
-        causes.append(_cause(owners, DEAD_LETTER, "max_attempts", places.dead_letters, frees))
+        causes.append(_cause(store, DEAD_LETTER, "max_attempts", places.dead_letters, frees))
     for holder, part in places.transactions.items():
-        causes.append(_cause(owners, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
+        causes.append(_cause(store, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
     if places.unsynced.messages:
-        causes.append(_cause(owners, SYNC, "journal", places.unsynced, "the sync that their send waits for"))
+        causes.append(_cause(store, SYNC, "journal", places.unsynced, "the sync that their send waits for"))
     return causes
 
 
-def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Places) -> list[Cause]:
+def _free_causes(store: ExplainedStore, queue: DestinationState, places: _Places) -> list[Cause]:
     """Return what the messages that no consumer has wait for."""
     if not places.free:
         return []
     consumers = [consumer for consumer in queue.consumers() if not consumer.stage.is_draining]
     if not consumers:
         return [Cause(NO_CONSUMER, queue.qualified_name, places.free, 0, None, f"a consumer of {queue.name!r}")]
-    reach = Reach(queue, owners.times.now_ms)
+    reach = Reach(queue, store.times.now_ms)
     reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
     if reached:
-        return [*_causes_of_reached(owners, queue, places, reached)]
+        return [*_causes_of_reached(store, queue, places, reached)]
     return [*_causes_of_unreached(queue, places, consumers)]
 
 
@@ -433,7 +433,7 @@ def _causes_of_unreached(
         yield group_memory_cause(rest)
         return
     unreadable = rest
-    if not waiting and all(consumer.consumer_group.selector is not None for consumer in consumers):
+    if not waiting and all(consumer.selector_group.selector is not None for consumer in consumers):
         unreadable = min(rest, places.unreadable)
     if unreadable:
         yield _unreadable(queue, unreadable)
@@ -442,7 +442,7 @@ def _causes_of_unreached(
 
 
 def _causes_of_reached(
-    owners: ExplainedOwners,
+    store: ExplainedStore,
     queue: DestinationState,
     places: _Places,
     reached: Sequence[tuple[CoreConsumer, tuple[TargetList, bool]]],
@@ -463,7 +463,7 @@ def _causes_of_reached(
     elif not able:
         hold = "it holds" if len(reached) == 1 else "they hold"
         yield Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")
-    elif owners.dispatch_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
+    elif store.dispatch_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
         yield Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")
     elif any(is_direct for _, _, is_direct in able):
         unmatched = max(_passed_over(queue, free) - places.unreadable, 0)
@@ -472,7 +472,7 @@ def _causes_of_reached(
         if unmatched:
             yield _unmatched(name, unmatched)
     else:
-        yield _loading(owners, name, able[0][1])
+        yield _loading(store, name, able[0][1])
 
 
 def _passed_over(queue: DestinationState, free: int) -> int:
@@ -484,10 +484,10 @@ def _passed_over(queue: DestinationState, free: int) -> int:
     if not queue.distribution.is_ordinary:
         return 0
     kept = 0
-    for consumer_group in queue.consumer_groups.values():
-        if consumer_group.selector is None:
+    for selector_group in queue.selector_groups.values():
+        if selector_group.selector is None:
             return 0
-        for target in consumer_group.lists:
+        for target in selector_group.lists:
             unseen = max(target.lane.published_end - target.frontier, 0)
             kept += len(target.direct) + target.references.count + target.returned.count + unseen
     return max(free - kept, 0)
@@ -501,8 +501,8 @@ def _unmatched(name: str, messages: int) -> Cause:
 # ---------------------------------------------------------------------- words
 
 
-def _cause(owners: ExplainedOwners, reason: str, holder: str, part: _Part, frees: str) -> Cause:
-    age = max((owners.monitor.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
+def _cause(store: ExplainedStore, reason: str, holder: str, part: _Part, frees: str) -> Cause:
+    age = max((store.monitor.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
     return Cause(reason, holder, part.messages, part.bytes, age, frees)
 
 

@@ -18,7 +18,7 @@ class Reach:
     """
 
     def __init__(self, queue: DestinationState, now_ms: Callable[[], int]) -> None:
-        """Make the one PropertyRecords of a store. now_ms: the store's time."""
+        """Look at a queue as it is now. now_ms: the store's time."""
         self._distribution = queue.distribution
         self._now_ms = now_ms
         # Messages in RAM that nobody holds, by the owner of their group.
@@ -34,7 +34,7 @@ class Reach:
         distribution = self._distribution
         if distribution.is_held_up:
             return None
-        for target in _in_turn(consumer.consumer_group.in_turn()):
+        for target in _in_turn(consumer.selector_group.in_turn()):
             direct = self._first_direct(consumer, target)
             if self._first_returned(target) < direct:
                 return target, False

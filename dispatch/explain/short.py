@@ -10,7 +10,7 @@ from typing import Final
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
 from ..core.model import DestinationState
-from ..engine.explained_owners import ExplainedOwners
+from ..engine.explained_store import ExplainedStore
 from .disk import memory_sentence
 from .queues import explain_consumer, explain_queue
 
@@ -19,26 +19,26 @@ IN_FLIGHT_MAX: Final = 2_000
 CONSUMERS_MAX: Final = 100
 
 
-def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]) -> str:
+def explain_in_short(store: ExplainedStore, queues: Sequence[DestinationState]) -> str:
     """Explain a slow consumer, else the queue with most in it, else memory. Requires: the lock is not held.
 
     queues: the queues to explain, the busiest one first.
     """
     with suppress(Closed):
         for queue in queues:
-            with owners.monitor.lock:
+            with store.monitor.lock:
                 is_quick = _is_quick(queue)
                 slow = next((one for one in islice(queue.consumers(), CONSUMERS_MAX) if one.activity.is_slow), None)
             if slow is not None and is_quick:
                 assert isinstance(slow, Consumer), "every consumer of a queue is one"
-                return explain_consumer(owners, slow).sentence
+                return explain_consumer(store, slow).sentence
         for queue in queues[:1]:
-            with owners.monitor.lock:
+            with store.monitor.lock:
                 is_worth = queue.depth > 0 and _is_quick(queue)
             if is_worth:
-                return explain_queue(owners, queue).sentence
-    with owners.monitor.lock:
-        memory, could_give = owners.memory.budget.statistics(), owners.target_area.reclaim.order()
+                return explain_queue(store, queue).sentence
+    with store.monitor.lock:
+        memory, could_give = store.memory.budget.statistics(), store.target_area.reclaim.order()
     return memory_sentence(memory, could_give)
 
 

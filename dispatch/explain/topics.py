@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ..engine.explained_owners import ExplainedOwners
+from ..engine.explained_store import ExplainedStore
 from ..topics.state import SubscriptionState, TopicState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
@@ -23,12 +23,12 @@ class _Lag(NamedTuple):
     in_flight: int
 
 
-def explain_topic(owners: ExplainedOwners, topic: TopicState) -> Explanation:
+def explain_topic(store: ExplainedStore, topic: TopicState) -> Explanation:
     """Explain which subscriptions a topic keeps its messages for, starting with the one that lags most.
 
     Requires: the lock is not held. O(subscriptions + messages in flight).
     """
-    with owners.monitor.lock, owners.monitor.all_or_broken:
+    with store.monitor.lock, store.monitor.all_or_broken:
         depth, size_bytes = topic.depth, topic.depth_bytes
         # As dict keys, in order, because a durable subscription may also be online.
         everyone = dict.fromkeys([*topic.durable_subscriptions(), *topic.online])
@@ -37,7 +37,7 @@ def explain_topic(owners: ExplainedOwners, topic: TopicState) -> Explanation:
             for each in everyone
         ]
         online = set(topic.online)
-    blocked = explain_blocked(owners, topic)
+    blocked = explain_blocked(store, topic)
     lagging = sorted((lag for lag in lags if lag.messages), key=lambda lag: -lag.messages)
     causes = (*map(_subscription_cause, lagging), *(cause for cause, _ in blocked))
     name, clauses = topic.qualified_name, [clause for _, clause in blocked]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from ...store.errors import ArgumentError, SettingsError
-from ..engine.explained_owners import ExplainedOwners
+from ..engine.explained_store import ExplainedStore
 from .blocked import explain_blocked
 from .cause import DataLogReport, Explanation
 from .disk import explain_data_log, explain_whole, ids_text
 from .words import plural
 
 
-def explain(owners: ExplainedOwners, subject: object) -> Explanation:
+def explain(store: ExplainedStore, subject: object) -> Explanation:
     """Explain a data log by its id, or the whole store. Requires: the lock is not held."""
-    owners.monitor.raise_if_closed()
-    pins = owners.disk.retention.reasons()
-    sizes = owners.disk.disk_use.sizes()
+    store.monitor.raise_if_closed()
+    pins = store.disk.retention.reasons()
+    sizes = store.disk.disk_use.sizes()
     if subject is None:
-        with owners.monitor.lock:
-            memory = owners.memory.budget.statistics()
-            could_give = owners.target_area.reclaim.order()
-        whole = explain_whole(sizes, pins.all(), owners.monitor.clock_ms(), memory, could_give)
-        blocked = explain_blocked(owners)
+        with store.monitor.lock:
+            memory = store.memory.budget.statistics()
+            could_give = store.target_area.reclaim.order()
+        whole = explain_whole(sizes, pins.all(), store.monitor.clock_ms(), memory, could_give)
+        blocked = explain_blocked(store)
         if not blocked:
             return whole
         said = f"{len(blocked):,} blocked send{plural(len(blocked))}: {blocked[0][1]}."
@@ -32,16 +32,16 @@ def explain(owners: ExplainedOwners, subject: object) -> Explanation:
         )
     if subject not in sizes:
         raise SettingsError(f"there is no data log {subject}: there are {ids_text(sizes)}")
-    return explain_data_log(subject, sizes[subject], pins.of(subject), owners.monitor.clock_ms())
+    return explain_data_log(subject, sizes[subject], pins.of(subject), store.monitor.clock_ms())
 
 
-def report_data_logs(owners: ExplainedOwners) -> list[DataLogReport]:
+def report_data_logs(store: ExplainedStore) -> list[DataLogReport]:
     """Return what each data log is kept for, the oldest first. Requires: the lock is not held."""
-    monitor = owners.monitor
+    monitor = store.monitor
     monitor.raise_if_closed()
-    pins = owners.disk.retention.reasons().all()
+    pins = store.disk.retention.reasons().all()
     with monitor.lock:
-        data_logs, now_ms = owners.disk.disk_use.live_bytes_by_data_log(), monitor.clock_ms()
+        data_logs, now_ms = store.disk.disk_use.live_bytes_by_data_log(), monitor.clock_ms()
     return [
         DataLogReport(
             number, size_bytes, live_bytes, explain_data_log(number, size_bytes, pins.get(number, ()), now_ms)

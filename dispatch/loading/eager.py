@@ -119,7 +119,7 @@ class EagerLoader:
             is_fed = fed_bytes > target.read_ahead_bytes and target.is_ready
             if is_fed and fed_bytes <= target.high_watermark_bytes:
                 is_fed = not target.is_next_cached
-            is_awaited = target.consumer_group.is_awaited and not target.direct
+            is_awaited = target.selector_group.is_awaited and not target.direct
             if not is_fed and not is_awaited:
                 room_bytes = target.high_watermark_bytes - target.direct_bytes
                 is_fed = target.lane.stays_cached(target.first_to_load, room_bytes)
@@ -190,7 +190,7 @@ class EagerLoader:
 
     def _skip(self, target: TargetList) -> Candidate | None:
         """Move the frontier over blocks without a match; return where it is then, or None at the end."""
-        selector, lane = target.consumer_group.selector, target.lane
+        selector, lane = target.selector_group.selector, target.lane
         assert selector is not None
         if target.frontier >= lane.published_end:
             return None
@@ -350,7 +350,7 @@ class EagerLoader:
         if not load.held:
             columns = [pending_lane.lengths(first, last) for first, last in load.runs]
             if max(map(max, columns)) <= target_area.large_message_bytes:
-                load.is_plain = not load.is_return and (not load.is_scan or target.consumer_group.selector is None)
+                load.brings_all = not load.is_return and (not load.is_scan or target.selector_group.selector is None)
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
                 self._reserve_runs(load, load.runs, total, is_needed)
                 return
@@ -379,14 +379,14 @@ class EagerLoader:
             self._target_area.make_room(wanted, target)
             few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
-        regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
+        regions = target.lane.message_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
         least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
         if self._afford(load, wanted, buffer_bytes, least_seconds):
             load.regions = regions
             return
-        load.is_plain = False
+        load.brings_all = False
         if not is_needed:
             load.last = min(load.last, runs[0][0] - 1)
         else:
@@ -474,25 +474,25 @@ class EagerLoader:
             [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
         )
         if was_begun:
-            load.target.consumer_group.load_ended(self._monitor.deferred)
+            load.target.selector_group.load_ended(self._monitor.deferred)
             self._dispatch_area.relieve()  # other lists may have waited for the memory of this load
 
     # ------------------------------------------------------------------ read and install
 
     def read(self, load: Load[TargetList]) -> None:
         """Read the missing messages and evaluate the selector. Requires: no lock."""
-        consumer_group, lane = load.target.consumer_group, load.target.lane
-        if load.is_plain:
-            load.messages, load.unreadable = lane.backing_store.read(load.regions)
+        selector_group, lane = load.target.selector_group, load.target.lane
+        if load.brings_all:
+            load.messages, load.unreadable = lane.message_store.read(load.regions)
             return
         for region in load.regions:
-            messages, unreadable = lane.backing_store.read((region,))
+            messages, unreadable = lane.message_store.read((region,))
             load.unreadable += unreadable
             load.held.update(zip(map(sequence_of, messages), messages, strict=True))
-        if load.is_scan and (consumer_group.selector is not None or consumer_group.notes_groups):
-            load.unwanted, left = consumer_group.sort_out(load.held.values(), load.survey)
+        if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):
+            load.unwanted, left = selector_group.sort_out(load.held.values(), load.survey)
             _judge(load, left)
-        elif consumer_group.notes_groups:
+        elif selector_group.notes_groups:
             _judge(load, [message for message in load.held.values() if message[2] is None])
 
     def install(self, load: Load[TargetList]) -> None:
@@ -517,7 +517,7 @@ class EagerLoader:
         target.lane.loaded(load)
         if load.unreadable and is_alive:  # a message behind the cut is met again
             _give_up(target.lane, [found for found in load.unreadable if found[0] <= load.last])
-        target.consumer_group.load_ended(self._monitor.deferred)
+        target.selector_group.load_ended(self._monitor.deferred)
         if self._dispatch_area.waits_for_memory:
             self._dispatch_area.relieve()
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
@@ -529,7 +529,7 @@ class EagerLoader:
         Release the other memory.
         """
         target = load.target
-        if load.is_plain and is_alive and not target.is_shared and not _is_stale(load) and not load.unreadable:
+        if load.brings_all and is_alive and not target.is_shared and not _is_stale(load) and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
             kept, kept_bytes = self._kept(load, is_alive)
@@ -568,7 +568,7 @@ class EagerLoader:
         load.held.update(zip(map(sequence_of, load.messages), load.messages, strict=True))
         kept: list[StoredMessage] = []
         kept_bytes = 0
-        # A message may have come back, been loaded, gone to another consumer group, and come back again.
+        # A message may have come back, been loaded, gone to another selector group, and come back again.
         doubled = target.direct_up_to(load.last) if load.is_return else ()
         for sequence in sorted(load.held.keys() - load.unwanted if load.unwanted else load.held):
             message = load.held[sequence]
@@ -612,7 +612,7 @@ def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
     A message that can't be read or judged is not wanted. If the message was only settled meanwhile, install finds that
     out.
     """
-    consumer_group, lane = load.target.consumer_group, load.target.lane
+    selector_group, lane = load.target.selector_group, load.target.lane
     for message in messages:
         sequence = message[0]
         try:
@@ -623,10 +623,10 @@ def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
             load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
             load.unwanted.add(sequence)
             continue
-        if message[2] is None and consumer_group.notes_groups:
-            consumer_group.note_group(lane, whole)
+        if message[2] is None and selector_group.notes_groups:
+            selector_group.note_group(lane, whole)
         try:
-            is_wanted = consumer_group.examine(lane, whole, load.survey)
+            is_wanted = selector_group.examine(lane, whole, load.survey)
         except RecordDamaged as damage:
             load.unreadable.append((sequence, str(damage)))
             is_wanted = False

@@ -22,7 +22,7 @@ from ...store.stored_message import StoredMessage
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_state import QueueState
-from ..core.memory.memories import Memories
+from ..core.memory.memory_registry import MemoryRegistry
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 
@@ -56,7 +56,7 @@ class CacheWarmer:
         target_area: TargetArea,
         loads: LoadRequests,
         budget: Budget,
-        memories: Memories,
+        memories: MemoryRegistry,
         reading: Holder,
         queues: Mapping[int, QueueState],
     ) -> None:
@@ -86,7 +86,7 @@ class CacheWarmer:
         Non-persistent messages are left alone: those that are not in RAM were spilled for want of memory.
         """
         queue = lane.destination
-        if queue.consumer_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:
+        if queue.selector_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:
             return
         lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         self._lanes[lane] = 0
@@ -131,7 +131,7 @@ class CacheWarmer:
                     chosen.append(load)
             if load is None:
                 return False
-            messages, unreadable = load.lane.backing_store.read(load.regions)
+            messages, unreadable = load.lane.message_store.read(load.regions)
         finally:
             for begun in chosen:
                 with self._monitor.lock, self._monitor.all_or_broken:
@@ -149,7 +149,7 @@ class CacheWarmer:
         while (lane := next((lane for lane in lanes if lane.memory not in self._is_full), None)) is not None:
             sequence, memory, cache = lanes[lane], lane.memory, lane.memory.head_queue_cache
             room = max(min(cache.room_bytes, memory.free_bytes), 0)
-            if lane.destination.consumer_groups or not lane.destination.is_open:
+            if lane.destination.selector_groups or not lane.destination.is_open:
                 del lanes[lane]
                 continue
             runs, content_bytes, following = self._choose(lane, sequence, room // len(lanes))
@@ -158,7 +158,7 @@ class CacheWarmer:
                 cache.reopen(lane.pending_lane.number)
                 continue
             if runs:
-                regions = lane.backing_store.plan(lane.pending_lane, runs)
+                regions = lane.message_store.plan(lane.pending_lane, runs)
                 buffer_bytes = max(region.length for region in regions)
                 if content_bytes <= room and self._reading.reserve(buffer_bytes):
                     if cache.holder.reserve(content_bytes):
@@ -213,7 +213,7 @@ class CacheWarmer:
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)
         self.loading_bytes = 0
-        if lane.destination.consumer_groups or not lane.destination.is_open or lane not in self._lanes:
+        if lane.destination.selector_groups or not lane.destination.is_open or lane not in self._lanes:
             return
         for message in messages:
             if load.purges == lane.purges or lane.pending_lane.is_pending(message[0]):

@@ -54,22 +54,23 @@ from ..config.memory_plan import (
     WRITE_BUFFER_BYTES,
 )
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.lane_parts import LaneParts
 from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.memory_rule import MemoryRule
-from ..core.areas.observer import ListObserver
+from ..core.areas.observer import ListObserver, TrafficObserver
 from ..core.areas.target_area import TargetArea
-from ..core.consumer_groups.activity import Activity
-from ..core.consumer_groups.consumer_stage import TAKING
-from ..core.consumer_groups.matching import NO_NAMES
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.group_memory import GroupMemory
-from ..core.memory.memories import Memories
-from ..core.model import NO_HAND_OUT, ConsumerGroup, CoreConsumer, DestinationState, LaneState, TargetList, consumer_of
+from ..core.memory.memory_registry import MemoryRegistry
+from ..core.model import NO_HAND_OUT, CoreConsumer, DestinationState, LaneState, SelectorGroup, TargetList, consumer_of
 from ..core.monitor import Monitor
+from ..core.selector_groups.activity import Activity
+from ..core.selector_groups.consumer_stage import TAKING
+from ..core.selector_groups.matching import NO_NAMES
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
@@ -248,8 +249,8 @@ class PlayedLane:
         return range(begin, lane.next_sequence)
 
 
-class PlayedConsumerGroup(ConsumerGroup):
-    """A consumer group that wants what it took in the trace, or everything if it has no selector."""
+class PlayedSelectorGroup(SelectorGroup):
+    """A selector group that wants what it took in the trace, or everything if it has no selector."""
 
     __slots__ = ("taken", "lane")
 
@@ -265,9 +266,9 @@ class PlayedConsumerGroup(ConsumerGroup):
 class PlayedConsumer(CoreConsumer):
     """The CoreConsumer of a replay. The trace tells what it takes and settles, so it never waits."""
 
-    def __init__(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
+    def __init__(self, destination: DestinationState, selector_group: SelectorGroup) -> None:
         self.destination = destination
-        self.consumer_group = consumer_group
+        self.selector_group = selector_group
         self.stage = TAKING
         self.collector = NO_HAND_OUT
         self.activity = Activity(None, None, 0.0)
@@ -301,9 +302,9 @@ class PlayedConsumer(CoreConsumer):
         """Whether it waits, which a replay never does."""
         return False
 
-    def move_to(self, consumer_group: ConsumerGroup) -> None:
-        """Take from another consumer group from now on."""
-        self.consumer_group = consumer_group
+    def move_to(self, selector_group: SelectorGroup) -> None:
+        """Take from another selector group from now on."""
+        self.selector_group = selector_group
 
     def held_in_transactions(self) -> list[Delivery]:
         """Return nothing, because a trace has no transactions."""
@@ -378,15 +379,17 @@ class TracePlayer:
         self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
         self.target_area = TargetArea(
             self.monitor,
-            self.store,
-            DeliveryCountTable(),
-            PlayedReturns(),
+            LaneParts(
+                message_store=self.store,
+                delivery_count_table=DeliveryCountTable(),
+                return_counts=PlayedReturns(),
+                syncs_always=False,
+            ),
             memory,
             shares,
             self.loads,
             self.dispatch_area,
             events,
-            syncs_always=False,
             distributions=partial(
                 Distributions,
                 dispatch_area=self.dispatch_area,
@@ -395,6 +398,7 @@ class TracePlayer:
                 group_memory=memory.groups,
             ),
             observer=lambda target_area: ListObserver(),
+            traffic=TrafficObserver(),
         )
         self.loader = EagerLoader(
             self.monitor, self.target_area, self.dispatch_area, self.loads, memory.overflow.account, reading
@@ -468,15 +472,15 @@ class TracePlayer:
         lane.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
-        consumer_group = PlayedConsumerGroup(selector, self._wanted.get(listed, SequenceSet()), lane)
-        lane.state.destination.consumer_groups[selector.text if selector is not None else None] = consumer_group
-        target_area.add_list(lane.state, consumer_group)
+        selector_group = PlayedSelectorGroup(selector, self._wanted.get(listed, SequenceSet()), lane)
+        lane.state.destination.selector_groups[selector.text if selector is not None else None] = selector_group
+        target_area.add_list(lane.state, selector_group)
         target_area.update_sole_lists(lane.state.destination)
-        self._lists[listed] = (consumer_group.lists[0], PlayedConsumer(lane.state.destination, consumer_group))
+        self._lists[listed] = (selector_group.lists[0], PlayedConsumer(lane.state.destination, selector_group))
 
     def _close(self, number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self.target_area.unsubscribe(target.lane.destination, target.consumer_group)
+        self.target_area.unsubscribe(target.lane.destination, target.selector_group)
 
     def _take(self, number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]
@@ -569,7 +573,7 @@ def _make_memory(budget: Budget, shares: Shares, rule: MemoryRule) -> MemoryPart
     )
     return MemoryParts(
         budget,
-        Memories(budget, shares.quotas, rule.pending_cache, lambda name: None),
+        MemoryRegistry(budget, shares.quotas, rule.pending_cache, lambda name: None),
         overflow,
         rule,
         destinations=Tab(budget.holder("destinations")),

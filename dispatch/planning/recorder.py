@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from ...cache.accounting.budget import Holder
-from ...cache.sharing.shares import Shares
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.environment.late_log import LateLogger
@@ -36,7 +35,6 @@ from ...store.format.trace import (
     Encoder,
     TraceHeader,
 )
-from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
@@ -45,22 +43,17 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.memory_parts import MemoryParts
-from ..core.areas.observer import ListObserver
-from ..core.areas.target_area import TargetArea
-from ..core.deliveries.contracts import PersistentStore, ReturnCounts
+from ..core.areas.observer import TrafficObserver
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.model import (
-    ConsumerGroup,
     CoreConsumer,
     DestinationState,
-    DistributionKeeper,
     LaneState,
+    SelectorGroup,
     TargetList,
     lane_of,
 )
-from ..core.monitor import Monitor
-from ..distribution.assigning import SingleConsumerGroup
-from ..selectors.selector import Selector
+from ..distribution.assigning import OwnSelectorGroup
 from ..topics.state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch.recorder")
@@ -153,7 +146,7 @@ class Recorder:
             return
         number = self._lists[target] = self._list_count
         self._list_count += 1
-        has_selector = target.consumer_group.selector is not None
+        has_selector = target.selector_group.selector is not None
         self._put(LIST, self._lane(lane).number, 0, 0, number << 1 | has_selector)
 
     def closed(self, target: TargetList) -> None:
@@ -411,7 +404,11 @@ def header_of(settings: Settings) -> TraceHeader:
 
 
 class RecordedDispatchArea(DispatchArea):
-    """A DispatchArea that reports its events to a recorder."""
+    """A DispatchArea that reports its events to a recorder.
+
+    It is a subclass, and no observer as RecordedTraffic is, because every message passes `collect_one` and `settle`: a
+    store without a recording pays nothing there.
+    """
 
     def __init__(
         self,
@@ -428,7 +425,7 @@ class RecordedDispatchArea(DispatchArea):
     def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         delivery = super().collect_one(consumer)
         if delivery is not None:
-            self._recorder.taken(consumer.consumer_group.lists[0], delivery.sequence, 1)
+            self._recorder.taken(consumer.selector_group.lists[0], delivery.sequence, 1)
         return delivery
 
     def hand_out(
@@ -457,91 +454,50 @@ class RecordedDispatchArea(DispatchArea):
         self._recorder.settled(lane_of(deliveries[0]), deliveries[0].sequence, len(deliveries), is_done=True)
 
 
-class RecordedTargetArea(TargetArea):
-    """A TargetArea that reports its events to a recorder. A store without a recording pays nothing for it."""
+class RecordedTraffic(TrafficObserver):
+    """Tells a recorder of the traffic that its TargetArea reports."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        monitor: Monitor,
-        message_store: PersistentStore,
-        delivery_count_table: DeliveryCountTable,
-        return_counts: ReturnCounts,
-        memory: MemoryParts,
-        shares: Shares,
-        loads: LoadRequests,
-        dispatch_area: DispatchArea,
-        events: ListEvents,
-        *,
-        syncs_always: bool,
-        distributions: Callable[[TargetArea], DistributionKeeper],
-        observer: Callable[[TargetArea], ListObserver],
-    ) -> None:
-        """The parameters behind the first are those of a TargetArea: machine code takes no `*arguments` here."""
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        super().__init__(
-            monitor,
-            message_store,
-            delivery_count_table,
-            return_counts,
-            memory,
-            shares,
-            loads,
-            dispatch_area,
-            events,
-            syncs_always=syncs_always,
-            distributions=distributions,
-            observer=observer,
-        )
 
-    def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
-        for lane in queue.all_lanes():
-            if isinstance(queue, SubscriptionState):
+    def subscribes(self, destination: DestinationState) -> None:
+        for lane in destination.all_lanes():
+            if isinstance(destination, SubscriptionState):
                 self._recorder.unloaded(lane, lane.published_end)  # messages that came while nobody read the lane
             else:
                 self._recorder.note_arrivals(lane)
-        return super().subscribe(queue, selector)
 
-    def add_lane(self, lane: LaneState) -> None:
-        super().add_lane(lane)
+    def lane_added(self, lane: LaneState) -> None:
         if lane.destination.has_lists:
             self._recorder.begin((lane,))
 
-    def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
-        super().add_list(lane, consumer_group)
-        self._recorder.opened(consumer_group.lists[-1])
+    def list_added(self, target: TargetList) -> None:
+        self._recorder.opened(target)
 
-    def unsubscribe(self, queue: DestinationState, consumer_group: ConsumerGroup) -> None:
-        for target in consumer_group.lists:
+    def unsubscribes(self, selector_group: SelectorGroup) -> None:
+        for target in selector_group.lists:
             self._recorder.closed(target)
-        super().unsubscribe(queue, consumer_group)
 
-    def measure(self, seconds: float) -> None:
+    def measures(self, seconds: float) -> None:
         self._recorder.tick(seconds)
-        super().measure(seconds)
 
-    def offer_unloaded(self, lane: LaneState, end: int) -> None:
+    def arrives_unloaded(self, lane: LaneState, end: int) -> None:
         if lane.destination.has_lists:
             self._recorder.note_arrivals(lane)
             self._recorder.unloaded(lane, end)
-        super().offer_unloaded(lane, end)
 
-    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
+    def offers_again(self, lane: LaneState, message: StoredMessage) -> None:
         self._recorder.offered(lane, message[0], is_loaded=message[2] is not None)
-        super().offer_again(lane, message)
 
-    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def offers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         for first, last in runs if lane.destination.distribution.is_ordinary else ():
             for sequence in range(first, last + 1):
                 self._recorder.offered(lane, sequence, is_loaded=False)
-        super().offer_put_off(lane, runs)
 
-    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
+    def forgets(self, lane: LaneState, gone: SequenceSet) -> None:
         self._recorder.gone(lane, gone)
-        super().forget(lane, gone)
 
-    def on_lane_gone(self, lane: LaneState) -> None:
-        super().on_lane_gone(lane)
+    def lane_gone(self, lane: LaneState) -> None:
         self._recorder.forget(lane)
 
 
@@ -549,11 +505,9 @@ def _shared(target: TargetList) -> TargetList:
     """Return the list that is recorded for a list: for a list of assigned messages, the list that they were assigned
     from.
     """
-    consumer_group = target.consumer_group
+    selector_group = target.selector_group
     return (
-        consumer_group.shared_group.list_over(target.lane)
-        if isinstance(consumer_group, SingleConsumerGroup)
-        else target
+        selector_group.shared_group.list_over(target.lane) if isinstance(selector_group, OwnSelectorGroup) else target
     )
 
 

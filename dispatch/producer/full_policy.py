@@ -53,7 +53,7 @@ class _Oldest:
 
     def drop(self, first: int, last: int) -> int:
         """Remove a part of such a run; return how many messages were removed."""
-        removed = self.lane.backing_store.acknowledge(self.lane.pending_lane, first, last)
+        removed = self.lane.message_store.acknowledge(self.lane.pending_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
         return removed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.message_store import MessageStore
 from ..config.settings import Settings
 from ..core.confirmer import ThreadConfirmer
-from ..core.destinations.destination_lanes import DestinationLanes
-from ..core.destinations.grouped_queues import GroupedQueues
 from ..core.monitor import Monitor
+from ..core.parts import DestinationParts
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
 from ..topics.fan_outs import FanOuts
@@ -17,6 +18,19 @@ from .full_policy import FullPolicy
 from .lifetimes import Lifetimes
 from .slice_writer import SliceWriter
 from .space import Space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendParts:
+    """What a send needs beside one plain write."""
+
+    lifetimes: Lifetimes
+    slices: SliceWriter
+    """Writes messages with an id or with times."""
+    space: Space
+    """Where senders wait for disk space."""
+    full_policy: FullPolicy
+    """What a full destination does for senders that do not wait."""
 
 
 class Producers:
@@ -29,37 +43,29 @@ class Producers:
         message_store: MessageStore,
         publisher: Publisher,
         confirmer: ThreadConfirmer,
-        lanes: DestinationLanes,
-        groups: GroupedQueues,
-        lifetimes: Lifetimes,
+        destinations: DestinationParts,
         fan_outs: FanOuts,
         transactions: TransactionRegistry,
         timed: TimedLanes,
-        slices: SliceWriter,
-        space: Space,
-        full_policy: FullPolicy,
+        parts: SendParts,
         settings: Settings,
     ) -> None:
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
-        # Takes persistent messages by `destination_lane`. Their acks reach it as `backing_store`, by `pending_lane`:
-        # the same two objects in a queue.
+        # Adds persistent messages to the `destination_lane` of their LaneState. It is the `message_store` of that, too.
         self.message_store = message_store
         self.publisher = publisher
         self.confirmer = confirmer
         self.syncs_always = self.publisher.syncs_always
-        self.lanes = lanes
-        self.groups = groups
+        self.lanes = destinations.lanes
+        self.groups = destinations.groups
         self.fan_outs = fan_outs
         self.transactions = transactions
         self.timed = timed
-        self.lifetimes = lifetimes
-        # Writes messages with an id or with times.
-        self.slices = slices
-        # Where senders wait for disk space.
-        self.space = space
-        # What a full destination does for senders that do not wait.
-        self.full_policy = full_policy
+        self.lifetimes = parts.lifetimes
+        self.slices = parts.slices
+        self.space = parts.space
+        self.full_policy = parts.full_policy
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
 

@@ -1,7 +1,7 @@
 """Topics: a message that is sent to a topic goes to each of its subscriptions.
 
 Read `state.py` first: a topic as dispatch sees it, and a subscription, which is to the lists, caches and the loader
-what a queue is. `topic_owners.py` then names the owners in the order in which they are made.
+what a queue is. `topic_layer.py` then names the owners in the order in which they are made.
 
 - registry.py: all topics. topic_maker.py: makes the state of a topic. topic_admin.py: deletes a topic.
   numbered_lanes.py: lanes by number, as records name them.

@@ -1,6 +1,6 @@
 """TopicState: one topic as dispatch sees it, and the state of each of its subscriptions.
 
-Lists, caches and the loader treat a subscription like a queue: it has lanes, a consumer group while somebody reads it,
+Lists, caches and the loader treat a subscription like a queue: it has lanes, a selector group while somebody reads it,
 and a number by which the caches know its messages. Arrivals go to the subscriptions that are read at the moment. The
 others find their messages in the index when a consumer comes.
 """
@@ -31,9 +31,8 @@ from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, UNLIMITED
 from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.consumer_groups.matching import SelectorMatcher, values_of
 from ..core.counting.counters import EarlierCounts, Volume
-from ..core.deliveries.contracts import BackingStore, LaneDueTimes, MessageSource
+from ..core.deliveries.contracts import LaneDueTimes, LaneStore, MessageSource
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
@@ -41,15 +40,16 @@ from ..core.lanes.queue_lane import QueueLaneState
 from ..core.lists.load import Load
 from ..core.model import (
     LANE_STATE_BYTES,
-    ConsumerGroup,
     DestinationState,
     LaneState,
     ListKeeper,
     NamedDestinationState,
     NonPersistentLaneState,
     PersistentLaneState,
+    SelectorGroup,
     TargetList,
 )
+from ..core.selector_groups.matching import SelectorMatcher, values_of
 from ..core.settling.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
@@ -104,8 +104,8 @@ class Verdicts:
         return found
 
 
-class SubscriptionConsumerGroup(ConsumerGroup):
-    """The consumer group of a subscription."""
+class SubscriptionSelectorGroup(SelectorGroup):
+    """The selector group of a subscription."""
 
     __slots__ = ("_verdicts",)
 
@@ -164,7 +164,7 @@ class EvictionRule(ABC):
 class SubscriptionRegistry(ABC):
     """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
 
-    unrecorded: BackingStore
+    unrecorded: LaneStore
     """Settles messages for subscriptions without a name."""
     verdicts: Verdicts
     """The verdicts for all topics, because only one message arrives at a time under the lock."""
@@ -319,7 +319,7 @@ class TopicState(NamedDestinationState):
 
     @property
     def first_lists(self) -> int:
-        """Return how many lists of a new lane would be the first of their consumer group."""
+        """Return how many lists of a new lane would be the first of their selector group."""
         return sum(subscription.first_lists for subscription in self.online)
 
     @property
@@ -564,7 +564,7 @@ class SubscriptionLaneState(QueueLaneState):
         self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
         self.first_bytes = max(topic_lane.first_bytes, pending_lane.first_bytes)
         if not subscription.is_durable:
-            self.backing_store = subscription.topic.registry.unrecorded
+            self.message_store = subscription.topic.registry.unrecorded
             self.syncs = False
         # The selector matches all pending messages before this sequence.
         self.examined = 0
@@ -737,12 +737,12 @@ class SubscriptionState(DestinationState):
         # Whether it is charged, because it is read or has state in RAM.
         self.is_charged = False
 
-    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        return SubscriptionConsumerGroup(selector, self.topic.verdicts)
+    def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
+        return SubscriptionSelectorGroup(selector, self.topic.verdicts)
 
     def on_consumer_closed(self) -> None:
         """Take the subscription offline once its last consumer has closed."""
-        if self.consumer_groups:
+        if self.selector_groups:
             return
         self.topic.registry.leave(self)
         if not self.topic.online:
@@ -834,7 +834,7 @@ class SubscriptionState(DestinationState):
     @property
     def is_blank(self) -> bool:
         """Return whether it has no consumer, and this object could be made anew without loss. O(lanes)."""
-        counts = [self.misses + self.delivered + self.dead_lettered + len(self.consumer_groups)]
+        counts = [self.misses + self.delivered + self.dead_lettered + len(self.selector_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
             counts += (lane.dead_letters.count, lane.parked.count, len(lane.in_flight))

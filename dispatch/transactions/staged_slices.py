@@ -12,7 +12,7 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
-from ...store.state.transactions import Transactions
+from ...store.state.transactions import TransactionRecords
 from ..core.model import LaneState, PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
@@ -57,7 +57,7 @@ class StagedSlices:
 
     def __init__(
         self,
-        transactions: Transactions,
+        transaction_records: TransactionRecords,
         publisher: Publisher,
         timed: TimedLanes,
         memory: TransactionMemory,
@@ -68,7 +68,7 @@ class StagedSlices:
 
         lanes: all lanes of the transaction by number; this object adds those to which it sends.
         """
-        self._transactions = transactions
+        self._transaction_records = transaction_records
         self._publisher = publisher
         self._timed = timed
         self._memory = memory
@@ -141,7 +141,7 @@ class StagedSlices:
     def _write_slice(self, gathered: _Gathered) -> None:
         """Write one gathered slice. Requires: its place is charged."""
         branch = self._branch
-        gathered.lengths = self._transactions.append_slice(
+        gathered.lengths = self._transaction_records.append_slice(
             branch,
             gathered.lane.destination_lane,
             gathered.timestamp,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...store.format.branch import Branch
 from ...store.records.property_records import PropertyRecords
 from ...store.state.property_table import PropertyTable
-from ...store.state.transactions import Transactions
+from ...store.state.transactions import TransactionRecords
 from ..admission.deduplication import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import LaneState
@@ -28,7 +28,7 @@ class Staging:
     def __init__(
         self,
         *,
-        transactions: Transactions,
+        transaction_records: TransactionRecords,
         dispatch_area: DispatchArea,
         redelivery: Redelivery,
         publisher: Publisher,
@@ -42,7 +42,7 @@ class Staging:
         now_ms: returns the store's time.
         windows: know which ids are undecided, and which were sent.
         """
-        self._transactions = transactions
+        self._transaction_records = transaction_records
         self._dispatch_area = dispatch_area
         self._redelivery = redelivery
         self._publisher = publisher
@@ -53,7 +53,7 @@ class Staging:
 
     def slices(self, branch: Branch, lanes: dict[int, LaneState]) -> StagedSlices:
         """Return the persistent messages of a new transaction. lanes: by number, those that it uses."""
-        return StagedSlices(self._transactions, self._publisher, self._timed, self._memory, branch, lanes)
+        return StagedSlices(self._transaction_records, self._publisher, self._timed, self._memory, branch, lanes)
 
     def non_persistent(self, branch: Branch) -> StagedNonPersistent:
         """Return the non-persistent messages of a new transaction."""

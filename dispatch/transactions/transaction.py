@@ -34,7 +34,7 @@ from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import split_times
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
-from ...store.state.transactions import Branches, Transactions
+from ...store.state.transactions import Branches, TransactionRecords
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.deduplication import DuplicateWindows, identity_of
@@ -78,7 +78,7 @@ class Transaction:
         self._monitor = registry.monitor
         self._message_store = registry.message_store
         self._journal = registry.journal
-        self._transactions = registry.transactions
+        self._transaction_records = registry.transaction_records
         self._branches = registry.branches
         self._duplicates = registry.windows.persistent
         self._memory = registry.memory
@@ -321,7 +321,7 @@ class Transaction:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             self._write_last()
-            is_done = self._transactions.is_small(self._branch)
+            is_done = self._transaction_records.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
             position = message_store.journal_end
@@ -353,7 +353,7 @@ class Transaction:
         branch = self._branch
         message_store = self._message_store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
-            self._transactions.commit(
+            self._transaction_records.commit(
                 branch, self._slices.written_lengths, message_store.make_index_room if is_large else None
             )
         else:
@@ -377,7 +377,7 @@ class Transaction:
             was_prepared = self._state == PREPARED
             is_put_off = False
             if was_prepared:
-                self._transactions.rollback(self._branch)
+                self._transaction_records.rollback(self._branch)
                 self._state = ROLLED_BACK
                 position = self._message_store.journal_end
             else:
@@ -401,7 +401,7 @@ class Transaction:
         branch = self._branch
         try:
             if len(branch):
-                self._transactions.rollback(branch)
+                self._transaction_records.rollback(branch)
         except ForebayError:
             pass  # a crash would leave the same
         self._branches.forget(branch.number)
@@ -438,7 +438,7 @@ class Transaction:
                 )
             self.write_gathered()
             self._slices.leave_ram()
-            self._transactions.prepare(self._branch, xid)
+            self._transaction_records.prepare(self._branch, xid)
             self._state = PREPARED
             self._acks.prepare()
             position = self._message_store.journal_end
@@ -538,7 +538,7 @@ class TransactionRegistry:
         monitor: Monitor,
         message_store: MessageStore,
         journal: Journal,
-        transactions: Transactions,
+        transaction_records: TransactionRecords,
         branches: Branches,
         confirmer: Confirmer,
         windows: DuplicateWindows,
@@ -550,7 +550,7 @@ class TransactionRegistry:
         self.monitor = monitor
         self.message_store = message_store
         self.journal = journal
-        self.transactions = transactions
+        self.transaction_records = transaction_records
         self.branches = branches
         self.confirmer = confirmer
         self.windows = windows
@@ -565,7 +565,7 @@ class TransactionRegistry:
         with self.monitor.lock, self.monitor.all_or_broken:
             self.monitor.raise_if_closed()
             self.memory.charge(BRANCH_CHARGE_BYTES)
-            return self._add(self.transactions.begin())
+            return self._add(self.transaction_records.begin())
 
     def _add(self, branch: Branch) -> Transaction:
         transaction = self.undecided[branch.number] = Transaction(self, branch)

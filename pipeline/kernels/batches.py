@@ -108,7 +108,7 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
                     return
                 yield from shape.of_heads(heads, file, header, names, part)
             last = int(offsets[-1])
-            offset, sequence = last, header.first_sequence + len(offsets) - 1
+            offset, sequence = last, header.first_log_sequence + len(offsets) - 1
         except Unusual:
             pass
     elif part.begin > DATA_LOG_HEADER_BYTES:
@@ -118,7 +118,7 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
 
 def _learned(file: File, header: DataLogHeader, names: Names, end: int) -> int | None:
     """Learn the names in the records before an offset. Return the log sequence of the record that begins there."""
-    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_sequence)
+    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence)
     for _, record, head in walk:
         names.learn(record, head)
         if walk.end >= end:
@@ -143,7 +143,9 @@ def _scanned(
         if fact.offset >= part.begin or isinstance(fact, Unread):
             yield fact
     if part.next_log_sequence is not None and part.end is None:
-        walk = Walk(file, header, offset or DATA_LOG_HEADER_BYTES, next_log_sequence=sequence or header.first_sequence)
+        walk = Walk(
+            file, header, offset or DATA_LOG_HEADER_BYTES, next_log_sequence=sequence or header.first_log_sequence
+        )
         for _ in walk:
             pass
         if (

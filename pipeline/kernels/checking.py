@@ -52,7 +52,7 @@ def _whole(data_log: int, file: File) -> DataLogFacts | None:
     facts.durable = max(facts.durable, seal.durable)
     facts.is_sealed = True
     facts.records = len(offsets)
-    facts.next_log_sequence = header.first_sequence + len(offsets)
+    facts.next_log_sequence = header.first_log_sequence + len(offsets)
     return facts
 
 

@@ -110,7 +110,7 @@ def _plan(disk: Disk) -> list[Part]:
     for at, (part, header) in enumerate(seen[:-1]):
         later = seen[at + 1]
         follows = later.header is not None and later.part.data_log == part.data_log + 1
-        first = later.header.first_sequence if follows and later.header is not None else None
+        first = later.header.first_log_sequence if follows and later.header is not None else None
         seen[at] = _Seen(replace(part, is_newest=False, next_log_sequence=first), header)
     seen = _without_tail(disk, seen)
     existing = _existing(disk, seen)
@@ -173,11 +173,11 @@ def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
         return 0
     file = disk.open_for_reading(data_log_name(part.data_log))
     try:
-        end, next_log_sequence = DATA_LOG_HEADER_BYTES, header.first_sequence
+        end, next_log_sequence = DATA_LOG_HEADER_BYTES, header.first_log_sequence
         for record in scan(file, header):
             if isinstance(record, Damage) or record.bad_messages:
                 return record.offset
-            end, next_log_sequence = record.offset + record.header.length, record.header.sequence + 1
+            end, next_log_sequence = record.offset + record.header.length, record.header.log_sequence + 1
         return None if part.next_log_sequence in (None, next_log_sequence) else end
     finally:
         file.close()
@@ -215,7 +215,7 @@ def _existing(disk: Disk, seen: list[_Seen]) -> tuple[int, set[int]] | None:
 def _stated(file: File, header: DataLogHeader, dropped: set[int]) -> set[int] | None:
     """Return the data logs that the state record of a data log names; add those of its drop records to `dropped`."""
     existing: set[int] | None = None
-    for _, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_sequence):
+    for _, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence):
         if record.kind == STATE:
             existing = set(decode_state(head[HEADER_BYTES:]).data_logs)
         elif record.kind == DROP:

@@ -99,7 +99,7 @@ def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) 
     records = (len(head) - HEADER_BYTES - _TRAILER_BYTES) // 4
     if is_newest and record.durable < header.data_log << OFFSET_BITS | offset:
         return None
-    if record.sequence != header.first_sequence + records:
+    if record.log_sequence != header.first_log_sequence + records:
         return None  # a repair gave up some of its records
     offsets = np.frombuffer(head, "<u4", records, HEADER_BYTES).astype(np.int64)
     offsets = np.append(offsets, offset)
@@ -126,7 +126,7 @@ def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> I
             buffer = np.empty(end - begin + _HEAD_BYTES, np.uint8)
         if file.read_into(begin, buffer[: end - begin].data) < end - begin:
             raise Unusual
-        heads = _gathered(header, offsets[at : behind + 1] - begin, buffer, begin, header.first_sequence + at)
+        heads = _gathered(header, offsets[at : behind + 1] - begin, buffer, begin, header.first_log_sequence + at)
         if int(heads.head["epoch"][0]) < epoch:
             raise Unusual
         epoch = int(heads.head["epoch"][-1])

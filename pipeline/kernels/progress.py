@@ -60,7 +60,7 @@ def _has_begun(disk: Disk, data_log: int) -> bool:
         return False
     try:
         header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
-        first = next(iter(Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_sequence)), None)
+        first = next(iter(Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence)), None)
         return first is not None and first[1].kind == STATE
     except RecordDamaged:
         return False

@@ -188,7 +188,7 @@ class Header(NamedTuple):
     kind: int
     flags: int
     entries: int
-    sequence: int
+    log_sequence: int
     epoch: int
     durable: int
 
@@ -360,24 +360,24 @@ def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int
     return _CRC.pack(crc32(rest, salt)) + rest
 
 
-def encode_lost(salt: int, sequence: int, epoch: int, records: int, length: int) -> bytes:
+def encode_lost(salt: int, log_sequence: int, epoch: int, records: int, length: int) -> bytes:
     """Encode the head of a record that replaces `records` lost ones, over their `length` bytes.
 
     Their number is in the payload, or in the count if there is no room for a payload.
     """
     payload = records.to_bytes(8, "little") if length >= LOST_BYTES else b""
     count = min(records, COUNT_MAX)
-    rest = _HEADER_REST.pack(length, LOST, 0, count, sequence << WORD_SHIFT | MAGIC, epoch, 0) + payload
+    rest = _HEADER_REST.pack(length, LOST, 0, count, log_sequence << WORD_SHIFT | MAGIC, epoch, 0) + payload
     return _CRC.pack(crc32(rest, salt)) + rest
 
 
-def sequence_behind(header: Header, head: bytes | memoryview) -> int:
+def log_sequence_behind(header: Header, head: bytes | memoryview) -> int:
     """Return the log sequence of the record that follows this one. head: verified."""
     if header.kind != LOST:
-        return header.sequence + 1
+        return header.log_sequence + 1
     if header.length < LOST_BYTES:
-        return header.sequence + header.entries
-    return header.sequence + int.from_bytes(head[HEADER_BYTES:LOST_BYTES], "little")
+        return header.log_sequence + header.entries
+    return header.log_sequence + int.from_bytes(head[HEADER_BYTES:LOST_BYTES], "little")
 
 
 def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
@@ -428,7 +428,7 @@ def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
     """Raise RecordDamaged unless the checksum matches. head: the first header.head_bytes bytes of the record."""
     if crc32(head[_CRC.size : header.head_bytes], salt) != header.crc:
         raise RecordDamaged("the record's checksum does not match")
-    if header.kind == LOST and sequence_behind(header, head) > SEQUENCE_MAX:
+    if header.kind == LOST and log_sequence_behind(header, head) > SEQUENCE_MAX:
         raise RecordDamaged("more records than can be are said to be lost")
 
 

@@ -324,8 +324,8 @@ class PartReader:
             raise RecordDamaged(f"a record of kind {header.kind} has no place in a part")
         if header.length > min(most, self._facts.size_bytes - place):
             raise RecordDamaged(f"a record of {header.length:,} bytes is longer than it may be")
-        if header.sequence != records or header.epoch != _EPOCH:
-            raise RecordDamaged(f"record {header.sequence} where {records} was due")
+        if header.log_sequence != records or header.epoch != _EPOCH:
+            raise RecordDamaged(f"record {header.log_sequence} where {records} was due")
         return header
 
     def _name(self, data: bytes) -> None:

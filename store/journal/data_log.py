@@ -40,7 +40,7 @@ from ..format.record import (
     crc32,
     decode_header,
     decode_slice,
-    sequence_behind,
+    log_sequence_behind,
     verify_head,
 )
 from ..numbering import LANE_SHIFT
@@ -75,7 +75,7 @@ class DataLogHeader(NamedTuple):
     store_id: bytes
     data_log: int
     epoch: int
-    first_sequence: int
+    first_log_sequence: int
     created: int
 
 
@@ -265,11 +265,11 @@ class Walk:
         return self._verify_from is not None and self.end >= self._verify_from
 
     def _follow(self, header: Header, head: bytes) -> None:
-        if self.next_log_sequence is not None and header.sequence != self.next_log_sequence:
-            raise RecordDamaged(f"log sequence {header.sequence} where {self.next_log_sequence} was due")
+        if self.next_log_sequence is not None and header.log_sequence != self.next_log_sequence:
+            raise RecordDamaged(f"log sequence {header.log_sequence} where {self.next_log_sequence} was due")
         if header.epoch < self.epoch:
             raise RecordDamaged(f"epoch {header.epoch} behind epoch {self.epoch}")
-        self.next_log_sequence = sequence_behind(header, head)
+        self.next_log_sequence = log_sequence_behind(header, head)
         self.epoch = header.epoch
         self.durable = max(self.durable, header.durable)
 

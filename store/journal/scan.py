@@ -100,8 +100,8 @@ def scan(
     """
     looks = 0
     offset = DATA_LOG_HEADER_BYTES if offset is None else offset
-    due: int | None = header.first_sequence if next_log_sequence is None else next_log_sequence
-    expected = header.first_sequence if next_log_sequence is None else next_log_sequence
+    due: int | None = header.first_log_sequence if next_log_sequence is None else next_log_sequence
+    expected = header.first_log_sequence if next_log_sequence is None else next_log_sequence
     while True:
         walk = Walk(file, header, offset, next_log_sequence=due, verify_from=0)
         for place, record, head in walk:
@@ -128,7 +128,7 @@ def scan(
         at_offset = record_at(file, header, offset)
         if at_offset is None:
             next_offset, next_header = behind
-            lost = max(next_header.sequence - expected, 1)
+            lost = max(next_header.log_sequence - expected, 1)
             length = next_offset - offset
             yield Damage(offset, length, f"{problem}; records up to offset {next_offset} are lost: {lost}")
             offset, due = next_offset, None
@@ -139,7 +139,7 @@ def scan(
         if isinstance(found, Damage) and not found.length:
             due = None
         else:
-            offset, due = offset + record.length, record.sequence + 1
+            offset, due = offset + record.length, record.log_sequence + 1
 
 
 def _found_by_halves(file: File, offset: int, record: Header, head: bytes, problem: str) -> Found | Damage:

@@ -48,7 +48,7 @@ from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
 from ..journal.reading import plan_regions, read_regions
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK, UNLIMITED
-from ..state.transactions import Branches, Transactions
+from ..state.transactions import Branches, TransactionRecords
 from ..stored_message import StoredMessage
 from ..structures.sequence_set import SequenceSet
 from .draining import Draining
@@ -126,7 +126,7 @@ class Relocation:
         index: Index,
         journal: Journal,
         branches: Branches,
-        transactions: Transactions,
+        transaction_records: TransactionRecords,
         *,
         checkpoint_lock: OwnedLock,
         state_lock: OwnedLock,
@@ -147,7 +147,7 @@ class Relocation:
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
-        self._prepared_moving = PreparedMoving(branches, transactions, journal, state_lock, account)
+        self._prepared_moving = PreparedMoving(branches, transaction_records, journal, state_lock, account)
         self._source: _Source | None = None
         # Data logs with unreadable messages: copying the others would free nothing.
         self._kept: set[int] = set()

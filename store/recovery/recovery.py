@@ -478,13 +478,13 @@ class Recovery:
                 return self._checked(JournalEnd(position, ids[at:], place, "the data log's header does not verify"))
             if data_log < start >> OFFSET_BITS:
                 continue
-            if previous and next_log_sequence != header.first_sequence:
+            if previous and next_log_sequence != header.first_log_sequence:
                 end = JournalEnd(position, ids[at:], position, "the data log ends before the next one begins")
                 is_left_out = any(previous < left_out < data_log for left_out in self._left_out)
                 if not is_left_out and not (previous < data_log - 1 and self._is_beyond(end)):
                     return self._checked(end)
             if previous or next_log_sequence is None:
-                next_log_sequence = header.first_sequence
+                next_log_sequence = header.first_log_sequence
             offset = DATA_LOG_HEADER_BYTES if previous else start & OFFSET_MASK
             walk, size = self._replay_file(header, offset, next_log_sequence)
             next_log_sequence, previous = walk.next_log_sequence, data_log

@@ -187,13 +187,15 @@ class Repair:
         offset, record = found
         noted = int.from_bytes(data[40:48], "little")
         is_first = offset == DATA_LOG_HEADER_BYTES
-        first_sequence = record.sequence if is_first else min(max(noted, least_sequence), record.sequence - 1)
-        return header._replace(epoch=record.epoch, first_sequence=first_sequence)
+        first_log_sequence = (
+            record.log_sequence if is_first else min(max(noted, least_sequence), record.log_sequence - 1)
+        )
+        return header._replace(epoch=record.epoch, first_log_sequence=first_log_sequence)
 
     def _stretch(self, file: File, header: DataLogHeader) -> _Stretch:
         places: list[_Place] = []
         offset, epoch = DATA_LOG_HEADER_BYTES, header.epoch
-        due, next_due = header.first_sequence, header.first_sequence
+        due, next_due = header.first_log_sequence, header.first_log_sequence
         follows: int | None = due
         while True:
             walk = Walk(file, header, offset, next_log_sequence=follows)
@@ -205,10 +207,10 @@ class Repair:
             problem = walk.problem or "zeros where records were"
             is_whole = walk.is_sealed or offset == file.size()
             found = None if is_whole else next(find_records(file, header, offset + 1), None)
-            is_odd = found is not None and (found[0] - offset < HEADER_BYTES or found[1].sequence <= next_due)
+            is_odd = found is not None and (found[0] - offset < HEADER_BYTES or found[1].log_sequence <= next_due)
             if found is None or is_odd or record_at(file, header, offset) is not None:
                 return _Stretch(header, places, offset, next_due, epoch, is_whole, problem)
-            records = found[1].sequence - next_due
+            records = found[1].log_sequence - next_due
             places.append(_Place(offset, found[0] - offset, next_due, epoch, records, problem))
             offset, follows = found[0], None
 
@@ -235,7 +237,7 @@ class Repair:
                 lost = encode_lost(stretch.header.salt, place.sequence, place.epoch, place.records, place.length)
                 self._write(file, data_log, place.offset, lost, place.length, place.records, place.problem)
             if later is not None:
-                self._finish(file, data_log, stretch, later.header.first_sequence)
+                self._finish(file, data_log, stretch, later.header.first_log_sequence)
             file.sync()
         finally:
             file.close()
@@ -279,7 +281,7 @@ class Repair:
         known = sorted((other, stretch) for other, stretch in read.items() if stretch is not None)
         later = next(stretch for other, stretch in known if other > data_log)
         earlier = next((stretch for other, stretch in reversed(known) if other < data_log), None)
-        behind = later.header.first_sequence
+        behind = later.header.first_log_sequence
         first = min(earlier.next_log_sequence, behind) if earlier is not None else behind
         epoch = earlier.epoch if earlier is not None else later.header.epoch
         header = DataLogHeader(self._random_salt(), self._store_id, data_log, epoch, first, 0)

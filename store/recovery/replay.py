@@ -146,7 +146,7 @@ class Replay:
                 for run in payload.runs:
                     index.delivery_count_table.put(number, run.first, run.first + run.messages - 1, run.attempts)
                 if payload.now_ms:
-                    relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
+                    relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.log_sequence)
                     self._put_off(payload, relieve)
             case State():
                 self.apply_state(payload)
@@ -176,7 +176,7 @@ class Replay:
             case ImportMark():
                 self.imports.note(payload)
             case Survived():
-                relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
+                relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.log_sequence)
                 self._keep_survivors(data_log, payload, relieve)
             case Needed():
                 self._restate(payload)
@@ -312,7 +312,7 @@ class Replay:
                 raise
 
         def make_room() -> None:
-            self.checkpoint_if_crowded(file, position, record.epoch, record.sequence)
+            self.checkpoint_if_crowded(file, position, record.epoch, record.log_sequence)
 
         def times_of(placed: CommittedSlice) -> list[Times]:
             return reader.times(commit.number, placed)

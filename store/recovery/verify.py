@@ -27,7 +27,7 @@ from ..format.record import (
     STATE,
     RecordDamaged,
     decode_slice,
-    sequence_behind,
+    log_sequence_behind,
 )
 from ..format.state import Destination, State
 from ..journal.data_log import (
@@ -146,7 +146,7 @@ def _examine_header(facts: DataLogFacts, file: File) -> None:
 
 
 def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> None:
-    facts.next_log_sequence = header.first_sequence
+    facts.next_log_sequence = header.first_log_sequence
     names: dict[int, str] = {}
     offsets = array("I")
     for found in scan(file, header, on_unseen=facts.leave_unseen):
@@ -156,7 +156,7 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
         record = found.header
         facts.records += 1
         facts.end = found.offset + record.length
-        facts.next_log_sequence = sequence_behind(record, found.head)
+        facts.next_log_sequence = log_sequence_behind(record, found.head)
         facts.durable = max(facts.durable, record.durable)
         try:
             examine_record(facts, found, names, offsets)
@@ -289,7 +289,7 @@ def _unreadable(journal: Sequence[DataLogFacts]) -> Iterator[JournalFinding]:
             or is_cut
         ):
             continue
-        due, first = facts.next_log_sequence, later.header.first_sequence
+        due, first = facts.next_log_sequence, later.header.first_log_sequence
         if due != first:
             problem = f"the data log ends before log sequence {due}, the next one begins with {first}"
             yield JournalFinding(facts.data_log, facts.end, problem)

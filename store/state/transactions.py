@@ -187,7 +187,7 @@ class Branches:
         return branch
 
 
-class Transactions:
+class TransactionRecords:
     """Writes the records of transactions. The state lock guards it."""
 
     def __init__(
@@ -200,7 +200,7 @@ class Transactions:
         properties: PropertyTable,
         acked_lane: Callable[[int], JournaledLane],
     ) -> None:
-        """Make the one Transactions of a store.
+        """Make the one TransactionRecords of a store.
 
         now_ms: the store's time, for delays that begin with a commit.
         acked_lane: returns the lane of a number, of a queue or a subscription, in which a branch acknowledges.

@@ -282,7 +282,7 @@ def test_a_store_closed_in_full_traffic_keeps_what_was_confirmed(tmp_path: Path,
 def waiting(consumer: Consumer) -> int:
     """How many threads wait in the take of a consumer, or of its equals, for something to arrive."""
     with inside(consumer).lock:
-        return consumer.consumer_group.waiting
+        return consumer.selector_group.waiting
 
 
 def waits_for_credit(consumer: Consumer) -> bool:

@@ -485,7 +485,7 @@ def bytes_of_data_log_header() -> tuple[bytes, dict[str, int]]:
         "store id": int.from_bytes(header.store_id, "little"),
         "data log id": header.data_log,
         "epoch": header.epoch,
-        "first log sequence": header.first_sequence,
+        "first log sequence": header.first_log_sequence,
         "created": header.created,
         "crc": record.crc32(data[:56]),
         "padding": 0,

@@ -136,8 +136,8 @@ class Traffic(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ sending
 
-    def letters(self, given: list[Shape], place: str, *, is_plain: bool = False) -> list[Letter]:
-        """is_plain: where messages that are not persistent are refused."""
+    def letters(self, given: list[Shape], place: str, *, only_persistent: bool = False) -> list[Letter]:
+        """only_persistent: where messages that are not persistent are refused."""
         if sum(len(found.entries) for found in self.model.places()) + len(given) > self.entries_max:
             return []
         if sum(entry.letter.size for found in self.model.places() for entry in found.entries) > self.bytes_max:
@@ -151,7 +151,7 @@ class Traffic(RuleBasedStateMachine):
                     size,
                     kind,
                     4 if place in ONE_PRIORITY else priority,
-                    is_persistent or is_plain,
+                    is_persistent or only_persistent,
                     group if place in GROUPED else None,
                     delay_ms,
                     None if lifetime_ms is None or place not in EXPIRING else self.model.now_ms + lifetime_ms,

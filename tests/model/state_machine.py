@@ -50,7 +50,7 @@ class StateMachine(Handling):
         lasting = self.lasting_queues()
         name = lasting[where % len(lasting)]
         branch = self.some_open(pick)
-        letters = self.letters(given * times, name, is_plain=True)
+        letters = self.letters(given * times, name, only_persistent=True)
         ids = self.store.queue(name).send_many(
             [message_of(letter, self.model.now_ms) for letter in letters], transaction=self.transactions[branch]
         )

@@ -26,7 +26,7 @@ from forebay.store.format.record import (
     SUBSCRIBE,
     decode_header,
     encode_lost,
-    sequence_behind,
+    log_sequence_behind,
     verify_head,
 )
 
@@ -45,7 +45,7 @@ def test_record_of_loss_verifies_whatever_its_length(length: int) -> None:
     data = encode_lost(7, 5, 1, 3, length).ljust(length, b"?")
     header = decode_header(data)
     verify_head(header, data[: header.head_bytes], 7)
-    assert (header.length, sequence_behind(header, data)) == (length, 8)
+    assert (header.length, log_sequence_behind(header, data)) == (length, 8)
 
 
 def one_topic() -> SimulatedBay:

@@ -188,7 +188,7 @@ class TopicReaders(StateMachine):
         waiting = [
             reader
             for reader, consumer in self.consumers.items()
-            if consumer.consumer_group is load.target.consumer_group
+            if consumer.selector_group is load.target.selector_group
         ]
         self.loading = load, waiting
         is_read = self.random.random() < 0.5

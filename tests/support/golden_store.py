@@ -147,7 +147,7 @@ def _publish(opened: OpenStore) -> None:
 
 def _write_transactions(opened: OpenStore, lane: DestinationLane, acked: DestinationLane) -> None:
     """Write a transaction with each outcome, and one without an outcome yet."""
-    transactions = opened.store.transactions
+    transactions = opened.store.transaction_records
     with opened.lock:
         committed, prepared, rolled_back = (transactions.begin() for _ in range(3))
         for branch in (committed, prepared, rolled_back):

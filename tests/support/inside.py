@@ -28,7 +28,7 @@ from forebay.dispatch.core.areas.dispatch_area import DispatchArea
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.queue_state import QueueState
-from forebay.dispatch.core.memory.memories import Memories
+from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
 from forebay.dispatch.core.model import LaneState, NamedDestinationState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.settling.delays import TimedLanes
@@ -98,7 +98,7 @@ class Inside:
     def __init__(self, opened: Forebay | Queue | Topic | Consumer) -> None:
         self.__engine: Engine = opened._engine if isinstance(opened, Forebay) else engine_of(opened.monitor)
         self.__layers = self.__engine.layers
-        self.__topics = self.__layers.clients.topic_owners.topics
+        self.__topics = self.__layers.clients.topic_layer.topics
 
     # ------------------------------------------------------------------ the layers
 
@@ -117,7 +117,7 @@ class Inside:
 
     @property
     def store(self) -> DirectoryStore:
-        return self.__layers.store_parts.directory
+        return self.__layers.store_layer.directory
 
     @property
     def journal(self) -> Journal:
@@ -141,7 +141,7 @@ class Inside:
 
     @property
     def overflow(self) -> Overflow:
-        return self.__layers.store_parts.overflow
+        return self.__layers.store_layer.overflow
 
     # ------------------------------------------------------------------ dispatch
 
@@ -158,7 +158,7 @@ class Inside:
         return self.__layers.areas.loads
 
     @property
-    def memories(self) -> Memories:
+    def memories(self) -> MemoryRegistry:
         return self.__layers.areas.memory.memories
 
     def lists(self) -> list[TargetList]:
@@ -200,7 +200,7 @@ class Inside:
 
     def lane(self, queue: NamedDestinationState, priority: int) -> PersistentLaneState:
         """Return the persistent lane of a priority, made if needed."""
-        return self.__layers.core.parts.lanes.create(queue, priority)
+        return self.__layers.core.parts.destinations.lanes.create(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """Return the consumers of a queue."""
@@ -224,7 +224,7 @@ class Inside:
 
     @property
     def windows(self) -> DuplicateWindows:
-        return self.__layers.store_parts.windows
+        return self.__layers.store_layer.windows
 
     @property
     def redelivery(self) -> Redelivery:
@@ -298,8 +298,8 @@ class Inside:
 
     def give_up_readers(self) -> None:
         """Close all files that are open only for reading."""
-        self.__layers.store_parts.directory.give_up_readers()
-        self.__layers.store_parts.overflow.storage.give_up_readers()
+        self.__layers.store_layer.directory.give_up_readers()
+        self.__layers.store_layer.overflow.storage.give_up_readers()
 
     def lock_is_free(self) -> None:
         assert not self.__engine.monitor.lock.is_owned()

@@ -77,7 +77,7 @@ def walked(disk: Disk, data_log: int) -> tuple[Walk, list[FoundRecord]]:
     """Return a finished walk over a whole data log that verified every body, and the records it found."""
     header = data_log_header(disk, data_log)
     file = disk.open_for_reading(data_log_name(data_log))
-    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_sequence, verify_from=0)
+    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence, verify_from=0)
     return walk, [FoundRecord(*found) for found in walk]
 
 
@@ -91,7 +91,7 @@ def all_records(disk: Disk) -> list[tuple[int, FoundRecord]]:
     is_whole = True
     for data_log in data_logs(disk):
         if before is not None:
-            assert is_whole and before.next_log_sequence == data_log_header(disk, data_log).first_sequence
+            assert is_whole and before.next_log_sequence == data_log_header(disk, data_log).first_log_sequence
         before, records = walked(disk, data_log)
         is_whole = before.is_sealed or before.end == disk.open_for_reading(data_log_name(data_log)).size()
         found += [(data_log, record) for record in records]

@@ -1,1 +1,4 @@
-"""The DispatchArea, which hands out and settles; the TargetArea, which fills lists; and Reclaim, which frees memory."""
+"""Where messages are in RAM: the TargetArea has those that consumers may take, the DispatchArea those that they took.
+
+The TargetArea fills lists; the DispatchArea hands out from them and settles; Reclaim frees memory.
+"""

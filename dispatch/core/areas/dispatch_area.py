@@ -17,7 +17,7 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
-from ..model import Collector, ConsumerGroup, CoreConsumer, LaneState, TargetList
+from ..model import Collector, CoreConsumer, LaneState, SelectorGroup, TargetList
 from .list_events import ListEvents
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
@@ -25,7 +25,7 @@ from .memory_parts import MemoryParts
 
 
 class DispatchArea(Collector):
-    """All deliveries of a store that are not settled, with their charges and the bounds of those.
+    """All messages in flight: the deliveries of a store that are not settled, with their charges and their bounds.
 
     The state lock guards it; every method requires it held.
     """
@@ -64,11 +64,11 @@ class DispatchArea(Collector):
 
     def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Collect one message if its list holds it and nothing has to be checked twice; otherwise return None."""
-        lists = consumer.consumer_group.lists
+        lists = consumer.selector_group.lists
         if not lists:
             return None
         target = lists[0]
-        if not target.direct or target.returned.count or not target.is_plain:
+        if not target.direct or target.returned.count or not target.is_unchecked:
             return None
         sequence, properties, body, timestamp = target.direct[0]
         dispatch = self.dispatch_holder
@@ -104,7 +104,7 @@ class DispatchArea(Collector):
         If the result is empty, call `starving`.
         """
         deliveries: list[Delivery] = []
-        for target in consumer.consumer_group.lists:
+        for target in consumer.selector_group.lists:
             if target.counterpart is not None:
                 if target.lane.is_persistent:
                     max_bytes, is_empty = self.collect_interleaved(consumer, target, most, max_bytes, deliveries)
@@ -227,7 +227,7 @@ class DispatchArea(Collector):
         """
         if target.is_timed and self._drop_if_expired(target, message):
             return False
-        if target.consumer_group.claim(target.lane, message):
+        if target.selector_group.claim(target.lane, message):
             return True
         target.release(target.drop_first())
         return False
@@ -255,9 +255,9 @@ class DispatchArea(Collector):
         self.drop_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
-    def starving(self, consumer_group: ConsumerGroup) -> TargetList | None:
+    def starving(self, selector_group: SelectorGroup) -> TargetList | None:
         """Return the list that must be loaded before anything can be handed out. None: there is nothing to load."""
-        for target in consumer_group.in_turn():
+        for target in selector_group.in_turn():
             if target.counterpart is not None:
                 target = next_by_arrival(target)[0]
             if target.is_ready:
@@ -266,9 +266,9 @@ class DispatchArea(Collector):
                 return target
         return None
 
-    def has_any(self, consumer_group: ConsumerGroup) -> bool:
+    def has_any(self, selector_group: SelectorGroup) -> bool:
         """Return whether a take may find a message, now or after a load."""
-        return any(target.direct or target.has_supply for target in consumer_group.in_turn())
+        return any(target.direct or target.has_supply for target in selector_group.in_turn())
 
     # ------------------------------------------------------------------ settling
 

@@ -1,4 +1,4 @@
-"""The order in which a consumer group takes from its lists.
+"""The order in which a selector group takes from its lists.
 
 Lists are ordered by priority, then by destination. A persistent and a non-persistent list of one priority and
 destination are counterparts: from the two together, messages are taken in order of arrival.
@@ -9,24 +9,24 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ....store.numbering import BEHIND_ALL
-from ..model import ConsumerGroup, NonPersistentLaneState, TargetList
+from ..model import NonPersistentLaneState, SelectorGroup, TargetList
 
 
-def arrange(consumer_group: ConsumerGroup) -> None:
-    """Sort the lists of a consumer group into the order in which they are taken from, and pair counterparts."""
-    consumer_group.lists.sort(
+def arrange(selector_group: SelectorGroup) -> None:
+    """Sort the lists of a selector group into the order in which they are taken from, and pair counterparts."""
+    selector_group.lists.sort(
         key=lambda target: (
             -target.lane.pending_lane.priority,
             target.lane.destination.number,
             not target.lane.is_persistent,
         )
     )
-    pair(consumer_group)
+    pair(selector_group)
 
 
-def pair(consumer_group: ConsumerGroup) -> None:
-    """Pair the lists of a consumer group that have the same priority and destination."""
-    for target, following in pairwise(consumer_group.lists):
+def pair(selector_group: SelectorGroup) -> None:
+    """Pair the lists of a selector group that have the same priority and destination."""
+    for target, following in pairwise(selector_group.lists):
         one, other = target.lane, following.lane
         if one.pending_lane.priority == other.pending_lane.priority and one.destination is other.destination:
             target.pair(following)

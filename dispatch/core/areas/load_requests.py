@@ -193,7 +193,7 @@ class LoadRequests:
 
 
 def _is_sole(target: TargetList) -> bool:
-    """Return whether no other consumer group, selector, distribution or counterpart shares the messages."""
+    """Return whether no other selector group, selector, distribution or counterpart shares the messages."""
     return target.lane.sole is target and target.counterpart is None
 
 
@@ -202,5 +202,5 @@ def _may_be_left(target: TargetList) -> bool:
     return (
         _is_sole(target)
         and target.lane.pending_lane.pending_bytes > target.high_watermark_bytes
-        and all(consumer.is_polling for consumer in target.consumer_group.consumers)
+        and all(consumer.is_polling for consumer in target.selector_group.consumers)
     )

@@ -11,7 +11,7 @@ from ....cache.accounting.budget import Budget
 from ....cache.accounting.tab import Tab
 from ....cache.spill.overflow import Overflow
 from ..memory.group_memory import GroupMemory
-from ..memory.memories import Memories
+from ..memory.memory_registry import MemoryRegistry
 from .memory_rule import MemoryRule
 
 
@@ -20,7 +20,7 @@ class MemoryParts:
     """What of memory the TargetArea, the DispatchArea and the Reclaim of a store all reach."""
 
     budget: Budget
-    memories: Memories
+    memories: MemoryRegistry
     """What the messages of each destination are charged to, and their caches."""
     overflow: Overflow
     """Where non-persistent messages go for which RAM has no room."""

@@ -1,9 +1,16 @@
-"""ListObserver: what a TargetArea reports about its lists."""
+"""What a TargetArea reports: to a ListObserver about its lists, to a TrafficObserver about what they get and lose.
+
+Nothing is reported on the way of a message that arrives in a list and is handed out from it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ....cache.sharing.curve import Curve
-from ..model import TargetList
+from ....store.stored_message import StoredMessage
+from ....store.structures.sequence_set import SequenceSet
+from ..model import DestinationState, LaneState, SelectorGroup, TargetList
 
 
 class ListObserver:
@@ -42,3 +49,40 @@ class ListObserver:
         AssertionError if it follows a list that has ended.
         """
         return 0
+
+
+class TrafficObserver:
+    """An observer of traffic that does nothing, for stores that record no trace.
+
+    Every method requires the state lock.
+    """
+
+    def subscribes(self, destination: DestinationState) -> None:
+        """Observe that a destination is about to get a consumer."""
+
+    def lane_added(self, lane: LaneState) -> None:
+        """Observe a new lane, which has its lists."""
+
+    def list_added(self, target: TargetList) -> None:
+        """Observe the new list of a selector group."""
+
+    def unsubscribes(self, selector_group: SelectorGroup) -> None:
+        """Observe that a selector group is about to end, with its lists."""
+
+    def measures(self, seconds: float) -> None:
+        """Observe that so many seconds have passed."""
+
+    def arrives_unloaded(self, lane: LaneState, end: int) -> None:
+        """Observe that everything before `end` is about to be published, and that RAM has none of the new messages."""
+
+    def offers_again(self, lane: LaneState, message: StoredMessage) -> None:
+        """Observe that a message that was handed out is free again."""
+
+    def offers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Observe that messages are due whose delay has ended."""
+
+    def forgets(self, lane: LaneState, gone: SequenceSet) -> None:
+        """Observe that messages were removed that are not in flight."""
+
+    def lane_gone(self, lane: LaneState) -> None:
+        """Observe that a lane has ended."""

@@ -1,5 +1,8 @@
 """TargetArea: all TargetLists of a store and the memory that they share.
 
+An area is where all messages of one stage are: those of the TargetArea are for consumers to take, those of the
+DispatchArea were taken and are not settled.
+
 It makes and ends lists, offers arrivals to them, and sets their watermarks. There is one TargetArea for each open
 store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out belong to the
 DispatchArea.
@@ -19,30 +22,29 @@ from ....cache.accounting.tab import Tab
 from ....cache.messages.message_memory import MessageMemory, QuotaMemory
 from ....cache.sharing.shares import Shares, high_watermark_bytes
 from ....store.format.properties import header_values_of_each
-from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
-from ..memory.consumer_memory import LIST_BYTES, consumer_group_charge
+from ..memory.consumer_memory import LIST_BYTES, selector_group_charge
 from ..model import (
-    ConsumerGroup,
     DestinationState,
     DistributionKeeper,
     LaneState,
     ListKeeper,
     PersistentLaneState,
+    SelectorGroup,
     TargetList,
 )
 from ..monitor import Monitor
 from .dispatch_area import DispatchArea
+from .lane_parts import LaneParts
 from .list_events import ListEvents
 from .list_order import arrange
 from .load_requests import LoadRequests
 from .memory_parts import MemoryParts
-from .observer import ListObserver
+from .observer import ListObserver, TrafficObserver
 from .reclaim import Reclaim
 
 Decoded = Sequence[dict[str, HeaderValue] | None]
@@ -61,7 +63,7 @@ The next open of the store finds the others again.
 
 
 class TargetArea(ListKeeper):
-    """All TargetLists of a store, and the memory that they share.
+    """All messages that lists have ready for consumers: the TargetLists of a store, and the memory that they share.
 
     The state lock guards it; every method requires it held.
     """
@@ -69,45 +71,45 @@ class TargetArea(ListKeeper):
     def __init__(
         self,
         monitor: Monitor,
-        message_store: PersistentStore,
-        delivery_count_table: DeliveryCountTable,
-        return_counts: ReturnCounts,
+        lane_parts: LaneParts,
         memory: MemoryParts,
         shares: Shares,
         loads: LoadRequests,
         dispatch_area: DispatchArea,
         events: ListEvents,
         *,
-        syncs_always: bool,
         distributions: Callable[[TargetArea], DistributionKeeper],
         observer: Callable[[TargetArea], ListObserver],
+        traffic: TrafficObserver,
     ) -> None:
         """Make the one TargetArea of a store.
 
         events: hears of lanes that nobody reads any more, and of those that are gone.
         distributions: makes what chooses the distribution of each destination.
         observer: makes what is told about lists.
+        traffic: is told what lists get and lose.
         """
         budget = memory.budget
         self._group_memory = memory.groups
         self.consumer_memory = memory.consumers
         self.destination_memory = memory.destinations
-        self.reader = LaneReader(monitor, message_store, Tab(budget.holders["read_buffers"]))
+        self.reader = LaneReader(monitor, lane_parts.message_store, Tab(budget.holders["read_buffers"]))
         self.monitor = monitor
-        self.message_store = message_store
-        self.delivery_count_table = delivery_count_table
-        self.return_counts = return_counts
+        self.message_store = lane_parts.message_store
+        self.delivery_count_table = lane_parts.delivery_count_table
+        self.return_counts = lane_parts.return_counts
+        self.syncs_always = lane_parts.syncs_always
         self._loads = loads
         self.memories = memory.memories
         self._dispatch_area = dispatch_area
         self._rule = memory.rule
-        self.syncs_always = syncs_always
         self._overflow = memory.overflow
         self._events = events
+        self._traffic = traffic
         self.distributions = distributions(self)
         self.lists: dict[TargetList, None] = {}
-        # Number of consumer groups without a list. The first message for each needs one, and memory for it is kept.
-        self.listless_consumer_groups = 0
+        # Number of selector groups without a list. The first message for each needs one, and memory for it is kept.
+        self.listless_selector_groups = 0
         # Lists that have ended while a load was under way, which still holds memory.
         self.leaving: dict[TargetList, None] = {}
         self.reclaim = Reclaim(memory, self.lists.keys())
@@ -149,55 +151,58 @@ class TargetArea(ListKeeper):
         memory.resize_own_caches(available_bytes, self.shares.pending_cache_share)
         self.reclaim.make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
 
-    # ------------------------------------------------------------------ consumer groups
+    # ------------------------------------------------------------------ selector groups
 
-    def subscribe(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
-        """Return the consumer group for this selector; make it with its lists if it is new."""
-        found = destination.consumer_groups.get(selector.text if selector is not None else None)
-        return found if found is not None else self._add_consumer_group(destination, selector)
+    def subscribe(self, destination: DestinationState, selector: Selector | None) -> SelectorGroup:
+        """Return the selector group for this selector; make it with its lists if it is new."""
+        self._traffic.subscribes(destination)
+        found = destination.selector_groups.get(selector.text if selector is not None else None)
+        return found if found is not None else self._add_selector_group(destination, selector)
 
-    def _add_consumer_group(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
-        """Make a consumer group with a list over each lane. From the second group on, the lists share the messages."""
+    def _add_selector_group(self, destination: DestinationState, selector: Selector | None) -> SelectorGroup:
+        """Make a selector group with a list over each lane. From the second group on, the lists share the messages."""
         self._lay_all_open(destination)
-        consumer_group = destination.distribution.make_consumer_group(destination, selector)
-        destination.consumer_groups[selector.text if selector is not None else None] = consumer_group
-        if not consumer_group.is_charged:
-            consumer_group.is_charged = True
-            self.consumer_memory.charge(consumer_group_charge(selector))
-            self.listless_consumer_groups += 1
+        selector_group = destination.distribution.make_selector_group(destination, selector)
+        destination.selector_groups[selector.text if selector is not None else None] = selector_group
+        if not selector_group.is_charged:
+            selector_group.is_charged = True
+            self.consumer_memory.charge(selector_group_charge(selector))
+            self.listless_selector_groups += 1
         for lane in destination.all_lanes():
-            self.add_list(lane, consumer_group)
-        arrange(consumer_group)
-        if len(destination.consumer_groups) <= 2:  # with a third one nothing changes for the others
+            self.add_list(lane, selector_group)
+        arrange(selector_group)
+        if len(destination.selector_groups) <= 2:  # with a third one nothing changes for the others
             self.update_sole_lists(destination)
-        if len(destination.consumer_groups) > 1:
-            for target in consumer_group.lists:
+        if len(destination.selector_groups) > 1:
+            for target in selector_group.lists:
                 target.share()
-        return consumer_group
+        return selector_group
 
     def _lay_all_open(self, destination: DestinationState) -> None:
-        """Make non-persistent messages that are in one list alone findable for a consumer group that is to come."""
+        """Make non-persistent messages that are in one list alone findable for a selector group that is to come."""
         for lane in destination.all_lanes():
             if not lane.is_persistent:
                 for target in destination.lists_over(lane):
                     self._lay_open(target)
 
     def add_lane(self, lane: LaneState) -> None:
-        """Give each consumer group a list over a new lane."""
-        for consumer_group in lane.destination.consumer_groups.values():
-            self.add_list(lane, consumer_group)
-            arrange(consumer_group)
+        """Give each selector group a list over a new lane."""
+        for selector_group in lane.destination.selector_groups.values():
+            self.add_list(lane, selector_group)
+            arrange(selector_group)
         lane.destination.distribution.add_lane(lane)
         self.update_sole_lists(lane.destination)
+        self._traffic.lane_added(lane)
 
-    def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
-        target = TargetList(lane, consumer_group)
+    def add_list(self, lane: LaneState, selector_group: SelectorGroup) -> None:
+        target = TargetList(lane, selector_group)
         if lane.parked or lane.dead_letters:
             target.share()
-        self.listless_consumer_groups -= not consumer_group.lists
-        consumer_group.add_list(target)
+        self.listless_selector_groups -= not selector_group.lists
+        selector_group.add_list(target)
         self.adopt(target)
         self._loads.request(target)
+        self._traffic.list_added(target)
 
     def adopt(self, target: TargetList) -> None:
         """Give a new list its share of memory."""
@@ -217,19 +222,19 @@ class TargetArea(ListKeeper):
         return limit_bytes
 
     def update_sole_lists(self, destination: DestinationState) -> None:
-        """Set each lane's only list again, after consumer groups or lanes were added or removed."""
-        consumer_groups = list(destination.consumer_groups.values())
+        """Set each lane's only list again, after selector groups or lanes were added or removed."""
+        selector_groups = list(destination.selector_groups.values())
         is_sole = (
-            len(consumer_groups) == 1 and consumer_groups[0].selector is None and destination.distribution.is_ordinary
+            len(selector_groups) == 1 and selector_groups[0].selector is None and destination.distribution.is_ordinary
         )
         for lane in destination.all_lanes():
             lane.sole = None
             if is_sole:
-                lane.sole = next(target for target in consumer_groups[0].lists if target.lane is lane)
+                lane.sole = next(target for target in selector_groups[0].lists if target.lane is lane)
                 lane.sole.own_direct()
-        if len(consumer_groups) > 1:
-            for consumer_group in consumer_groups:
-                for target in consumer_group.lists:
+        if len(selector_groups) > 1:
+            for selector_group in selector_groups:
+                for target in selector_group.lists:
                     target.share()
 
     def _lay_open(self, target: TargetList) -> None:
@@ -238,31 +243,32 @@ class TargetArea(ListKeeper):
         target.release(charges_bytes(messages))
         target.lane.pager.page_out(messages)
 
-    def unsubscribe(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
-        """End a consumer group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
-        key = consumer_group.selector.text if consumer_group.selector is not None else None
-        del destination.consumer_groups[key]
-        destination.misses += consumer_group.misses
-        if consumer_group.is_charged:
-            self.consumer_memory.release(consumer_group_charge(consumer_group.selector))
-            self.listless_consumer_groups -= not consumer_group.lists
-        for target in consumer_group.lists:
+    def unsubscribe(self, destination: DestinationState, selector_group: SelectorGroup) -> None:
+        """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
+        self._traffic.unsubscribes(selector_group)
+        key = selector_group.selector.text if selector_group.selector is not None else None
+        del destination.selector_groups[key]
+        destination.misses += selector_group.misses
+        if selector_group.is_charged:
+            self.consumer_memory.release(selector_group_charge(selector_group.selector))
+            self.listless_selector_groups -= not selector_group.lists
+        for target in selector_group.lists:
             self._end_list(target)
-        consumer_group.lists.clear()
-        if len(destination.consumer_groups) <= 1:
+        selector_group.lists.clear()
+        if len(destination.selector_groups) <= 1:
             self.update_sole_lists(destination)
 
-    def withdraw(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
-        """Remove the lists over one destination from a consumer group that reads several."""
+    def withdraw(self, destination: DestinationState, selector_group: SelectorGroup) -> None:
+        """Remove the lists over one destination from a selector group that reads several."""
         kept: list[TargetList] = []
-        for target in consumer_group.lists:
+        for target in selector_group.lists:
             if target.lane.destination is destination:
                 self._end_list(target)
             else:
                 kept.append(target)
-        self.listless_consumer_groups += bool(consumer_group.lists) and not kept
-        consumer_group.lists[:] = kept
-        destination.consumer_groups.clear()
+        self.listless_selector_groups += bool(selector_group.lists) and not kept
+        selector_group.lists[:] = kept
+        destination.selector_groups.clear()
         self.update_sole_lists(destination)
 
     def _end_list(self, target: TargetList) -> None:
@@ -306,6 +312,7 @@ class TargetArea(ListKeeper):
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark according to what its consumers took in the last seconds. O(lists)."""
+        self._traffic.measures(seconds)
         self.reclaim.measurements += 1
         for target in self.lists:
             target.measure(seconds)
@@ -373,29 +380,30 @@ class TargetArea(ListKeeper):
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
-        for consumer_group in lane.destination.consumer_groups.values():
-            for target in consumer_group.lists:
+        for selector_group in lane.destination.selector_groups.values():
+            for target in selector_group.lists:
                 if target.lane is lane and target.frontier == lane.published_end:
                     target.frontier = first
         lane.published_end = first
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
+        self._traffic.arrives_unloaded(lane, end)
         lane.published_end = end
-        if not lane.destination.consumer_groups:
+        if not lane.destination.selector_groups:
             lane.memory.head_queue_cache.stop(lane.pending_lane.number)
-        for consumer_group in lane.destination.consumer_groups.values():
-            for target in consumer_group.lists:
+        for selector_group in lane.destination.selector_groups.values():
+            for target in selector_group.lists:
                 if target.lane is lane:
                     self._loads.request(target)
-            self.wake(consumer_group)
+            self.wake(selector_group)
 
-    def offer_to_consumer_groups(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Offer an arrival if there are no consumers, several consumer groups, or a selector.
+    def offer_to_selector_groups(self, lane: LaneState, message: StoredMessage) -> bool:
+        """Offer an arrival if there are no consumers, several selector groups, or a selector.
 
         Return whether RAM has it for all lists that may want it.
         """
-        if not lane.destination.consumer_groups:
+        if not lane.destination.selector_groups:
             heads = lane.memory.head_queue_cache
             if lane.pending_lane.pending_messages == 1:
                 heads.reopen(lane.pending_lane.number)
@@ -403,7 +411,7 @@ class TargetArea(ListKeeper):
         return self._offer_to_lists(lane, message, _shared_lists(lane), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_to_consumer_groups does.
+        """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does.
 
         Headers that the selectors of several lists name are decoded once, for all messages together.
         """
@@ -414,7 +422,7 @@ class TargetArea(ListKeeper):
             if targets:
                 self._offer_to_lists(lane, message, targets, decoded, at)
             else:
-                self.offer_to_consumer_groups(lane, message)
+                self.offer_to_selector_groups(lane, message)
 
     def _offer_to_lists(
         self,
@@ -424,7 +432,7 @@ class TargetArea(ListKeeper):
         decoded: list[Decoded | None] | None,
         at: int,
     ) -> bool:
-        """Offer an arrival to the list of each consumer group; return whether it is in RAM for all who may want it.
+        """Offer an arrival to the list of each selector group; return whether it is in RAM for all who may want it.
 
         decoded: for each list what its selector asks of the headers of several messages, of which this one is the one
         at `at`; None: nothing is decoded yet.
@@ -433,18 +441,18 @@ class TargetArea(ListKeeper):
         is_direct = False
         behind: list[TargetList] | None = None  # made where it is needed: of a selective list few messages are wanted
         for place, target in enumerate(targets):
-            consumer_group = target.consumer_group
+            selector_group = target.selector_group
             is_wanted: bool | None = None
             if target.frontier == sequence and not target.references.count:
                 values = decoded[place] if decoded is not None else None
-                is_wanted = consumer_group.verdict(lane, message, None if values is None else values[at])
+                is_wanted = selector_group.verdict(lane, message, None if values is None else values[at])
             if is_wanted is False:
                 target.frontier = sequence + 1
                 if lane.unwanted is not None:
                     lane.unwanted.add(sequence, sequence)
             elif is_wanted and target.admit((message,), charge_bytes(message)):
                 is_direct = True
-                self.wake(consumer_group)
+                self.wake(selector_group)
             elif behind is None:
                 behind = [target]
             else:
@@ -459,18 +467,19 @@ class TargetArea(ListKeeper):
                 is_near = target.frontier == message[0] or (lane.is_persistent and target.is_near)
                 is_kept = lane.pending_cache.put_overflow(lane.pending_lane.number, message, is_near=is_near)
             self._loads.request(target)
-            self.wake(target.consumer_group)
+            self.wake(target.selector_group)
         return is_kept
 
-    def wake(self, consumer_group: ConsumerGroup) -> None:
-        """Wake the consumers of a consumer group, because there may be a message."""
-        consumer_group.wake(self.monitor.deferred)
+    def wake(self, selector_group: SelectorGroup) -> None:
+        """Wake the consumers of a selector group, because there may be a message."""
+        selector_group.wake(self.monitor.deferred)
 
     def on_lane_gone(self, lane: LaneState) -> None:
         """Release what a lane that has ended still holds here."""
         self._events.gone(lane)
         self.destination_memory.release(lane.charged_bytes)
         lane.charged_bytes = 0
+        self._traffic.lane_gone(lane)
 
     def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
         """Remember a message that was passed over because it can't be read."""
@@ -486,6 +495,7 @@ class TargetArea(ListKeeper):
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place, in every list that has passed it."""
+        self._traffic.offers_again(lane, message)
         if not lane.pending_lane.is_pending(message[0]):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
@@ -494,6 +504,7 @@ class TargetArea(ListKeeper):
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages whose delay has ended."""
+        self._traffic.offers_put_off(lane, runs)
         lane.destination.distribution.offer_put_off(lane, runs)
 
     def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
@@ -501,18 +512,19 @@ class TargetArea(ListKeeper):
 
         O(lists of the lane), each as in TargetList.offer.
         """
-        for consumer_group in lane.destination.consumer_groups.values():
-            for target in consumer_group.lists:
+        for selector_group in lane.destination.selector_groups.values():
+            for target in selector_group.lists:
                 if target.lane is not lane or not runs:
                     continue
                 target.offer(runs)
                 self._loads.request(target)
-                self.wake(consumer_group)
+                self.wake(selector_group)
         if runs:
             lane.destination.distribution.reassign()
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Make each list and cache of a lane forget messages that were removed and are not in flight."""
+        self._traffic.forgets(lane, gone)
         lane.purges += 1
         for first, last in gone if lane.delivery_counts is not None else ():
             lane.forget_attempts(first, last)
@@ -559,9 +571,9 @@ class TargetArea(ListKeeper):
 
 
 def _shared_lists(lane: LaneState) -> list[TargetList]:
-    """Return the list of each consumer group over a lane. Lists of a single consumer are filled from these."""
+    """Return the list of each selector group over a lane. Lists of a single consumer are filled from these."""
     lists: list[TargetList] = []
-    for group in lane.destination.consumer_groups.values():
+    for group in lane.destination.selector_groups.values():
         for target in group.lists:
             if target.lane is lane:
                 lists.append(target)  # no comprehension: the compiler would ask each collection for an iterator object
@@ -577,15 +589,15 @@ def _decoded(targets: list[TargetList], messages: Sequence[StoredMessage]) -> li
     asked: dict[frozenset[str], int] = {}
     for target in targets:
         if target.frontier == first and not target.references.count:
-            names = target.consumer_group.header_names
+            names = target.selector_group.header_names
             asked[names] = asked.get(names, 0) + 1
     known: dict[frozenset[str], Decoded] = {}
     decoded: list[Decoded | None] = []
     for target in targets:
-        consumer_group = target.consumer_group
-        names = consumer_group.header_names
+        selector_group = target.selector_group
+        names = selector_group.header_names
         searchers = asked.get(names, 0)
-        if not names or not searchers or (consumer_group.has_needles and searchers <= SEARCHES_MAX):
+        if not names or not searchers or (selector_group.has_needles and searchers <= SEARCHES_MAX):
             decoded.append(None)
             continue
         if names not in known:

@@ -59,7 +59,7 @@ class CountedDestination(LimitedDestination):
         super().__init__(name)
         # What the destination had counted before it was opened last.
         self.earlier = NOTHING_COUNTED
-        # Misses of consumer groups that have ended.
+        # Misses of selector groups that have ended.
         self.misses = 0
         # Deliveries to consumers that are closed.
         self.delivered = 0

@@ -40,8 +40,8 @@ OwnRegion = Any
 """What `plan` of this store returned: a Region of the journal, or a TmpRegion of tmp-storage."""
 
 
-class BackingStore(Protocol):
-    """The store behind a lane, which has its messages that are not in RAM: MessageStore or Overflow.
+class LaneStore(Protocol):
+    """The `message_store` of a lane, which has its messages that are not in RAM: MessageStore or Overflow.
 
     A LaneState gets its store and its pending lane from whoever makes it, and passes the lane to that store. Regions go
     back to the store that planned them. So the types of both are left open: a type parameter would spread to all lanes
@@ -72,8 +72,8 @@ class BackingStore(Protocol):
         """
 
 
-class PersistentStore(BackingStore, Protocol):
-    """The BackingStore of messages that survive a restart, MessageStore: what their lanes ask of it beyond that."""
+class PersistentStore(LaneStore, Protocol):
+    """The LaneStore of messages that survive a restart, MessageStore: what their lanes ask of it beyond that."""
 
     def raise_if_closed(self) -> None:
         """Raise Closed where it is closed, or is just closing."""

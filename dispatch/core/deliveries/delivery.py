@@ -25,7 +25,7 @@ from ....store.numbering import BLOCK_MESSAGES
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.redelivery_delays import REJECTED
-from .contracts import BackingStore
+from .contracts import LaneStore
 
 PUBLIC: Final = (
     "ack",
@@ -101,14 +101,14 @@ class LaneMessages(ABC):
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
     A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
-    messages that are not free or are gone; ConsumerGroup.claim finds that out.
+    messages that are not free or are gone; SelectorGroup.claim finds that out.
     """
 
     __slots__ = (
         "pending_lane",
         "id_prefix",
         "memory",
-        "backing_store",
+        "message_store",
         "syncs",
         "published_end",
         "first_sequence",
@@ -133,20 +133,19 @@ class LaneMessages(ABC):
         pending_lane: PendingLane,
         id_prefix: str,
         memory: MessageMemory,
-        backing_store: BackingStore,
+        message_store: LaneStore,
         delivery_count_table: DeliveryCountTable,
         *,
         syncs: bool,
     ) -> None:
+        # The store's lane that knows what is pending here, and in which acks are made.
         self.pending_lane = pending_lane
         self.id_prefix = id_prefix
         # The memory that the messages are charged to.
         self.memory = memory
-        # The store behind this lane: it has the messages that are not in RAM, and takes the acks. For a persistent lane
-        # this is the `message_store` to which Producers send, and for a queue `pending_lane` is the `destination_lane`
-        # in which they add. Reads and acks go by these two, because they differ for subscriptions and non-persistent
-        # lanes.
-        self.backing_store = backing_store
+        # Where the messages are stored, read and acknowledged: MessageStore, to which Producers send, or Overflow for
+        # messages that are not persistent.
+        self.message_store = message_store
         # Whether acks are durable before they are confirmed.
         self.syncs = syncs
         # Sequences below this may be dispatched. With sync "always" they are durable.

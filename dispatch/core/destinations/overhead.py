@@ -18,7 +18,7 @@ from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ....store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
-from ..memory.consumer_memory import ASSIGNED_BYTES, LIST_BYTES, consumer_group_charge
+from ..memory.consumer_memory import ASSIGNED_BYTES, LIST_BYTES, selector_group_charge
 from ..model import LANE_STATE_BYTES, DestinationState
 
 ROW_BYTES: Final = 48
@@ -167,7 +167,7 @@ class DestinationOverhead:
         """
         self._require(charge_bytes, self.holder, users=(opened,))
         if lists := opened.lists_a_lane:
-            kept_bytes = LIST_BYTES * max(self._target_area.listless_consumer_groups - opened.first_lists, 0)
+            kept_bytes = LIST_BYTES * max(self._target_area.listless_selector_groups - opened.first_lists, 0)
             self._require(LIST_BYTES * lists, self._consumer_memory.holder, kept_bytes, (opened,))
 
     def require_consumer(self, destination: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
@@ -176,9 +176,9 @@ class DestinationOverhead:
         This leaves the memory that the first message of a queue needs for the lists of its consumers.
         """
         lists_bytes = LIST_BYTES * sum(1 for _ in destination.all_lanes())
-        charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._target_area.listless_consumer_groups
-        if (selector.text if selector is not None else None) not in destination.consumer_groups:
-            charge_bytes += consumer_group_charge(selector) + lists_bytes
+        charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._target_area.listless_selector_groups
+        if (selector.text if selector is not None else None) not in destination.selector_groups:
+            charge_bytes += selector_group_charge(selector) + lists_bytes
             kept_bytes += 0 if lists_bytes else LIST_BYTES
         if not destination.distribution.is_ordinary:
             charge_bytes += ASSIGNED_BYTES + lists_bytes
@@ -189,10 +189,10 @@ class DestinationOverhead:
     ) -> None:
         """Make room for a new subscription of each topic and its consumer. StoreFull: memory has no room."""
         lanes = [sum(1 for _ in topic.all_lanes()) for topic in topics]
-        charge_bytes = consumer_bytes + consumer_group_charge(selector) + 2 * LIST_BYTES * sum(lanes)
+        charge_bytes = consumer_bytes + selector_group_charge(selector) + 2 * LIST_BYTES * sum(lanes)
         existing_bytes = (NAMED_BYTES + SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(topics)
         existing_bytes += (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * sum(lanes)
-        kept_bytes = LIST_BYTES * (self._target_area.listless_consumer_groups + (not sum(lanes)))
+        kept_bytes = LIST_BYTES * (self._target_area.listless_selector_groups + (not sum(lanes)))
         self._require(existing_bytes, self.holder, users=topics)
         self._require(charge_bytes + existing_bytes, self._consumer_memory.holder, kept_bytes, topics)
 

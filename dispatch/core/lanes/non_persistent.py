@@ -44,7 +44,7 @@ class SpillingLaneState(NonPersistentLaneState):
         super().__init__(destination, pending_lane, id_prefix)
         self.overflow = overflow
         self.note_times = note_times
-        self.backing_store = overflow
+        self.message_store = overflow
         self.caches = overflow.caches_of(pending_lane)
         self.pager = TmpPager(pending_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
@@ -69,11 +69,11 @@ class SpillingLaneState(NonPersistentLaneState):
         if sole is not None and sole.frontier == sequence and not sole.references.count:
             if sole.admit((message,), length + OVERHEAD_BYTES):
                 self.published_end = sequence + 1
-                consumer_group = sole.consumer_group
-                if consumer_group.waiting:
-                    consumer_group.arrived.notify()
-                if consumer_group.is_armed:
-                    consumer_group.wake(self.destination.monitor.deferred)
+                selector_group = sole.selector_group
+                if selector_group.waiting:
+                    selector_group.arrived.notify()
+                if selector_group.is_armed:
+                    selector_group.wake(self.destination.monitor.deferred)
                 return sequence
         try:
             if sole is not None:
@@ -86,8 +86,8 @@ class SpillingLaneState(NonPersistentLaneState):
         self.published_end = sequence + 1
         if sole is None:
             self.arrive(message)
-        elif sole.consumer_group.is_awaited:
-            sole.consumer_group.wake(self.destination.monitor.deferred)
+        elif sole.selector_group.is_awaited:
+            sole.selector_group.wake(self.destination.monitor.deferred)
         return sequence
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
@@ -133,7 +133,7 @@ class SpillingLaneState(NonPersistentLaneState):
         """Let a message arrive if there is not just one list. Requires: the message was admitted."""
         sequence, pending_lane, target_area = message[0], self.tmp_lane, self.destination.target_area
         self.published_end = sequence + 1
-        if target_area.offer_to_consumer_groups(self, message) or pending_lane.is_spilled(sequence):
+        if target_area.offer_to_selector_groups(self, message) or pending_lane.is_spilled(sequence):
             return
         if not self.overflow.buffer.put(pending_lane.number, message):
             # The charge is now with the lists that took the message. Other lists reach it later, so it must be

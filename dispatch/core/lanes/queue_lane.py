@@ -1,7 +1,7 @@
 """QueueLaneState: how a stored message arrives at a lane from which consumers take.
 
 If the lane has just one list, without a selector and with the ordinary distribution, an arrival goes to that list, or
-to the PendingCache behind it. Otherwise TargetArea.offer_to_consumer_groups offers it to the lists. If nobody has room,
+to the PendingCache behind it. Otherwise TargetArea.offer_to_selector_groups offers it to the lists. If nobody has room,
 it stays in the journal, where the loader finds it.
 """
 
@@ -27,7 +27,7 @@ class QueueLaneState(PersistentLaneState):
         sole = self.sole
         if sole is None:
             head, number = self.memory.head_queue_cache, self.pending_lane.number
-            if head.is_stopped(number) and not self.destination.consumer_groups:
+            if head.is_stopped(number) and not self.destination.selector_groups:
                 self.published_end = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
                 return
             self.destination.target_area.offer_slice(self, messages)
@@ -42,7 +42,7 @@ class QueueLaneState(PersistentLaneState):
         else:
             for message in messages:
                 self.arrive(message)
-        sole.consumer_group.wake(self.destination.monitor.deferred)
+        sole.selector_group.wake(self.destination.monitor.deferred)
 
     def arrive(self, message: StoredMessage) -> None:
         """Let a stored message be dispatched. Every single message takes this path."""
@@ -50,7 +50,7 @@ class QueueLaneState(PersistentLaneState):
         behind = self.published_end = sequence + 1
         sole = self.sole
         if sole is None:
-            self.destination.target_area.offer_to_consumer_groups(self, message)
+            self.destination.target_area.offer_to_selector_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
             # An inline copy of TargetList.admit and of charge_bytes, because every arrival passes here.
@@ -65,8 +65,8 @@ class QueueLaneState(PersistentLaneState):
         else:
             # Where little waits, the loader soon reads what it missed, and has caught up.
             self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=sole.is_near)
-        consumer_group = sole.consumer_group
-        if consumer_group.waiting:
-            consumer_group.arrived.notify()
-        if consumer_group.is_armed:
-            consumer_group.wake(self.destination.monitor.deferred)
+        selector_group = sole.selector_group
+        if selector_group.waiting:
+            selector_group.arrived.notify()
+        if selector_group.is_armed:
+            selector_group.wake(self.destination.monitor.deferred)

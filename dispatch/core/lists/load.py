@@ -32,7 +32,7 @@ class Load(Generic[L]):
         "regions",
         "reserved_bytes",
         "buffer_bytes",
-        "is_plain",
+        "brings_all",
         "messages",
         "held",
         "unwanted",
@@ -78,10 +78,10 @@ class Load(Generic[L]):
         # Bytes charged for the read buffer.
         self.buffer_bytes = 0
         # The load brings all chosen messages, all from disk. This usual case saves a pass over the messages.
-        self.is_plain = False
+        self.brings_all = False
 
         # What was found, first in the caches and then on disk; it goes into the list.
-        # The messages of a plain load, in order.
+        # The messages of a load that brings all, in order.
         self.messages: list[StoredMessage] = []
         # The messages of any other load by sequence. A message that is too large to hold has no body here.
         self.held: dict[int, StoredMessage] = {}

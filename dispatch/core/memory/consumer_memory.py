@@ -1,6 +1,6 @@
-"""Memory charges of consumers, consumer groups and their lists.
+"""Memory charges of consumers, selector groups and their lists.
 
-A consumer, its consumer group with the selector, and a list over each lane of its queue are charged from `subscribe` to
+A consumer, its selector group with the selector, and a list over each lane of its queue are charged from `subscribe` to
 `close`, whether the consumer takes or not. The sizes were measured. A list that comes later, because a message of
 another priority arrives, can't always be refused. If the budget has no room for it, its charge is owed, and paid first
 when memory comes free.
@@ -18,8 +18,8 @@ CONSUMER_BYTES: Final = 436
 """Charged for a consumer."""
 LOOP_BYTES: Final = 1920
 """Charged in addition for a consumer of forebay.aio."""
-CONSUMER_GROUP_BYTES: Final = 168
-"""Charged for a consumer group, without its selector."""
+SELECTOR_GROUP_BYTES: Final = 168
+"""Charged for a selector group, without its selector."""
 ASSIGNED_BYTES: Final = 320
 """Charged besides for each consumer of a queue whose messages have groups: for what is assigned to it."""
 LIST_BYTES: Final = 800
@@ -80,6 +80,6 @@ class ListRuns(SequenceSet):
         self.memory.release(STEP_BYTES * spare)
 
 
-def consumer_group_charge(selector: Selector | None) -> int:
-    """Return the charge of a consumer group."""
-    return CONSUMER_GROUP_BYTES if selector is None else CONSUMER_GROUP_BYTES + selector.charge_bytes
+def selector_group_charge(selector: Selector | None) -> int:
+    """Return the charge of a selector group."""
+    return SELECTOR_GROUP_BYTES if selector is None else SELECTOR_GROUP_BYTES + selector.charge_bytes

@@ -240,7 +240,7 @@ class TimedLanes:
         released = 0
         for lane in list(self._sweep_at):
             if lane.pending_lane.earliest[DUE] <= now_ms:
-                runs = lane.backing_store.timetable.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
+                runs = lane.message_store.timetable.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
                 for reader in lane.readers():
                     self._target_area.offer_runs(reader, runs)
                 released += len(runs)
@@ -259,7 +259,7 @@ class TimedLanes:
             if not lane.is_free(sequence):
                 return  # the consumer of another list has it, or put it off: a sweep removes it when it comes back
             # The copy in RAM may have been the only one.
-            lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
+            lane.expired += lane.message_store.acknowledge_one(lane.pending_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.forget_attempts(sequence, sequence)
             if lane.destination.admission is not None:

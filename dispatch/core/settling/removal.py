@@ -77,7 +77,7 @@ class Removals:
         count = removed = 0
         try:
             for first, last in runs:
-                removed += lane.backing_store.acknowledge(lane.pending_lane, first, last)
+                removed += lane.message_store.acknowledge(lane.pending_lane, first, last)
                 gone.add(first, last)
                 count += 1
         except ForebayError:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from ...admin.admin_owners import AdminOwners, make_admin_owners
+from ...admin.admin_layer import AdminLayer, make_admin_layer
 from .clients import Clients
 from .core import Core
 from .foundation import Foundation
-from .store_parts import StoreParts
+from .store_layer import StoreLayer
 
 
-def make_admin(foundation: Foundation, store_parts: StoreParts, core: Core, clients: Clients) -> AdminOwners:
+def make_admin(foundation: Foundation, store_layer: StoreLayer, core: Core, clients: Clients) -> AdminLayer:
     """Make these owners, and let consumers reject deliveries from now on. Requires: the store is open."""
-    admin = make_admin_owners(
+    admin = make_admin_layer(
         core.parts,
-        store_parts.directory,
+        store_layer.directory,
         budget=foundation.budget,
-        topics=clients.topic_owners.topics,
-        topic_admin=clients.topic_owners.topic_admin,
+        topics=clients.topic_layer.topics,
+        topic_admin=clients.topic_layer.topic_admin,
         transactions=core.transactions,
         slice_messages_max=clients.producers.slice_messages_max,
         wake_maintenance=foundation.wakeups.wake_maintenance,

@@ -11,16 +11,18 @@ from ....cache.accounting.tab import Tab
 from ....store.disk.disk import File
 from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
+from ...core.areas.lane_parts import LaneParts
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.memory_parts import MemoryParts
 from ...core.areas.memory_rule import MemoryRule
+from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
 from ...core.memory.group_memory import GroupMemory
-from ...core.memory.memories import Memories
+from ...core.memory.memory_registry import MemoryRegistry
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
 from .foundation import Foundation
-from .store_parts import StoreParts
+from .store_layer import StoreLayer
 
 if TYPE_CHECKING:
     from ...planning.recorder import Recorder
@@ -50,30 +52,32 @@ def make_recorder(foundation: Foundation, trace: File) -> Recorder:
     )
 
 
-def make_areas(foundation: Foundation, store_parts: StoreParts, recorder: Recorder | None) -> Areas:
+def make_areas(foundation: Foundation, store_layer: StoreLayer, recorder: Recorder | None) -> Areas:
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
+    directory = store_layer.directory
     loads = LoadRequests(foundation.wakeups.wake_loader, foundation.clock if settings.background else None)
     make_dispatch_area: Callable[..., DispatchArea] = DispatchArea
-    make_target_area: Callable[..., TargetArea] = TargetArea
+    traffic = TrafficObserver()
     if recorder is not None:
-        from ...planning.recorder import RecordedDispatchArea, RecordedTargetArea
+        from ...planning.recorder import RecordedDispatchArea, RecordedTraffic
 
-        make_dispatch_area = partial(RecordedDispatchArea, recorder)
-        make_target_area = partial(RecordedTargetArea, recorder)
-    memory = _make_memory(foundation, store_parts)
-    dispatch_area = make_dispatch_area(memory, loads, store_parts.directory.steady.now_ms, late_calls)
-    target_area = make_target_area(
+        make_dispatch_area, traffic = partial(RecordedDispatchArea, recorder), RecordedTraffic(recorder)
+    memory = _make_memory(foundation, store_layer)
+    dispatch_area = make_dispatch_area(memory, loads, directory.steady.now_ms, late_calls)
+    target_area = TargetArea(
         foundation.monitor,
-        store_parts.directory.message_store,
-        store_parts.directory.index.delivery_count_table,
-        store_parts.directory.return_records,
+        LaneParts(
+            message_store=directory.message_store,
+            delivery_count_table=directory.index.delivery_count_table,
+            return_counts=directory.return_records,
+            syncs_always=settings.sync == "always",
+        ),
         memory,
         foundation.shares,
         loads,
         dispatch_area,
         late_calls,
-        syncs_always=settings.sync == "always",
         distributions=partial(
             Distributions,
             dispatch_area=dispatch_area,
@@ -88,18 +92,19 @@ def make_areas(foundation: Foundation, store_parts: StoreParts, recorder: Record
             limit_bytes=foundation.shares.limit_bytes,
             shares_at=partial(shares_of, settings),
         ),
+        traffic=traffic,
     )
     late_calls.target_area = target_area
     return Areas(memory=memory, loads=loads, dispatch_area=dispatch_area, target_area=target_area)
 
 
-def _make_memory(foundation: Foundation, store_parts: StoreParts) -> MemoryParts:
+def _make_memory(foundation: Foundation, store_layer: StoreLayer) -> MemoryParts:
     """Return the memory that the areas share."""
     budget, rule = foundation.budget, MemoryRule()
     return MemoryParts(
         budget,
-        Memories(budget, foundation.shares.quotas, rule.pending_cache, foundation.policies.pattern_of),
-        store_parts.overflow,
+        MemoryRegistry(budget, foundation.shares.quotas, rule.pending_cache, foundation.policies.pattern_of),
+        store_layer.overflow,
         rule,
         destinations=foundation.existing,
         consumers=Tab(budget.holders["consumers"]),

@@ -17,7 +17,7 @@ def make_audit(layers: Layers) -> LedgerAudit:
             areas.target_area,
             # Before the store, because looking at subscriptions opens lanes, which the store is charged for.
             DestinationAudit(layers.open_destinations, areas.memory, areas.target_area),
-            layers.store_parts,
+            layers.store_layer,
             layers.settling,
             layers.core,
             layers.clients,

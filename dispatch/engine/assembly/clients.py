@@ -10,16 +10,16 @@ from ...consumer.search import SearchParts
 from ...consumer.settlements import Settlements
 from ...producer.full_policy import FullPolicy
 from ...producer.lifetimes import Lifetimes
-from ...producer.producers import Producers
+from ...producer.producers import Producers, SendParts
 from ...producer.slice_writer import SliceWriter
 from ...producer.space import Space
 from ...topics.latest_keys import KeyMemory
-from ...topics.topic_owners import TopicOwners, make_topic_owners
+from ...topics.topic_layer import TopicLayer, make_topic_layer
 from .areas import Areas
 from .core import Core
 from .foundation import Foundation
 from .settling import Settling
-from .store_parts import StoreParts
+from .store_layer import StoreLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,47 +27,47 @@ class Clients:
     """The owners that serve consumers, topics and senders."""
 
     consumers: Consumers
-    topic_owners: TopicOwners
+    topic_layer: TopicLayer
     space: Space
     producers: Producers
 
     def audit(self) -> dict[str, int]:
         """Return the charge for keys, which only topics that evict by key have. Requires: the lock."""
-        return {"keys": self.topic_owners.topics.keys_charge}
+        return {"keys": self.topic_layer.topics.keys_charge}
 
 
 def make_clients(
-    foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling, core: Core
+    foundation: Foundation, store_layer: StoreLayer, areas: Areas, settling: Settling, core: Core
 ) -> Clients:
     """Make the owners that serve consumers, topics and senders. Requires: the store is open."""
-    parts = _make_consumer_parts(foundation, store_parts, areas, settling, core)
+    parts = _make_consumer_parts(foundation, store_layer, areas, settling, core)
     consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
-    topic_owners = make_topic_owners(
+    topic_layer = make_topic_layer(
         core.parts,
-        store_parts.directory,
-        overflow=store_parts.overflow,
+        store_layer.directory,
+        overflow=store_layer.overflow,
         consumers=consumers,
         transactions=core.transactions,
         reading=foundation.budget.holders["read_buffers"],
         keys=KeyMemory(foundation.budget.holder("keys"), foundation.late_calls.make_room),
     )
-    foundation.late_calls.numbered_lanes = topic_owners.numbered_lanes
+    foundation.late_calls.numbered_lanes = topic_layer.numbered_lanes
     space = Space(
         foundation.monitor,
-        store_parts.directory.cleanup,
-        store_parts.overflow,
+        store_layer.directory.cleanup,
+        store_layer.overflow,
         core.confirmer,
         foundation.policies,
         foundation.wakeups.ask_for_cleanup,
     )
-    producers = _make_producers(foundation, store_parts, settling, core, topic_owners, space)
-    return Clients(consumers=consumers, topic_owners=topic_owners, space=space, producers=producers)
+    producers = _make_producers(foundation, store_layer, settling, core, topic_layer, space)
+    return Clients(consumers=consumers, topic_layer=topic_layer, space=space, producers=producers)
 
 
 def _make_consumer_parts(
-    foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling, core: Core
+    foundation: Foundation, store_layer: StoreLayer, areas: Areas, settling: Settling, core: Core
 ) -> ConsumerParts:
-    monitor, directory = foundation.monitor, store_parts.directory
+    monitor, directory = foundation.monitor, store_layer.directory
     return ConsumerParts(
         monitor=monitor,
         journal=directory.journal,
@@ -94,38 +94,36 @@ def _make_consumer_parts(
 
 def _make_producers(
     foundation: Foundation,
-    store_parts: StoreParts,
+    store_layer: StoreLayer,
     settling: Settling,
     core: Core,
-    topic_owners: TopicOwners,
+    topic_layer: TopicLayer,
     space: Space,
 ) -> Producers:
-    monitor, message_store, now_ms = (
-        foundation.monitor,
-        store_parts.directory.message_store,
-        store_parts.directory.steady.now_ms,
-    )
+    monitor, directory, destinations = foundation.monitor, store_layer.directory, core.parts.destinations
+    message_store, now_ms = directory.message_store, directory.steady.now_ms
     return Producers(
         monitor=monitor,
         message_store=message_store,
         publisher=core.publisher,
         confirmer=core.confirmer,
-        lanes=core.parts.lanes,
-        groups=core.parts.groups,
-        lifetimes=Lifetimes(now_ms),
-        fan_outs=topic_owners.fan_outs,
+        destinations=destinations,
+        fan_outs=topic_layer.fan_outs,
         transactions=core.transactions,
         timed=settling.timed,
-        slices=SliceWriter(monitor, message_store, now_ms, core.publisher, settling.timed, store_parts.windows),
-        space=space,
-        full_policy=FullPolicy(
-            monitor,
-            message_store,
-            store_parts.directory.journal,
-            core.publisher,
-            core.parts.dead_letter_queues,
-            core.removals,
-            foundation.policies,
+        parts=SendParts(
+            lifetimes=Lifetimes(now_ms),
+            slices=SliceWriter(monitor, message_store, now_ms, core.publisher, settling.timed, store_layer.windows),
+            space=space,
+            full_policy=FullPolicy(
+                monitor,
+                message_store,
+                directory.journal,
+                core.publisher,
+                destinations.dead_letter_queues,
+                core.removals,
+                foundation.policies,
+            ),
         ),
         settings=foundation.settings,
     )

@@ -13,7 +13,7 @@ from ...core.destinations.destination_policies import DestinationPolicies
 from ...core.destinations.grouped_queues import GroupedQueues
 from ...core.destinations.overhead import DestinationOverhead
 from ...core.destinations.queue_registry import Queues
-from ...core.parts import CoreParts
+from ...core.parts import CoreParts, DestinationParts
 from ...core.publisher import Publisher
 from ...core.settling.removal import Removals
 from ...loading.eager import EagerLoader
@@ -24,7 +24,7 @@ from ...transactions.transaction_memory import TransactionMemory
 from .areas import Areas
 from .foundation import Foundation
 from .settling import Settling
-from .store_parts import StoreParts
+from .store_layer import StoreLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +53,12 @@ class Core:
         }
 
 
-def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, settling: Settling) -> Core:
+def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, settling: Settling) -> Core:
     """Make the queues and what moves their messages. Requires: the store is open."""
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
-    directory, reading = store_parts.directory, budget.holders["read_buffers"]
+    directory, reading = store_layer.directory, budget.holders["read_buffers"]
     records, rows = directory.destination_records, directory.destination_table
-    publisher = Publisher(
-        monitor,
-        directory.journal,
-        areas.target_area,
-        holder=budget.holder("unsynced"),
-        syncs_always=foundation.settings.sync == "always",
-    )
+    publisher = _make_publisher(foundation, store_layer, areas)
     confirmer = ThreadConfirmer(
         monitor,
         directory.message_store,
@@ -73,15 +67,15 @@ def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, set
         publisher,
         partial(foundation.wakeups.leave_checkpoint, directory.message_store),
     )
-    transactions = _make_transactions(foundation, store_parts, areas, settling, publisher, confirmer)
+    transactions = _make_transactions(foundation, store_layer, areas, settling, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, settling.delayed)
     overhead = DestinationOverhead(
         areas.target_area, budget, foundation.existing, areas.memory.consumers, late_calls.close_some
     )
-    lanes = _make_lanes(foundation, store_parts, areas, settling, overhead, removals)
+    lanes = _make_lanes(foundation, store_layer, areas, settling, overhead, removals)
     opener = late_calls.opener = DestinationOpener(
         rows=rows,
-        policies=DestinationPolicies(monitor, rows, store_parts.windows, foundation.policies),
+        policies=DestinationPolicies(monitor, rows, store_layer.windows, foundation.policies),
         lanes=lanes,
         overhead=overhead,
         publisher=publisher,
@@ -91,7 +85,7 @@ def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, set
     queues = Queues(monitor, directory.journal, records, rows, opener, areas.target_area)
     groups = GroupedQueues(monitor, records, overhead, areas.target_area.distributions)
     loader = EagerLoader(
-        monitor, areas.target_area, areas.dispatch_area, areas.loads, store_parts.overflow.account, reading
+        monitor, areas.target_area, areas.dispatch_area, areas.loads, store_layer.overflow.account, reading
     )
     warmer = late_calls.warmer = CacheWarmer(
         monitor, areas.target_area, areas.loads, budget, areas.memory.memories, reading, queues.by_number
@@ -114,43 +108,55 @@ def make_core(foundation: Foundation, store_parts: StoreParts, areas: Areas, set
             redelivery=settling.redelivery,
             publisher=publisher,
             confirmer=confirmer,
-            opener=opener,
-            queues=queues,
-            lanes=lanes,
-            groups=groups,
-            dead_letter_queues=DeadLetterQueues(queues, lanes, groups),
-            overhead=overhead,
             removals=removals,
+            destinations=DestinationParts(
+                opener=opener,
+                queues=queues,
+                lanes=lanes,
+                groups=groups,
+                dead_letter_queues=DeadLetterQueues(queues, lanes, groups),
+                overhead=overhead,
+            ),
         ),
+    )
+
+
+def _make_publisher(foundation: Foundation, store_layer: StoreLayer, areas: Areas) -> Publisher:
+    return Publisher(
+        foundation.monitor,
+        store_layer.directory.journal,
+        areas.target_area,
+        holder=foundation.budget.holder("unsynced"),
+        syncs_always=foundation.settings.sync == "always",
     )
 
 
 def _make_transactions(
     foundation: Foundation,
-    store_parts: StoreParts,
+    store_layer: StoreLayer,
     areas: Areas,
     settling: Settling,
     publisher: Publisher,
     confirmer: ThreadConfirmer,
 ) -> TransactionRegistry:
-    directory, budget = store_parts.directory, foundation.budget
+    directory, budget = store_layer.directory, foundation.budget
     memory = TransactionMemory(budget.holder("transactions"), budget, areas.target_area)
     return TransactionRegistry(
         monitor=foundation.monitor,
         message_store=directory.message_store,
         journal=directory.journal,
-        transactions=directory.transactions,
+        transaction_records=directory.transaction_records,
         branches=directory.branches,
         confirmer=confirmer,
-        windows=store_parts.windows,
+        windows=store_layer.windows,
         memory=memory,
         staging=Staging(
-            transactions=directory.transactions,
+            transaction_records=directory.transaction_records,
             dispatch_area=areas.dispatch_area,
             redelivery=settling.redelivery,
             publisher=publisher,
             timed=settling.timed,
-            windows=store_parts.windows,
+            windows=store_layer.windows,
             memory=memory,
             now_ms=directory.steady.now_ms,
         ),
@@ -160,7 +166,7 @@ def _make_transactions(
 
 def _make_lanes(
     foundation: Foundation,
-    store_parts: StoreParts,
+    store_layer: StoreLayer,
     areas: Areas,
     settling: Settling,
     overhead: DestinationOverhead,
@@ -168,8 +174,8 @@ def _make_lanes(
 ) -> DestinationLanes:
     return DestinationLanes(
         monitor=foundation.monitor,
-        message_store=store_parts.directory.message_store,
-        epoch=store_parts.directory.journal.epoch,
+        message_store=store_layer.directory.message_store,
+        epoch=store_layer.directory.journal.epoch,
         target_area=areas.target_area,
         memory=areas.memory,
         overhead=overhead,

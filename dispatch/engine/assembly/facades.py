@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..explained_owners import ExplainedDisk, ExplainedOwners, ExplainedTimes
+from ..explained_store import ExplainedDisk, ExplainedStore, ExplainedTimes
 from ..facade_parts import QueueParts, TopicParts
 from .layers import Layers
 
@@ -26,31 +26,31 @@ def gather_queue_parts(layers: Layers) -> QueueParts:
 
 def gather_topic_parts(layers: Layers) -> TopicParts:
     """Return the parts that topics need."""
-    owners = layers.clients.topic_owners
+    topics = layers.clients.topic_layer
     return TopicParts(
         monitor=layers.foundation.monitor,
         producers=layers.clients.producers,
         policies=layers.foundation.policies,
-        topics=owners.topics,
-        topic_admin=owners.topic_admin,
-        patterns=owners.patterns,
-        topic_consumers=owners.consumers,
-        subscription_admin=owners.admin,
-        retained=owners.retained,
+        topics=topics.topics,
+        topic_admin=topics.topic_admin,
+        patterns=topics.patterns,
+        topic_consumers=topics.consumers,
+        subscription_admin=topics.admin,
+        retained=topics.retained,
         temporaries=layers.admin.temporaries,
     )
 
 
-def gather_explained(layers: Layers) -> ExplainedOwners:
+def gather_explained(layers: Layers) -> ExplainedStore:
     """Return the owners that explanations ask."""
-    directory, areas, settling = layers.store_parts.directory, layers.areas, layers.settling
-    return ExplainedOwners(
+    directory, areas, settling = layers.store_layer.directory, layers.areas, layers.settling
+    return ExplainedStore(
         monitor=layers.foundation.monitor,
         disk=ExplainedDisk(directory.journal, directory.retention, directory.disk_use, layers.clients.space),
         memory=areas.memory,
         times=ExplainedTimes(directory.steady.now_ms, settling.due, settling.delayed, layers.admin.sweeper),
         queues=layers.core.queues,
-        topics=layers.clients.topic_owners.topics,
+        topics=layers.clients.topic_layer.topics,
         transactions=layers.core.transactions,
         target_area=areas.target_area,
         dispatch_area=areas.dispatch_area,

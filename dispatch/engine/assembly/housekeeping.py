@@ -20,7 +20,7 @@ from ..auto_limit import AutoLimit
 from ..background import Background, Wakeups
 from ..destination_reports import DestinationReports
 from ..duties import Duty
-from ..explained_owners import ExplainedOwners
+from ..explained_store import ExplainedStore
 from ..health import HealthCheck
 from ..index_fit import IndexFit
 from ..maintenance import Maintenance
@@ -39,9 +39,9 @@ from .surroundings import Surroundings
 class Explaining:
     """Functions that say what a store waits for. The caller passes them: `dispatch.explain` is above the engine."""
 
-    why_stuck: Callable[[ExplainedOwners, CoreConsumer], tuple[int, str] | None]
+    why_stuck: Callable[[ExplainedStore, CoreConsumer], tuple[int, str] | None]
     """Returns log level and text for a consumer that waits and gets nothing; called under no lock."""
-    in_short: Callable[[ExplainedOwners, Sequence[QueueState]], str]
+    in_short: Callable[[ExplainedStore, Sequence[QueueState]], str]
     """Returns a sentence about these queues for the status; called under no lock."""
 
 
@@ -72,7 +72,7 @@ class Housekeeping:
 
 
 def make_housekeeping(
-    layers: Layers, surroundings: Surroundings, explained: ExplainedOwners, explaining: Explaining
+    layers: Layers, surroundings: Surroundings, explained: ExplainedStore, explaining: Explaining
 ) -> Housekeeping:
     """Make the duties and the reports. No thread runs before `start`."""
     foundation = layers.foundation
@@ -99,7 +99,7 @@ def make_housekeeping(
     )
     check = HealthCheck(
         foundation.monitor,
-        layers.store_parts.directory.message_store,
+        layers.store_layer.directory.message_store,
         layers.areas.dispatch_area,
         maintenance,
         background,
@@ -118,7 +118,7 @@ def make_housekeeping(
 
 def _make_sync_duties(layers: Layers) -> list[Duty]:
     """Return the duty that syncs at intervals; no duty if the settings ask for another kind of sync."""
-    settings, directory = layers.foundation.settings, layers.store_parts.directory
+    settings, directory = layers.foundation.settings, layers.store_layer.directory
     if settings.sync != "interval":
         return []
     return [
@@ -135,7 +135,7 @@ def _make_other_duties(
     status: StatusReporter | None,
 ) -> list[Duty]:
     """Return the duties that have no time of their own and check at each step, in the order in which they are done."""
-    admin, topics = layers.admin, layers.clients.topic_owners
+    admin, topics = layers.admin, layers.clients.topic_layer
     return [
         *([Duty("trace", layers.recorder.write)] if layers.recorder is not None else []),
         Duty("memory guard", process.step),
@@ -145,7 +145,7 @@ def _make_other_duties(
         Duty("stuck consumers", stuck.tell),
         Duty("publishing", layers.core.confirmer.confirm_left),
         Duty("dead letters", admin.dead_letters.steps),
-        Duty("duplicate windows", layers.store_parts.windows.warn),
+        Duty("duplicate windows", layers.store_layer.windows.warn),
         Duty("temporary destinations", admin.temporaries.sweep),
         Duty("inactive destinations", admin.inactive.step),
         Duty("idle destinations", admin.idle.step),
@@ -168,7 +168,7 @@ def _sift(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
 
 
 def _make_resizing(layers: Layers) -> Resizing:
-    foundation, directory = layers.foundation, layers.store_parts.directory
+    foundation, directory = layers.foundation, layers.store_layer.directory
     index_fit = IndexFit(
         monitor=foundation.monitor,
         message_store=directory.message_store,
@@ -185,7 +185,7 @@ def _make_resizing(layers: Layers) -> Resizing:
         budget=foundation.budget,
         target_area=layers.areas.target_area,
         producers=layers.clients.producers,
-        windows=layers.store_parts.windows,
+        windows=layers.store_layer.windows,
         settings=foundation.settings,
     )
 
@@ -203,7 +203,7 @@ def _make_status(
     return StatusReporter(
         layers.foundation.monitor,
         layers.core.queues,
-        layers.clients.topic_owners.topics,
+        layers.clients.topic_layer.topics,
         oldest,
         output,
         interval_seconds,
@@ -219,14 +219,14 @@ def _make_message_duties(layers: Layers, stuck: StuckConsumers) -> list[Duty]:
         monitor, areas.target_area, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
     )
     return [
-        ReleaseDuty(monitor, settling.due, admin.browsers, measurements, layers.store_parts.overflow),
+        ReleaseDuty(monitor, settling.due, admin.browsers, measurements, layers.store_layer.overflow),
         ExpiryDuty(admin.sweeper, settling.timed),
     ]
 
 
 def _make_store_duties(layers: Layers) -> list[Duty]:
     """Return the duties that look after the files of the store, such as checkpoints and cleanup."""
-    foundation, directory, settings = layers.foundation, layers.store_parts.directory, layers.foundation.settings
+    foundation, directory, settings = layers.foundation, layers.store_layer.directory, layers.foundation.settings
     monitor, message_store, cleanup = foundation.monitor, directory.message_store, directory.cleanup
     quarantine = Quarantine(monitor, layers.areas.target_area.unreadable)
     return [
@@ -245,14 +245,14 @@ def _make_store_duties(layers: Layers) -> list[Duty]:
 
 
 def _make_reports(layers: Layers, check: HealthCheck, oldest: OldestMessages, process: ProcessWatch) -> Reports:
-    monitor, directory, areas = layers.foundation.monitor, layers.store_parts.directory, layers.areas
+    monitor, directory, areas = layers.foundation.monitor, layers.store_layer.directory, layers.areas
     return Reports(
         monitor,
         check,
-        DestinationReports(monitor, layers.core.queues, layers.clients.topic_owners.topics, oldest),
+        DestinationReports(monitor, layers.core.queues, layers.clients.topic_layer.topics, oldest),
         MemoryReports(monitor, areas.memory, areas.target_area, process),
         directory.disk_use,
-        layers.store_parts.windows,
+        layers.store_layer.windows,
         {
             "sync": directory.journal.sync_durations,
             "checkpoint": directory.checkpointer.durations,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...admin.admin_owners import AdminOwners
+from ...admin.admin_layer import AdminLayer
 from ..open_destinations import OpenDestinations
 from .areas import Areas
 from .clients import Clients
 from .core import Core
 from .foundation import Foundation
 from .settling import Settling
-from .store_parts import StoreParts
+from .store_layer import StoreLayer
 
 if TYPE_CHECKING:
     from ...planning.recorder import Recorder
@@ -23,11 +23,11 @@ class Layers:
     """All layers of one open store. No owner gets this object: the assembly passes each owner only what it uses."""
 
     foundation: Foundation
-    store_parts: StoreParts
+    store_layer: StoreLayer
     recorder: Recorder | None
     areas: Areas
     settling: Settling
     core: Core
     clients: Clients
-    admin: AdminOwners
+    admin: AdminLayer
     open_destinations: OpenDestinations

@@ -10,7 +10,7 @@ from ...core.settling.due import DueMessages
 from ...core.settling.redelivery import Redelivery
 from .areas import Areas
 from .foundation import Foundation
-from .store_parts import StoreParts
+from .store_layer import StoreLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class Settling:
         return {"deadlines": self.deadlines.charge_bytes}
 
 
-def make_settling(foundation: Foundation, store_parts: StoreParts, areas: Areas) -> Settling:
+def make_settling(foundation: Foundation, store_layer: StoreLayer, areas: Areas) -> Settling:
     """Make the owners of redelivery, delays, expiry and ack deadlines. Requires: the store is open."""
-    monitor, policies, directory = foundation.monitor, foundation.policies, store_parts.directory
+    monitor, policies, directory = foundation.monitor, foundation.policies, store_layer.directory
     target_area, wake_maintenance = areas.target_area, foundation.wakeups.wake_maintenance
     delayed = DelayedRedelivery(
         monitor,

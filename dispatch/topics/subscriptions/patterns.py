@@ -1,7 +1,7 @@
 """Wildcard subscriptions: one consumer of all topics that match a pattern, including topics that are made later.
 
 A pattern has one member for each topic that matches. To the topic, a member is like any other subscription without a
-name. All members share the consumer group of the pattern, so the consumer takes from lists over the lanes of many
+name. All members share the selector group of the pattern, so the consumer takes from lists over the lanes of many
 topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case. `TopicTurns`
 serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of a pattern is in the
 journal; a crash ends it.
@@ -18,10 +18,10 @@ from ....store.message_store import MessageStore
 from ....store.records.subscription_records import SubscriptionRecords
 from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
-from ...core.model import ConsumerGroup, DestinationState, LaneState, NamedDestinationState, PersistentLaneState
+from ...core.model import DestinationState, LaneState, NamedDestinationState, PersistentLaneState, SelectorGroup
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
-from ..state import SubscriptionConsumerGroup, SubscriptionState, TopicState, Verdicts
+from ..state import SubscriptionSelectorGroup, SubscriptionState, TopicState, Verdicts
 from .open_subscriptions import OpenSubscriptions
 
 
@@ -88,14 +88,14 @@ class PatternState(NamedDestinationState):
         assert isinstance(self.distribution, TopicTurns)
         self.turns = self.distribution
 
-    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        """Return the new consumer group that all members share."""
-        return SubscriptionConsumerGroup(selector, self._verdicts)
+    def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
+        """Return the new selector group that all members share."""
+        return SubscriptionSelectorGroup(selector, self._verdicts)
 
     @property
-    def consumer_group(self) -> ConsumerGroup:
-        """The consumer group that all members share."""
-        (found,) = self.consumer_groups.values()
+    def selector_group(self) -> SelectorGroup:
+        """The selector group that all members share."""
+        (found,) = self.selector_groups.values()
         return found
 
     def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
@@ -145,12 +145,12 @@ class PatternMember(SubscriptionState):
         super().__init__(topic, subscriber, selector)
         self.pattern = pattern
 
-    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        """Return the consumer group of the pattern."""
-        return self.pattern.consumer_group
+    def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
+        """Return the selector group of the pattern."""
+        return self.pattern.selector_group
 
     def end_consumers(self) -> None:
         """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
         if self.pattern.members.pop(self.topic, None) is not None:
-            self.pattern.turns.withdraw(self, self.pattern.consumer_group)
+            self.pattern.turns.withdraw(self, self.pattern.selector_group)
             self.on_consumer_closed()

@@ -197,6 +197,6 @@ class UnmatchedSweeper:
 def _unexamined(lane: SubscriptionLaneState) -> tuple[int, int] | None:
     """Return the first run of pending messages that neither the sweeper nor a load has examined. Requires: the lock."""
     begin = lane.examined
-    for consumer_group in lane.subscription.consumer_groups.values():
-        begin = max([begin, *(target.frontier for target in consumer_group.lists if target.lane is lane)])
+    for selector_group in lane.subscription.selector_groups.values():
+        begin = max([begin, *(target.frontier for target in selector_group.lists if target.lane is lane)])
     return lane.subscription_lane.pending_run(begin, RUN_MESSAGES_MAX)

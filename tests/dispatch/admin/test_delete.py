@@ -121,7 +121,7 @@ def test_take_that_waits_for_ever_ends_with_closed() -> None:
 
     thread = threading.Thread(target=take)
     thread.start()
-    simulated.clock.wait_until(lambda: consumer.consumer_group.waiting > 0)
+    simulated.clock.wait_until(lambda: consumer.selector_group.waiting > 0)
     queue.delete()
     thread.join(30)
     assert ends == ["the consumer"]

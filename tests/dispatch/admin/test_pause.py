@@ -158,7 +158,7 @@ def test_message_whose_first_waiter_gave_up_goes_to_the_next_one_at_the_resume()
     queue.send(b"-1")
     with queue.subscribe() as consumer:
         consumer.ack(consumer.take(1))
-        [consumer_group] = simulated.queue_state("orders").consumer_groups.values()
+        [selector_group] = simulated.queue_state("orders").selector_groups.values()
         found: list[list[int]] = []
 
         consumers = {timeout: queue.subscribe() for timeout in (1.0, 20.0)}
@@ -169,7 +169,7 @@ def test_message_whose_first_waiter_gave_up_goes_to_the_next_one_at_the_resume()
         threads = [threading.Thread(target=take, args=(timeout,)) for timeout in consumers]
         for count, thread in enumerate(threads, start=1):
             thread.start()
-            while consumer_group.waiting < count:
+            while selector_group.waiting < count:
                 pass
         queue.pause()
         queue.send(b"0")
@@ -198,7 +198,7 @@ def test_waiting_takes_are_woken_by_the_resume(is_late: bool) -> None:
         with simulated.lock:
             consumers = list(simulated.queue_state("orders").consumers())
             return sum(bool(consumer.waits._credited._waiting) for consumer in consumers) + sum(  # type: ignore[attr-defined]
-                consumer_group.waiting for consumer_group in simulated.queue_state("orders").consumer_groups.values()
+                selector_group.waiting for selector_group in simulated.queue_state("orders").selector_groups.values()
             )
 
     threads = [threading.Thread(target=take) for _ in range(3)]

@@ -13,7 +13,7 @@ from forebay.cache.sharing import shares
 from forebay.cache.sharing.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.queue_lane import QueueLaneState
-from forebay.dispatch.core.model import ConsumerGroup, TargetList
+from forebay.dispatch.core.model import SelectorGroup, TargetList
 from forebay.store.stored_message import StoredMessage
 
 MIB = 1024 * 1024
@@ -31,7 +31,7 @@ def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontie
     lane = QueueLaneState(queue, bay.index.lane(1, 4), "")
     bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published_end = 1000
-    target = TargetList(lane, ConsumerGroup(None))
+    target = TargetList(lane, SelectorGroup(None))
     target.move_high_watermark(MIB, 1.0)
     for sequence in direct:
         target.append(message(sequence), charge_bytes(message(sequence)))

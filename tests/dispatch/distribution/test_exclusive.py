@@ -105,7 +105,7 @@ def test_a_thread_that_waited_before_swallows_nothing(bay: SimulatedBay, queue: 
     ordinary = queue.subscribe()
     thread = threading.Thread(target=lambda: ordinary.take(timeout=60))
     thread.start()
-    bay.clock.wait_until(lambda: ordinary.consumer_group.waiting > 0)
+    bay.clock.wait_until(lambda: ordinary.selector_group.waiting > 0)
     exclusive = queue.subscribe(exclusive=True)
     taken: list[Delivery] = []
     other = threading.Thread(target=lambda: taken.extend(exclusive.take(timeout=60)))

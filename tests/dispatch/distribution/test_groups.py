@@ -156,8 +156,8 @@ def test_the_others_take_what_lies_behind_an_owner_that_stands_still(bay: Simula
     assert bodies(busy.take(10)) == [b"wanted"]
     assert bay.reads - reads < 2 * 20_000 / 64  # each message of the way is read once
     bay.check()
-    hand = busy.consumer_group, stuck.consumer_group
-    assert all(target.held_bytes <= 16 * RUNS_MAX for consumer_group in hand for target in consumer_group.in_turn())
+    hand = busy.selector_group, stuck.selector_group
+    assert all(target.held_bytes <= 16 * RUNS_MAX for selector_group in hand for target in selector_group.in_turn())
 
 
 def test_what_lies_aside_takes_bounded_memory_however_mixed_it_is(bay: SimulatedBay, queue: Queue) -> None:
@@ -171,7 +171,7 @@ def test_what_lies_aside_takes_bounded_memory_however_mixed_it_is(bay: Simulated
         assert {delivery.group for delivery in taken} == {other}
         got += len(taken)
         busy.ack(taken)
-        assert all(target.held_bytes <= 16 * RUNS_MAX for target in stuck.consumer_group.lists)
+        assert all(target.held_bytes <= 16 * RUNS_MAX for target in stuck.selector_group.lists)
     assert got == 10_000
     stuck.ack(held)
     stuck.prefetch = 1000

@@ -343,7 +343,7 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     consumer = bay.queue().subscribe()
     bay.memories.common.head_queue_cache.give_back(64 * MIB)
     in_flight(bay, 5 * MIB)
-    target = consumer.consumer_group.lists[0]
+    target = consumer.selector_group.lists[0]
     with bay.lock:
         load = bay.loader.begin(target, is_needed=False)
     assert load is not None and load.regions

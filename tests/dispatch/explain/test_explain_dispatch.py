@@ -665,7 +665,7 @@ def test_whatever_is_said_the_next_take_agrees(seed: int) -> None:
                 assert "ready" in waiting
             elif reason != "loading":
                 assert not got, (step, explanation)
-            elif taker.consumer_group.selector is None:
+            elif taker.selector_group.selector is None:
                 assert got, (step, explanation)
         counted = sum(cause.messages for cause in bay.bay.explain(queue).causes if cause.reason != "loading")
         assert counted <= queue.depth

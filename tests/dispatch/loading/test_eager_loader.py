@@ -363,7 +363,7 @@ def test_what_was_acknowledged_elsewhere_during_a_load_is_not_delivered() -> Non
     queue = bay.queue()
     with queue.subscribe() as one, queue.subscribe(selector="n >= 0") as other:
         deliveries = one.take(10)
-        target = next(found for found in bay.lists() if found.consumer_group is other.consumer_group)
+        target = next(found for found in bay.lists() if found.selector_group is other.selector_group)
         with under_way(bay, target):
             one.ack(deliveries[:6])
             one.nack(deliveries[6:8])
@@ -379,7 +379,7 @@ def test_a_load_whose_list_was_evicted_meanwhile_stays_behind_what_was_evicted()
     with bay.queue().subscribe() as consumer:
         bay.loader.step()
         (target,) = bay.lists()
-        elsewhere = TargetList(target.lane, target.consumer_group)
+        elsewhere = TargetList(target.lane, target.selector_group)
         with under_way(bay, target):
             bay.target_area.make_room(bay.budget.limit_bytes, elsewhere)
         assert len(target.direct) == 1

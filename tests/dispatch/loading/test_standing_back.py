@@ -54,7 +54,7 @@ class Drain:
 
     @property
     def target(self) -> TargetList:
-        return next(iter(self.consumer.consumer_group.lists))
+        return next(iter(self.consumer.selector_group.lists))
 
     @property
     def is_left(self) -> bool:
@@ -393,7 +393,7 @@ def test_the_loaders_thread_feeds_a_list_that_nobody_takes_from(tmp_path: Path) 
         queue.send_many(Message(BODY) for _ in range(20_000))
         with queue.subscribe() as consumer:
             taken_until_left(consumer)
-            target = next(iter(consumer.consumer_group.lists))
+            target = next(iter(consumer.selector_group.lists))
             for _ in range(PATIENCE):
                 if target.direct_bytes > target.low_watermark_bytes:
                     break

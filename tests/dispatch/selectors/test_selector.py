@@ -1,4 +1,4 @@
-"""Selectors: what they accept, what they mean, which share a consumer group, and where their limits are."""
+"""Selectors: what they accept, what they mean, which share a selector group, and where their limits are."""
 
 from __future__ import annotations
 
@@ -381,7 +381,7 @@ def test_a_refusal_shows_no_literal() -> None:
         assert "secret" not in str(refusal.value)
 
 
-# One text, one consumer group
+# One text, one selector group
 
 
 @pytest.mark.parametrize(

@@ -480,12 +480,12 @@ def test_a_load_is_not_judged_as_the_message_of_the_same_number_that_arrives_mea
     sent = send(simulated, 2)
     consumer = topic(simulated).subscribe(durable="some", selector="n >= 0")
     prices = simulated.topic_state("prices")
-    [target] = consumer.consumer_group.lists
+    [target] = consumer.selector_group.lists
     with simulated.lock:
         load = simulated.loader.begin(target, is_needed=True)
-    assert load is not None and consumer.consumer_group.selector is not None
+    assert load is not None and consumer.selector_group.selector is not None
     prices.verdicts.begin(4, 0)  # a non-persistent message, in another thread
-    assert not prices.verdicts.matches(consumer.consumer_group.selector, target.lane, (0, b"", b"without a number", 0))
+    assert not prices.verdicts.matches(consumer.selector_group.selector, target.lane, (0, b"", b"without a number", 0))
     simulated.loader.finish(load)
     prices.verdicts.end()
     assert bodies(consumer) == sent

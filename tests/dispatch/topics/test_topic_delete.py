@@ -135,7 +135,7 @@ def test_consumers_that_wait_are_told(bay: SimulatedBay) -> None:
 
     thread = threading.Thread(target=take)
     thread.start()
-    bay.clock.wait_until(lambda: consumer.consumer_group.waiting > 0)
+    bay.clock.wait_until(lambda: consumer.selector_group.waiting > 0)
     topic.delete()
     thread.join(30)
     assert sorted(told) == ["ready", "the consumer"]

@@ -182,7 +182,7 @@ DISPATCH_BUGS = (
     Bug(
         "a consumer that drains leaves its waiting takes waiting",
         "Consumer._stop_taking",
-        "self.waits.wake_takes(self.consumer_group)\nself.wake_on_failure()",
+        "self.waits.wake_takes(self.selector_group)\nself.wake_on_failure()",
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),
@@ -240,7 +240,7 @@ DISPATCH_BUGS = (
         "a moved message leaves its queue with a record of its own",
         "LaneTransfer._commit",
         "branch.acknowledge(lane.pending_lane.number, first, last)",
-        "lane.backing_store.acknowledge(lane.pending_lane, first, last)",
+        "lane.message_store.acknowledge(lane.pending_lane, first, last)",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
     Bug(

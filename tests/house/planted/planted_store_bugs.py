@@ -145,8 +145,8 @@ STORE_BUGS = (
     Bug(
         "the log sequence is not looked at",
         "Walk._follow",
-        "header.sequence != self.next_log_sequence",
-        "header.sequence < 0",
+        "header.log_sequence != self.next_log_sequence",
+        "header.log_sequence < 0",
         "tests/store/journal/test_data_log.py::test_only_the_next_log_sequence_is_taken",
     ),
     Bug(
@@ -315,7 +315,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a moved branch is not written down",
-        "Transactions.move",
+        "TransactionRecords.move",
         "self._journal.append(PREPARE, 0, 0, encode_branch(branch))",
         "pass",
         "tests/store/maintenance/test_relocation_prepared.py::test_prepared_transaction_in_each_data_log_pins_none",
@@ -329,7 +329,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a rollback of a prepared branch is not written",
-        "Transactions.rollback",
+        "TransactionRecords.rollback",
         "self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))",
         "pass",
         TRANSACTIONS,

@@ -164,7 +164,7 @@ def test_walk_yields_every_record_with_its_place() -> None:
     kinds = [record.header.kind for record in records]
     assert kinds == [STATE, MESSAGE, MESSAGE, ACK, MESSAGE, ATTEST, MESSAGE, DIRECTORY]
     assert [record.offset for record in records] == [DATA_LOG_HEADER_BYTES, *ENDS[:-1]]
-    assert [record.header.sequence for record in records] == list(range(100, 108))
+    assert [record.header.log_sequence for record in records] == list(range(100, 108))
     assert all(IMAGE[offset : offset + header.head_bytes] == head for offset, header, head in records)
     assert (walk.is_sealed, walk.problem, walk.end, walk.next_log_sequence) == (True, None, len(IMAGE), 108)
 
@@ -482,7 +482,7 @@ def test_record_of_any_length_is_found_wherever_it_begins() -> None:
             noise = Random(gap).randbytes(gap)
             file = disk_with(IMAGE[: ENDS[0]] + noise + record + noise[:50]).open_for_reading(NAME)
             found = list(find_records(file, header, ENDS[0]))
-            assert [(offset, record.sequence) for offset, record in found] == [(ENDS[0] + gap, 7)]
+            assert [(offset, record.log_sequence) for offset, record in found] == [(ENDS[0] + gap, 7)]
 
 
 def forged_headers(header: DataLogHeader, claimed_bytes: int) -> bytes:

@@ -91,7 +91,7 @@ def test_records_lie_where_append_said_with_dense_numbers(disk: SimulatedDisk, j
     _, records = walked(disk, 1)
     assert [record.offset for record in records if record.header.kind != ACK][1:] == offsets
     assert [record.header.kind for record in records] == [STATE, MESSAGE, MESSAGE, ACK, ATTEST]
-    assert [record.header.sequence for record in records] == [100, 101, 102, 103, 104]
+    assert [record.header.log_sequence for record in records] == [100, 101, 102, 103, 104]
     assert journal.next_log_sequence == 105 and journal.end == 1 << OFFSET_BITS | journal.offset
     assert all_bodies(disk) == [b"one", b"two", b"three"]
     assert decode_ranges(records[3].header, records[3].head) == (1, [Range(0, 3)])
@@ -111,7 +111,7 @@ def test_every_data_log_opens_with_the_first_record_and_its_header(disk: Simulat
     for data_log in data_logs(disk):
         header = data_log_header(disk, data_log)
         _, (first, *_) = walked(disk, data_log)
-        assert (header.data_log, header.epoch, header.first_sequence) == (data_log, 7, first.header.sequence)
+        assert (header.data_log, header.epoch, header.first_log_sequence) == (data_log, 7, first.header.log_sequence)
         assert (first.offset, first.header.kind) == (DATA_LOG_HEADER_BYTES, STATE)
         assert first.head[HEADER_BYTES:] == FIRST_RECORD[2]
     assert len({data_log_header(disk, data_log).salt for data_log in data_logs(disk)}) == 4
@@ -225,7 +225,7 @@ def test_random_appends_are_all_found_again(seed: int) -> None:
     assert all_bodies(disk) == bodies
     records = all_records(disk)
     assert [(log, record.offset) for log, record in records if record.header.kind == MESSAGE] == places
-    assert [record.header.sequence for _, record in records] == list(range(100, 100 + len(records)))
+    assert [record.header.log_sequence for _, record in records] == list(range(100, 100 + len(records)))
     assert (
         journal.journal_bytes
         == sum(disk.open_for_reading(data_log_name(data_log)).size() for data_log in data_logs(disk)[:-1])
@@ -370,7 +370,7 @@ def test_full_disk_refuses_one_append_and_the_next_goes_through(
     assert all_bodies(disk) == [b"before", b"after"] and records[-1].header.epoch == 8
     append(journal)
     assert all_bodies(disk)[:2] == [b"before", b"after"]
-    assert [record.header.sequence for record in walked(disk, 1)[1]] == [100, 101, 102, 103]
+    assert [record.header.log_sequence for record in walked(disk, 1)[1]] == [100, 101, 102, 103]
 
 
 def test_remains_of_a_failed_write_are_never_taken_for_records(disk: SimulatedDisk, journal: Journal) -> None:

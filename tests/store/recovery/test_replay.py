@@ -245,9 +245,10 @@ def test_survivors_undo_what_acks_did_that_are_gone(is_committed: bool) -> None:
     journal = opened.store.journal
     if is_committed:
         with opened.lock:
-            branch = opened.store.transactions.begin()
-            lengths = opened.store.transactions.append_slice(branch, lane, 0, [(b"", b"%d" % n) for n in range(5)])
-            opened.store.transactions.commit(branch, {branch.last_position: lengths})
+            records = opened.store.transaction_records
+            branch = records.begin()
+            lengths = records.append_slice(branch, lane, 0, [(b"", b"%d" % n) for n in range(5)])
+            records.commit(branch, {branch.last_position: lengths})
     else:
         opened.add(*(b"%d" % n for n in range(5)))
     with opened.lock:

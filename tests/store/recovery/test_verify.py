@@ -169,7 +169,7 @@ def test_directory_that_names_other_records_is_a_finding() -> None:
     header = decode_data_log_header(image[:DATA_LOG_HEADER_BYTES])
     _, seal = records(disk, 1)[-1]
     offsets = array("I", [DATA_LOG_HEADER_BYTES])
-    word = seal.sequence << 16 | MAGIC
+    word = seal.log_sequence << 16 | MAGIC
     other = encode(header.salt, word, seal.epoch, seal.durable, DIRECTORY, 0, 0, directory_payload(offsets, offset))
     rewrite(disk, name, image[:offset] + other)
     assert places(verdict_of(disk).findings) == [(1, offset)]
@@ -221,7 +221,7 @@ def test_record_of_nonsense_that_verifies_is_a_finding_or_nothing_and_never_an_e
     header = decode_data_log_header(image[:DATA_LOG_HEADER_BYTES])
     for n in range(200):
         payload = random.randbytes(random.choice((0, 4, 16, 20, 40, 100)))
-        word = header.first_sequence << 16 | MAGIC
+        word = header.first_log_sequence << 16 | MAGIC
         record = encode(header.salt, word, 1, random.getrandbits(64), kind, 4, random.randrange(4), payload)
         rewrite(disk, name, image[:DATA_LOG_HEADER_BYTES] + record)
         verdict_of(disk)
@@ -233,7 +233,7 @@ def test_return_record_that_counts_nothing_is_named_as_replay_would_refuse_it() 
     name = data_log_name(1)
     image = disk.image()[name]
     header = decode_data_log_header(image[:DATA_LOG_HEADER_BYTES])
-    word = header.first_sequence << 16 | MAGIC
+    word = header.first_log_sequence << 16 | MAGIC
     counts = (0).to_bytes(4, "little") + bytes(RETURNED.size)  # a run of no messages, and no attempts
     record = encode(header.salt, word, 1, 0, RETURN, 4, 1, counts)
     rewrite(disk, name, image[:DATA_LOG_HEADER_BYTES] + record)

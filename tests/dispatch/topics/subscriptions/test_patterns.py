@@ -248,7 +248,7 @@ def test_what_waits_for_messages_is_woken_by_any_topic() -> None:
     found: list[Delivery] = []
     thread = threading.Thread(target=lambda: found.extend(waiting.take(1, timeout=None)))
     thread.start()
-    bay.clock.wait_until(lambda: waiting.consumer_group.waiting > 0)
+    bay.clock.wait_until(lambda: waiting.selector_group.waiting > 0)
     assert not armed.take()
     second.send(b"1")
     thread.join(30)

@@ -1,4 +1,4 @@
-"""StoreParts: the store on disk, tmp-storage, and the disk and windows that both are made with."""
+"""StoreLayer: the store on disk, tmp-storage, and the disk and windows that both are made with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreParts:
+class StoreLayer:
     """The store of persistent messages, tmp-storage for the others, and what both are made with."""
 
     disk: Disk
@@ -49,7 +49,7 @@ class StoreParts:
         }
 
 
-def make_store_parts(foundation: Foundation, surroundings: Surroundings) -> StoreParts:
+def make_store_layer(foundation: Foundation, surroundings: Surroundings) -> StoreLayer:
     """Make the store, which `open_store` opens, and tmp-storage. Until then most parts of the store do not exist."""
     disk = ThriftyDisk(surroundings.disk)
     budget = foundation.budget
@@ -66,15 +66,15 @@ def make_store_parts(foundation: Foundation, surroundings: Surroundings) -> Stor
     disk.add_giver(directory.give_up_readers)
     disk.add_giver(overflow.storage.give_up_readers)
     assert budget.free_bytes == foundation.shares.available_bytes
-    return StoreParts(disk=disk, directory=directory, windows=windows, overflow=overflow)
+    return StoreLayer(disk=disk, directory=directory, windows=windows, overflow=overflow)
 
 
-def open_store(foundation: Foundation, store_parts: StoreParts) -> RecoveryReport:
-    """Open the store, and ingest the sequence sets that wait for it. Raises what `open_and_ingest` raises."""
+def open_store(foundation: Foundation, store_layer: StoreLayer) -> RecoveryReport:
+    """Open the store, and ingest the import sets that wait for it. Raises what `open_and_ingest` raises."""
     settings = foundation.settings
     return open_and_ingest(
-        store_parts.disk,
-        store_parts.directory,
+        store_layer.disk,
+        store_layer.directory,
         foundation.monitor.lock,
         foundation.budget.holders["read_buffers"],
         message_bytes_max=min(settings.max_message_size_bytes, settings.memory_limit_bytes),

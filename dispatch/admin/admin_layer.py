@@ -1,4 +1,4 @@
-"""AdminOwners: make the owners of operations on whole queues and topics, each after those that it needs."""
+"""AdminLayer: make the owners of operations on whole queues and topics, each after those that it needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .transfer import LaneTransfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdminOwners:
+class AdminLayer:
     """The owners of operations on whole destinations. A class that needs only one owner takes that owner alone."""
 
     browsers: Browsers
@@ -41,7 +41,7 @@ class AdminOwners:
     idle: IdleDestinations
 
 
-def make_admin_owners(
+def make_admin_layer(
     core: CoreParts,
     directory: DirectoryStore,
     *,
@@ -52,12 +52,12 @@ def make_admin_owners(
     slice_messages_max: int,
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
-) -> AdminOwners:
+) -> AdminLayer:
     """Make all owners.
 
     directory: has the parts that they use. slice_messages_max: most messages that are moved in one slice.
     """
-    monitor, confirmer, queues = core.monitor, core.confirmer, core.queues
+    monitor, confirmer, queues = core.monitor, core.confirmer, core.destinations.queues
     removals = core.removals
     browsers = Browsers(
         monitor,
@@ -75,7 +75,7 @@ def make_admin_owners(
     queue_admin = QueueAdmin(
         monitor, directory.message_store, directory.destination_records, confirmer, queues, removals, transactions
     )
-    return AdminOwners(
+    return AdminLayer(
         browsers=browsers,
         mover=_make_mover(core, directory, browsers, transfer),
         dead_letter_recovery=recovery,
@@ -111,7 +111,7 @@ def _make_inactive(
         monitor=core.monitor,
         journal=directory.journal,
         confirmer=core.confirmer,
-        queues=core.queues,
+        queues=core.destinations.queues,
         topics=topics,
         queue_admin=queue_admin,
         topic_admin=topic_admin,
@@ -124,7 +124,7 @@ def _make_transfer(core: CoreParts, directory: DirectoryStore, slice_messages_ma
     return LaneTransfer(
         message_store=directory.message_store,
         journal=directory.journal,
-        transactions=directory.transactions,
+        transaction_records=directory.transaction_records,
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,
         publisher=core.publisher,
@@ -141,7 +141,7 @@ def _make_writer(core: CoreParts, directory: DirectoryStore, transfer: LaneTrans
         journal=directory.journal,
         confirmer=core.confirmer,
         removals=core.removals,
-        queues=core.dead_letter_queues,
+        queues=core.destinations.dead_letter_queues,
         transfer=transfer,
     )
 
@@ -152,9 +152,9 @@ def _make_mover(core: CoreParts, directory: DirectoryStore, browsers: Browsers, 
         message_store=directory.message_store,
         now_ms=directory.steady.now_ms,
         confirmer=core.confirmer,
-        queues=core.queues,
-        lanes=core.lanes,
-        groups=core.groups,
+        queues=core.destinations.queues,
+        lanes=core.destinations.lanes,
+        groups=core.destinations.groups,
         removals=core.removals,
         browsers=browsers,
         transfer=transfer,
@@ -174,7 +174,7 @@ def _make_temporaries(
         journal=directory.journal,
         rows=directory.destination_table,
         confirmer=core.confirmer,
-        queues=core.queues,
+        queues=core.destinations.queues,
         topics=topics,
         queue_admin=queue_admin,
         topic_admin=topic_admin,
@@ -206,7 +206,7 @@ def _make_recovery(core: CoreParts, directory: DirectoryStore, topics: Topics) -
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,
         subscribers=directory.subscriptions,
-        queues=core.queues,
+        queues=core.destinations.queues,
         topics=topics,
         policies=core.policies,
         waiting=core.redelivery.lanes_with_dead_letters,
@@ -220,7 +220,7 @@ def _make_rejections(core: CoreParts, directory: DirectoryStore, writer: DeadLet
         dispatch_area=core.dispatch_area,
         confirmer=core.confirmer,
         removals=core.removals,
-        queues=core.dead_letter_queues,
+        queues=core.destinations.dead_letter_queues,
         writer=writer,
         policies=core.policies,
     )

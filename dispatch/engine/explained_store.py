@@ -1,4 +1,4 @@
-"""ExplainedOwners: the parts of a store that explanations ask."""
+"""ExplainedStore: the parts of a store that explanations ask."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ExplainedTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainedOwners:
+class ExplainedStore:
     """The owners of an open store that know where messages are, who has memory or disk, and who waits."""
 
     monitor: Monitor

@@ -1,6 +1,6 @@
 """Two of the three roles of a distribution: what it is told, and what it answers for explanations.
 
-The third role, Dispatcher, stands in model.py with the consumer groups that it makes. Lanes and consumers are type
+The third role, Dispatcher, stands in model.py with the selector groups that it makes. Lanes and consumers are type
 parameters here, because these roles need nothing of them.
 """
 
@@ -24,7 +24,7 @@ class LaneListener(Generic[L]):
     """The role in which a distribution is told what happens to messages. Every method requires the lock."""
 
     def add_lane(self, lane: L) -> None:
-        """Take a new lane of the queue in. Each consumer group of the queue has a list over it."""
+        """Take a new lane of the queue in. Each selector group of the queue has a list over it."""
 
     @abstractmethod
     def offer_again(self, lane: L, message: StoredMessage) -> None:

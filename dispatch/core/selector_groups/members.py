@@ -1,6 +1,6 @@
-"""GroupMembers: who belongs to a consumer group, what they want, how they wait and in which order they are called.
+"""GroupMembers: who belongs to a selector group, what they want, how they wait and in which order they are called.
 
-What they take from and how they are woken is not said here: a consumer group is its members and their lists
+What they take from and how they are woken is not said here: a selector group is its members and their lists
 (model.py). Nothing here is stored.
 """
 
@@ -17,7 +17,7 @@ M = TypeVar("M")
 
 
 class GroupMembers(SelectorMatcher, Generic[M]):
-    """The consumers of one consumer group. They have one selector in common, or none.
+    """The consumers of one selector group. They have one selector in common, or none.
 
     Most groups with a selector have one consumer, and there may be thousands of such groups. So a single consumer is
     kept without a dict, because a dict with one key takes 224 bytes.
@@ -66,7 +66,7 @@ class GroupMembers(SelectorMatcher, Generic[M]):
             self._only = None
 
     def take_consumers(self, before: GroupMembers[M]) -> None:
-        """Take over the consumers of a consumer group that this one replaces. O(1)."""
+        """Take over the consumers of a selector group that this one replaces. O(1)."""
         self._only, self._all = before._only, before._all
 
     def rotate_consumers(self) -> None:

@@ -1,4 +1,4 @@
-"""Memories: find the memory to which the messages of a destination are charged.
+"""MemoryRegistry: find the memory to which the messages of a destination are charged.
 
 Most destinations share the common memory. Each pattern of policies with a share or a reserve has a memory of its own,
 with its own caches.
@@ -15,8 +15,8 @@ from ....cache.messages.message_memory import MessageMemory, QuotaMemory
 from ....cache.messages.pending_cache import PendingCache
 
 
-class Memories:
-    """The memories of an open store. The state lock guards it."""
+class MemoryRegistry:
+    """Finds the MessageMemory of a destination by its name, and has them all. The state lock guards it."""
 
     def __init__(
         self,

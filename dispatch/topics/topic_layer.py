@@ -1,4 +1,4 @@
-"""TopicOwners: make the owners of topics and subscriptions, each after those that it needs."""
+"""TopicLayer: make the owners of topics and subscriptions, each after those that it needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .topic_maker import TopicMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicOwners:
+class TopicLayer:
     """The owners of topics in an open store. A class that needs only one owner takes that owner alone."""
 
     topics: Topics
@@ -53,7 +53,7 @@ class TopicOwners:
         self.subscriptions.restore(self.topics.by_number)
 
 
-def make_topic_owners(
+def make_topic_layer(
     core: CoreParts,
     directory: DirectoryStore,
     *,
@@ -62,7 +62,7 @@ def make_topic_owners(
     transactions: TransactionRegistry,
     reading: Holder,
     keys: KeyMemory,
-) -> TopicOwners:
+) -> TopicLayer:
     """Make all owners.
 
     directory: has the parts that they use. reading: pays for messages that the sweeper reads. keys: pays for the places
@@ -78,7 +78,7 @@ def make_topic_owners(
         records=records,
         trimmer=directory.cleanup.trimmer,
         policies=core.policies,
-        overhead=core.overhead,
+        overhead=core.destinations.overhead,
     )
     maker = _make_maker(core, directory, subscriptions, keys)
     topics = Topics(
@@ -86,24 +86,26 @@ def make_topic_owners(
         directory.journal,
         directory.destination_records,
         directory.destination_table,
-        core.opener,
+        core.destinations.opener,
         maker=maker,
         patterns=patterns,
         retention=retention,
     )
     fan_outs = FanOuts(
         monitor=monitor,
-        lanes=core.lanes,
+        lanes=core.destinations.lanes,
         removals=removals,
         overflow=overflow,
-        overhead=core.overhead,
+        overhead=core.destinations.overhead,
     )
     retained = _make_retained(core, directory, fan_outs)
     admin = _make_admin(core, directory, transactions, subscriptions)
-    return TopicOwners(
+    return TopicLayer(
         topics=topics,
         topic_admin=_make_topic_admin(core, directory, transactions, topics, subscriptions),
-        numbered_lanes=NumberedLanes(core.queues, topics, core.lanes, directory.subscriptions),
+        numbered_lanes=NumberedLanes(
+            core.destinations.queues, topics, core.destinations.lanes, directory.subscriptions
+        ),
         subscriptions=subscriptions,
         sweeper=sweeper,
         patterns=patterns,
