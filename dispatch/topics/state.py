@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
-from ...cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
+from ...cache.accounting.charge import OVERHEAD_BYTES, content_charge_bytes
 from ...cache.messages.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.checkpointer import SWEEP_BLOCKS
@@ -624,13 +624,13 @@ class SubscriptionLaneState(QueueLaneState):
             return max(list_bytes, int(self.memory.waiting_bytes_max * SHARED_LOAD_SHARE))
         return max(list_bytes, STRAY_LOAD_BYTES)
 
-    def stays_cached(self, sequence: int, room_bytes: int) -> bool:
-        """Return whether a message waits in the shared cache, because it is too large for its list.
+    def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
+        """Return whether the next message waits in the shared cache, or on disk, because it is too large for its list.
 
         If many lists had a copy of a large message, no room would be left for the messages that all want next.
         """
-        message = self.peek(sequence) if self._has_neighbours else None
-        return message is not None and charge_bytes(message) > room_bytes
+        run = self.pending_lane.ready_run(sequence, 1) if self._has_neighbours else None
+        return run is not None and content_charge_bytes(self.pending_lane.lengths(*run)[0]) > room_bytes
 
     def loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""

@@ -205,6 +205,48 @@ def test_lists_have_no_copies_of_a_large_message_before_somebody_takes_it() -> N
     assert bay.reads == before
 
 
+def large_backlog(subscriptions: int, sizes: tuple[int, ...], messages: int) -> tuple[SimulatedBay, list[Consumer]]:
+    """Durable subscriptions at the beginning of a backlog of which 4 MiB hold a dozen large messages at a time."""
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    for number in range(subscriptions):
+        topic.subscribe(durable=f"s{number}").close()
+    for n in range(messages):
+        topic.send(bytes(sizes[n % len(sizes)]), headers={"n": n})
+    bay.reopen()
+    topic = bay.bay.topic("prices")
+    return bay, [topic.subscribe(durable=f"s{number}", prefetch=100) for number in range(subscriptions)]
+
+
+@pytest.mark.parametrize("sizes", [(64 * KIB,), (16, KIB, 64 * KIB)])
+def test_a_hundred_share_large_messages_though_the_loader_is_quick(sizes: tuple[int, ...]) -> None:
+    messages = 24
+    bay, consumers = large_backlog(100, sizes, messages)
+    before = bay.read_bytes
+    for n in range(0, messages, 8):
+        for part in range(4):  # as many threads as drive them, of which each gets eight messages ahead
+            for ahead in range(n, n + 8):
+                for consumer in consumers[part::4]:
+                    (delivery,) = consumer.take(1)
+                    assert delivery.headers == {"n": ahead} and len(delivery.body) == sizes[ahead % len(sizes)]
+                    consumer.ack(delivery)
+                    bay.bay.step()
+    assert bay.read_bytes - before <= 1.2 * sum(sizes) * messages / len(sizes)
+    bay.check()
+
+
+def test_what_is_too_large_for_each_of_many_lists_is_not_read_before_somebody_takes_it() -> None:
+    bay, consumers = large_backlog(100, (64 * KIB,), 24)
+    bay.clock.advance(1.0)
+    bay.housekeep()
+    before = bay.reads
+    for _ in range(200):
+        bay.bay.step()
+    assert bay.reads == before
+    assert sum(target.direct_bytes for target in bay.lists()) == 0
+    assert all(len(consumer.take(1)) == 1 for consumer in consumers[:8])
+
+
 def test_what_ram_has_is_not_read_ahead_of_need_because_a_list_has_no_room_for_it() -> None:
     bay, consumers = lagging(2, "8MiB")
     for consumer in consumers:
