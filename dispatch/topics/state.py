@@ -604,8 +604,12 @@ class SubscriptionLaneState(QueueLaneState):
         if not self._has_neighbours:
             return UNLIMITED
         least, most = SHARED_LIST_BYTES
-        lists_bytes = int(self.memory.waiting_bytes_max * SHARED_LISTS_SHARE)
-        return max(least, min(most, lists_bytes // len(self.topic_lane.topic.online)))
+        return max(least, min(most, self._list_share_bytes))
+
+    @property
+    def _list_share_bytes(self) -> int:
+        """The equal part of one list of what all lists of the topic may hold together."""
+        return int(self.memory.waiting_bytes_max * SHARED_LISTS_SHARE) // len(self.topic_lane.topic.online)
 
     @property
     def reads_for_others(self) -> bool:
@@ -625,12 +629,18 @@ class SubscriptionLaneState(QueueLaneState):
         return max(list_bytes, STRAY_LOAD_BYTES)
 
     def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
-        """Return whether the next message waits in the shared cache, or on disk, because it is too large for its list.
+        """Return whether the next message waits in the shared cache because it is too large for its list.
 
-        If many lists had a copy of a large message, no room would be left for the messages that all want next.
+        It waits on disk where RAM has no room for a copy in each list: those that are read ahead of need would take the
+        room of the messages that all want next.
         """
         run = self.pending_lane.ready_run(sequence, 1) if self._has_neighbours else None
-        return run is not None and content_charge_bytes(self.pending_lane.lengths(*run)[0]) > room_bytes
+        if run is None:
+            return False
+        is_cached = self.peek(run[0]) is not None
+        return content_charge_bytes(self.pending_lane.lengths(*run)[0]) > (
+            room_bytes if is_cached else max(room_bytes, self._list_share_bytes)
+        )
 
     def loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""
