@@ -41,7 +41,7 @@ class Bounds:
         return self._limit_bytes
 
     def gauge(self, facts: Mapping[str, Any]) -> None:
-        """Check a sample. uss_bytes: growth of the process since it imported the library."""
+        """Check a sample. uss_bytes: growth of the process since all of the library was there."""
         self._last_limit_bytes = facts["limit_bytes"]
         self._is_within &= facts["held_bytes"] <= facts["limit_bytes"]
         self.held_bytes_max = max(self.held_bytes_max, facts["held_bytes_max"])

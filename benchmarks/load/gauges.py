@@ -15,7 +15,7 @@ _IO: Final = Path("/proc/self/io")
 
 
 class Gauges:
-    """The gauges of one open store. uss_bytes_before: memory of the process before the open."""
+    """The gauges of one open store. uss_bytes_before: memory of the process before the open, all of it imported."""
 
     def __init__(self, bay: forebay.Forebay, destinations: Sequence[DestinationPlan], uss_bytes_before: int) -> None:
         self._bay = bay

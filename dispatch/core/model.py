@@ -734,8 +734,8 @@ class LaneState(LaneMessages):
         """
         return list_bytes
 
-    def stays_cached(self, sequence: int, room_bytes: int) -> bool:
-        """Return whether a message stays in its cache until somebody asks for it.
+    def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
+        """Return whether the first message from this sequence on stays where it is until somebody asks for it.
 
         room_bytes: what its list has room for. Default: the loader puts it into the list ahead of that.
         """

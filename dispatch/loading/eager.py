@@ -122,7 +122,7 @@ class EagerLoader:
             is_awaited = target.selector_group.is_awaited and not target.direct
             if not is_fed and not is_awaited:
                 room_bytes = target.high_watermark_bytes - target.direct_bytes
-                is_fed = target.lane.stays_cached(target.first_to_load, room_bytes)
+                is_fed = target.lane.waits_for_takes(target.first_to_load, room_bytes)
             if is_fed or target.is_loading or not target.has_supply:
                 del running_low[target]
                 if not target.is_loading:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
-from ...cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
+from ...cache.accounting.charge import OVERHEAD_BYTES, content_charge_bytes
 from ...cache.messages.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.checkpointer import SWEEP_BLOCKS
@@ -604,8 +604,12 @@ class SubscriptionLaneState(QueueLaneState):
         if not self._has_neighbours:
             return UNLIMITED
         least, most = SHARED_LIST_BYTES
-        lists_bytes = int(self.memory.waiting_bytes_max * SHARED_LISTS_SHARE)
-        return max(least, min(most, lists_bytes // len(self.topic_lane.topic.online)))
+        return max(least, min(most, self._list_share_bytes))
+
+    @property
+    def _list_share_bytes(self) -> int:
+        """The equal part of one list of what all lists of the topic may hold together."""
+        return int(self.memory.waiting_bytes_max * SHARED_LISTS_SHARE) // len(self.topic_lane.topic.online)
 
     @property
     def reads_for_others(self) -> bool:
@@ -624,13 +628,19 @@ class SubscriptionLaneState(QueueLaneState):
             return max(list_bytes, int(self.memory.waiting_bytes_max * SHARED_LOAD_SHARE))
         return max(list_bytes, STRAY_LOAD_BYTES)
 
-    def stays_cached(self, sequence: int, room_bytes: int) -> bool:
-        """Return whether a message waits in the shared cache, because it is too large for its list.
+    def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
+        """Return whether the next message waits in the shared cache because it is too large for its list.
 
-        If many lists had a copy of a large message, no room would be left for the messages that all want next.
+        It waits on disk where RAM has no room for a copy in each list: those that are read ahead of need would take the
+        room of the messages that all want next.
         """
-        message = self.peek(sequence) if self._has_neighbours else None
-        return message is not None and charge_bytes(message) > room_bytes
+        run = self.pending_lane.ready_run(sequence, 1) if self._has_neighbours else None
+        if run is None:
+            return False
+        is_cached = self.peek(run[0]) is not None
+        return content_charge_bytes(self.pending_lane.lengths(*run)[0]) > (
+            room_bytes if is_cached else max(room_bytes, self._list_share_bytes)
+        )
 
     def loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""

@@ -704,6 +704,31 @@ def test_broker_process_that_ends_or_hangs_is_a_failure(
     assert problem in run.checks[0].text
 
 
+LATE_IMPORTS = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from forebay.benchmarks.load import broker_process
+
+class Watched(broker_process.BrokerProcess):
+    def run(self):
+        known = set(sys.modules)
+        super().run()
+        late = sorted(name for name in set(sys.modules) - known if name.startswith(("forebay", "sqlite3")))
+        if late:
+            raise OSError(f"imported late: {late}")
+
+broker_process.BrokerProcess = Watched
+broker_process.main()
+"""
+
+
+def test_growth_is_measured_from_a_process_that_has_all_of_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_START", LATE_IMPORTS)
+    assert [check.text for check in supervise(tmp_path).checks if not check.held] == []
+
+
 def test_own_messages_come_back_through_two_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generator = random.Random(1)
     path = tmp_path / "messages.jsonl"

@@ -205,6 +205,76 @@ def test_lists_have_no_copies_of_a_large_message_before_somebody_takes_it() -> N
     assert bay.reads == before
 
 
+def large_backlog(subscriptions: int, sizes: tuple[int, ...], messages: int) -> tuple[SimulatedBay, list[Consumer]]:
+    """Durable subscriptions at the beginning of a backlog of which 4 MiB hold a dozen large messages at a time."""
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    for number in range(subscriptions):
+        topic.subscribe(durable=f"s{number}").close()
+    for n in range(messages):
+        topic.send(bytes(sizes[n % len(sizes)]), headers={"n": n})
+    bay.reopen()
+    topic = bay.bay.topic("prices")
+    return bay, [topic.subscribe(durable=f"s{number}", prefetch=100) for number in range(subscriptions)]
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_a_hundred_share_large_messages_though_the_loader_is_quick(seed: int) -> None:
+    random, messages = Random(seed), 24
+    bay, consumers = large_backlog(100, (64 * KIB,), messages)
+    before = bay.read_bytes
+    threads = [list(consumers[number::4]) for number in range(4)]  # so they drift apart, by a dozen messages
+    while any(threads):
+        driven = random.choice([thread for thread in threads if thread])
+        for _ in range(random.randrange(1, 30)):
+            consumer = driven.pop(0)
+            deliveries = consumer.take(1)
+            assert all(len(delivery.body) == 64 * KIB for delivery in deliveries)
+            consumer.ack(deliveries)
+            if deliveries:
+                driven.append(consumer)
+            bay.bay.step()
+            if not driven:
+                break
+    found = bay.bay.topic("prices").statistics().subscriptions.values()
+    assert all(subscription.depth == 0 for subscription in found)
+    assert bay.read_bytes - before <= 1.5 * 64 * KIB * messages
+    bay.check()
+
+
+def test_what_is_too_large_for_each_of_many_lists_is_not_read_before_somebody_takes_it() -> None:
+    bay, consumers = large_backlog(100, (64 * KIB,), 24)
+    bay.clock.advance(1.0)
+    bay.housekeep()
+    before = bay.reads
+    for _ in range(200):
+        bay.bay.step()
+    assert bay.reads == before
+    assert sum(target.direct_bytes for target in bay.lists()) == 0
+    assert all(len(consumer.take(1)) == 1 for consumer in consumers[:8])
+
+
+def test_what_is_too_large_for_a_list_is_read_ahead_where_ram_has_room_for_a_copy_in_each() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(durable=f"s{number}", prefetch=100) for number in range(2)]
+    for _ in range(8):
+        topic.send(bytes(512 * KIB))
+    for consumer in consumers:
+        consumer.close()
+    bay.reopen()
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(durable=f"s{number}", prefetch=100) for number in range(2)]
+    bay.clock.advance(1.0)
+    bay.housekeep()
+    assert max(target.high_watermark_bytes for target in bay.lists()) < 512 * KIB
+    for _ in range(20):
+        bay.bay.step()
+    before = bay.reads
+    assert all(len(consumer.take(1)) == 1 for consumer in consumers)
+    assert bay.reads == before
+
+
 def test_what_ram_has_is_not_read_ahead_of_need_because_a_list_has_no_room_for_it() -> None:
     bay, consumers = lagging(2, "8MiB")
     for consumer in consumers:
