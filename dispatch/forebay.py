@@ -435,30 +435,7 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
     disk = OsDisk(root, maps=chosen.map_journal, fills=chosen.sync == "always")
     elsewhere = chosen.archive_directory if chosen.archive_data_logs else None
     archive_disk = OsDisk(archive_root(elsewhere, chosen.broker_name, root)) if elsewhere is not None else None
-    lock = DirectoryLock(root)
-    try:
-        disk.make_directory("")
-        lock.acquire(chosen.lock_wait_seconds)
-    except OSError as error:
-        if lacks_descriptors(error):
-            raise TooManyFiles from error
-        raise refusal(root, error) from error
-
-    def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
-        from ..store.metadata.sqlite import SqliteMetadataStore  # imported with the first store, not with the package
-
-        on_disk = SqliteMetadataStore(
-            index_path(root),
-            store_id,
-            chosen.index_page_size_bytes,
-            cache_bytes,
-            transaction_adds=chosen.index_transaction_adds,
-        )
-        if chosen.persistent_index:
-            return on_disk
-        on_disk.clear()  # nobody updates it from now on
-        return MemoryMetadataStore(cache_bytes)
-
+    lock = _acquired_lock(root, disk, chosen)
     admin_socket: AdminSocket | None = None
     try:
         if chosen.admin:
@@ -470,7 +447,7 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
             trace = new_trace(str(chosen.record_trace))
         surroundings = Surroundings(
             disk,
-            metadata,
+            partial(_metadata_store, root, chosen),
             clock,
             archive_disk=archive_disk,
             trace=trace,
@@ -492,6 +469,34 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
 
     # A Forebay of its own for the same store, so that a store that was never closed can still be collected.
     return Forebay(engine, lock, AdminServer(admin_socket, Forebay(engine, None)))
+
+
+def _acquired_lock(root: str, disk: OsDisk, chosen: Settings) -> DirectoryLock:
+    lock = DirectoryLock(root)
+    try:
+        disk.make_directory("")
+        lock.acquire(chosen.lock_wait_seconds)
+    except OSError as error:
+        if lacks_descriptors(error):
+            raise TooManyFiles from error
+        raise refusal(root, error) from error
+    return lock
+
+
+def _metadata_store(root: str, chosen: Settings, store_id: bytes, cache_bytes: int) -> MetadataStore:
+    from ..store.metadata.sqlite import SqliteMetadataStore  # imported with the first store, not with the package
+
+    on_disk = SqliteMetadataStore(
+        index_path(root),
+        store_id,
+        chosen.index_page_size_bytes,
+        cache_bytes,
+        transaction_adds=chosen.index_transaction_adds,
+    )
+    if chosen.persistent_index:
+        return on_disk
+    on_disk.clear()  # nobody updates it from now on
+    return MemoryMetadataStore(cache_bytes)
 
 
 def _admin_socket(root: str) -> AdminSocket:

@@ -54,6 +54,7 @@ class MessageStore:
         self._disk = disk
         self._store_id = store_id
         self._journal = journal
+        self._fullness, self._data_logs = journal.fullness, journal.open_data_logs
         self._index = index
         self._uses = index.uses
         self._duplicates = duplicates
@@ -183,7 +184,7 @@ class MessageStore:
         extents: list[Extent | Singles] = []
         for first, last in runs:
             extents += lane.extents(first, last)
-        return plan_regions(extents, self._journal.reader)
+        return plan_regions(extents, self._data_logs.reader)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Return (messages in order, [(sequence, problem)] for messages that can't be read). Requires: no lock."""
@@ -265,7 +266,7 @@ class MessageStore:
     @property
     def is_full(self) -> bool:
         """Whether sends are refused: the disk has only the reserve left, or a send met store_limit and still would."""
-        return self._journal.is_out_of_space or self._journal.is_at_limit
+        return self._fullness.is_out_of_space or self._fullness.is_at_limit
 
     @property
     def is_checkpoint_urgent(self) -> bool:

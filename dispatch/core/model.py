@@ -1,13 +1,11 @@
 """The core classes of dispatch: destinations, lanes, TargetLists, selector groups, consumers and distributions.
 
 These classes are one module because they refer to each other in a circle: a destination has lanes, a lane has a list, a
-list a selector group, a selector group consumers, and a consumer a destination. A distribution takes and returns all of
-them. Lanes and lists call the TargetArea, which keeps them all, as ListKeeper. In separate files they would import each
-other.
-
-Classes that need none of the others are elsewhere. Below this module: messages and deliveries (deliveries), the
-contents of a list and how long they last (lists), the members of a group (selector_groups), and counters (counting).
-Above it: how messages arrive and leave RAM (lanes). The state lock guards all of them.
+list a selector group, a selector group consumers, and a consumer a destination. Some are only contracts (CoreConsumer,
+Collector, Dispatcher, ListKeeper, DistributionKeeper), and yet stay: they take and return the others for each message
+handed out, and without the real types machine code would check each argument of these calls. Classes that need none of
+the others are elsewhere: below this module deliveries, lists, selector_groups and counting, above it lanes. The state
+lock guards all of them.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...store.disk.layout import after_fork_in_child
 from ...store.environment.late_log import LateLogger
@@ -26,14 +27,41 @@ from .assembly.foundation import Foundation, make_foundation
 from .assembly.housekeeping import Explaining, make_housekeeping
 from .assembly.layers import Layers
 from .assembly.settling import make_settling
-from .assembly.store_layer import make_store_layer, open_store
+from .assembly.store_layer import StoreLayer, open_store_layer
 from .assembly.surroundings import Surroundings
 from .open_destinations import OpenDestinations
+
+if TYPE_CHECKING:
+    from ..planning.recorder import Recorder
 
 logger = LateLogger("forebay.dispatch")
 
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 """For each live engine, the hook that disables its copy in a forked child."""
+
+
+def _make_layers(foundation: Foundation, recorder: Recorder | None, store_layer: StoreLayer) -> Layers:
+    """Make the parts above an open store from below to above."""
+    areas = make_areas(foundation, store_layer, recorder)
+    settling = make_settling(foundation, store_layer, areas)
+    core = make_core(foundation, store_layer, areas, settling)
+    clients = make_clients(foundation, store_layer, areas, settling, core)
+    return Layers(
+        foundation=foundation,
+        store_layer=store_layer,
+        recorder=recorder,
+        areas=areas,
+        settling=settling,
+        core=core,
+        clients=clients,
+        admin=make_admin(foundation, store_layer, core, clients),
+        open_destinations=OpenDestinations(
+            store_layer.directory.destination_table,
+            core.parts.destinations.opener,
+            core.queues,
+            clients.topic_layer.topics,
+        ),
+    )
 
 
 class Engine:
@@ -47,41 +75,22 @@ class Engine:
         self.monitor = Monitor(surroundings.clock)
         self.monitor.lock.on_broken.append(_log_broken)
         self._is_ended = False
-        self.layers = self._make_layers(make_foundation(settings, surroundings.clock, self.monitor), surroundings)
-        self.monitor.lock.on_broken.append(self._wake_on_failure)
-        self.for_queues, self.for_topics = gather_queue_parts(self.layers), gather_topic_parts(self.layers)
-        self.ledger_audit = make_audit(self.layers)
-        self.explained = gather_explained(self.layers)
-        self.housekeeping = make_housekeeping(self.layers, surroundings, self.explained, explaining)
-        self._restore()
+        foundation = make_foundation(settings, surroundings.clock, self.monitor)
+        recorder = make_recorder(foundation, surroundings.trace) if surroundings.trace is not None else None
+        store_layer, self.recovery = open_store_layer(foundation, surroundings)
+        try:
+            self.layers = _make_layers(foundation, recorder, store_layer)
+            self.monitor.lock.on_broken.append(self._wake_on_failure)
+            self.for_queues, self.for_topics = gather_queue_parts(self.layers), gather_topic_parts(self.layers)
+            self.ledger_audit = make_audit(self.layers)
+            self.explained = gather_explained(self.layers)
+            self.housekeeping = make_housekeeping(self.layers, surroundings, self.explained, explaining)
+            self._restore()
+        except BaseException:
+            store_layer.directory.abandon()  # the next attempt may need the descriptors
+            raise
         if settings.background:
             self.housekeeping.start()
-
-    def _make_layers(self, foundation: Foundation, surroundings: Surroundings) -> Layers:
-        """Open the store, and make the parts above it from below to above."""
-        store_layer = make_store_layer(foundation, surroundings)
-        recorder = make_recorder(foundation, surroundings.trace) if surroundings.trace is not None else None
-        self.recovery = open_store(foundation, store_layer)
-        areas = make_areas(foundation, store_layer, recorder)
-        settling = make_settling(foundation, store_layer, areas)
-        core = make_core(foundation, store_layer, areas, settling)
-        clients = make_clients(foundation, store_layer, areas, settling, core)
-        return Layers(
-            foundation=foundation,
-            store_layer=store_layer,
-            recorder=recorder,
-            areas=areas,
-            settling=settling,
-            core=core,
-            clients=clients,
-            admin=make_admin(foundation, store_layer, core, clients),
-            open_destinations=OpenDestinations(
-                store_layer.directory.destination_table,
-                core.parts.destinations.opener,
-                core.queues,
-                clients.topic_layer.topics,
-            ),
-        )
 
     # ------------------------------------------------------------------ opening and closing
 

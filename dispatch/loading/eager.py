@@ -114,16 +114,8 @@ class EagerLoader:
         for target in nsmallest(
             LISTS_MAX, running_low, key=lambda found: (found is self._previous, found.supply_seconds)
         ):
-            step_bytes = min(self._target_area.shares.load_bytes_max, target.low_watermark_bytes)
-            fed_bytes = target.direct_bytes + step_bytes
-            is_fed = fed_bytes > target.read_ahead_bytes and target.is_ready
-            if is_fed and fed_bytes <= target.high_watermark_bytes:
-                is_fed = not target.is_next_cached
             is_awaited = target.selector_group.is_awaited and not target.direct
-            if not is_fed and not is_awaited:
-                room_bytes = target.high_watermark_bytes - target.direct_bytes
-                is_fed = target.lane.waits_for_takes(target.first_to_load, room_bytes)
-            if is_fed or target.is_loading or not target.has_supply:
+            if target.is_loading or not target.has_supply or self._is_fed(target, is_awaited):
                 del running_low[target]
                 if not target.is_loading:
                     target.loaded_bytes = 0
@@ -138,6 +130,17 @@ class EagerLoader:
             if target.has_supply:
                 self._dispatch_area.waits_for_memory[target] = None
         return None
+
+    def _is_fed(self, target: TargetList, is_awaited: bool) -> bool:
+        """Return whether a list has enough, or waits for room rather than for a load."""
+        step_bytes = min(self._target_area.shares.load_bytes_max, target.low_watermark_bytes)
+        fed_bytes = target.direct_bytes + step_bytes
+        if fed_bytes > target.read_ahead_bytes and target.is_ready:
+            if fed_bytes > target.high_watermark_bytes or not target.is_next_cached:
+                return True
+        if is_awaited:
+            return False
+        return target.lane.waits_for_takes(target.first_to_load, target.high_watermark_bytes - target.direct_bytes)
 
     # ------------------------------------------------------------------ begin
 
@@ -207,13 +210,7 @@ class EagerLoader:
         Messages that are no longer pending, or not due yet, are removed from runs.
         """
         pending_lane = target.lane.pending_lane
-        bound_bytes = target.read_ahead_bytes
-        if target.direct_bytes >= bound_bytes:
-            bound_bytes = target.high_watermark_bytes
-        room = max(bound_bytes - target.direct_bytes, 0)
-        if runs:
-            room = target.lane.load_room(room, runs.first)
-        room = min(room, self._target_area.shares.load_bytes_max)
+        room = self._room(target, runs)
         chosen: list[tuple[int, int]] = []
         at = 0
         while (run := runs.next_from(at)) is not None:
@@ -235,6 +232,16 @@ class EagerLoader:
             if at <= last:
                 break
         return chosen
+
+    def _room(self, target: TargetList, runs: SequenceSet) -> int:
+        """Return how many bytes the next load of a list may bring, if it begins with these runs."""
+        bound_bytes = target.read_ahead_bytes
+        if target.direct_bytes >= bound_bytes:
+            bound_bytes = target.high_watermark_bytes
+        room = max(bound_bytes - target.direct_bytes, 0)
+        if runs:
+            room = target.lane.load_room(room, runs.first)
+        return min(room, self._target_area.shares.load_bytes_max)
 
     def _part_cached_from_read(self, load: Load[TargetList], is_needed: bool) -> None:
         """Cut a load before its first read if the caches have enough of its first messages for a load of their own."""

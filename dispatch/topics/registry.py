@@ -7,19 +7,64 @@ from contextlib import contextmanager
 
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state import TOPIC
-from ...store.index.subscriptions import SUBSCRIBER_BYTES
+from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriptions
 from ...store.journal.journal import Journal
 from ...store.records.destination_records import DestinationRecords
+from ...store.state.property_table import PropertyTable
+from ..config.policies import Policies
 from ..config.policy import matches
+from ..core.areas.target_area import TargetArea
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
 from ..core.model import CoreConsumer, DestinationState
 from ..core.monitor import Monitor
+from ..core.settling.removal import Removals
+from .latest_keys import KeyMemory
+from .retention.eviction import Evictor
 from .retention.topic_retention import TopicRetention
-from .state import SubscriptionState, TopicState
+from .state import SubscriptionRegistry, SubscriptionState, TopicState
 from .subscriptions.patterns import PatternRegistry
-from .topic_maker import TopicMaker
+
+
+class TopicMaker:
+    """Makes the state of a topic when the topic is opened."""
+
+    def __init__(
+        self,
+        *,
+        target_area: TargetArea,
+        subscribers: Subscriptions,
+        subscriptions: SubscriptionRegistry,
+        properties: PropertyTable,
+        removals: Removals,
+        policies: Policies,
+        keys: KeyMemory,
+    ) -> None:
+        """Make the one TopicMaker of a store.
+
+        subscribers: what the store has of each subscription.
+        properties: the host properties, among which the retained messages are.
+
+        keys: pays for the places that "latest_per_key" remembers.
+        """
+        self._target_area = target_area
+        self._subscribers = subscribers
+        self._subscriptions = subscriptions
+        self._properties = properties
+        self._removals = removals
+        self._policies = policies
+        self._keys = keys
+
+    def make(self, number: int, name: str) -> TopicState:
+        """Return a new state of an existing topic. Requires: the lock."""
+        policy, evictor = self._policies.of(name), None
+        if policy.subscriber_max_messages is not None:
+            most, eviction, key_name = policy.subscriber_max_messages, policy.eviction, policy.eviction_key
+            evictor = Evictor(self._removals, most, eviction, key_name, self._keys)
+        return TopicState(
+            self._target_area, number, name, self._subscribers, evictor, self._subscriptions, self._properties
+        )
 
 
 class Topics(DestinationRegistry[TopicState]):

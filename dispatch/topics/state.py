@@ -3,6 +3,10 @@
 Lists, caches and the loader treat a subscription like a queue: it has lanes, a selector group while somebody reads it,
 and a number by which the caches know its messages. Arrivals go to the subscriptions that are read at the moment. The
 others find their messages in the index when a consumer comes.
+
+A topic makes and keeps its subscriptions, and a subscription asks its topic for lanes; their lanes, and the fan-outs of
+non-persistent messages, refer to each other likewise. So these five classes share this module, and the two owners above
+them that a topic calls are declared here as contracts.
 """
 
 from __future__ import annotations
@@ -16,23 +20,20 @@ from ...cache.messages.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.checkpointer import SWEEP_BLOCKS
 from ...store.errors import Closed
-from ...store.format.record import RecordDamaged
 from ...store.format.retained import Retained
 from ...store.format.state import TOPIC
 from ...store.format.times import Times, has_times, times_of
 from ...store.index.destination_lane import DestinationLane
 from ...store.index.subscription_table import CURSOR_BYTES
 from ...store.index.subscriptions import Subscriber, Subscriptions
-from ...store.index.topic_lane import NO_RECORD, SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
-from ...store.journal.reading import Region
-from ...store.message import HeaderValue
+from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
 from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, UNLIMITED
 from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.counting.counters import EarlierCounts, Volume
-from ..core.deliveries.contracts import LaneDueTimes, LaneStore, MessageSource
+from ..core.deliveries.contracts import LaneStore
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
@@ -54,8 +55,8 @@ from ..core.settling.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
 from .latest_keys import NewestPerKey
+from .verdicts import SubscriptionSelectorGroup, Verdicts
 
-NOBODY: Final = -1
 SHARED_LIST_BYTES: Final = (1024, 128 * 1024)
 """Least and most bytes that a list holds if other subscriptions of the topic are read too."""
 SHARED_LISTS_SHARE: Final = 1 / 4
@@ -65,71 +66,6 @@ SHARED_LOAD_SHARE: Final = 1 / 8
 """Part of the memory for waiting messages that one load may bring if other lists follow close behind."""
 STRAY_LOAD_BYTES: Final = 64 * 1024
 """Least bytes that a load brings for a list that nobody follows and that finds nothing in the shared cache."""
-
-
-class Verdicts:
-    """Which selectors match the arriving message.
-
-    Each selector text is evaluated once, however many subscriptions have it.
-    """
-
-    __slots__ = ("_priority", "_sequence", "_values", "_matches")
-
-    def __init__(self) -> None:
-        self._priority = self._sequence = NOBODY
-        self._values: dict[str, HeaderValue] | None = None
-        self._matches: dict[str, bool] = {}
-
-    def begin(self, priority: int, sequence: int) -> None:
-        """Begin with the next message of the topic."""
-        self._priority, self._sequence = priority, sequence
-        self._values = None
-        self._matches.clear()
-
-    def end(self) -> None:
-        """Forget the message, because it has arrived everywhere."""
-        self.begin(NOBODY, NOBODY)
-
-    def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
-        """Return whether a message is the persistent one that is arriving. Requires: the lock."""
-        return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
-
-    def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
-        """Return whether a selector matches the arriving message. Requires: the lock, and that `is_about` is true."""
-        found = self._matches.get(selector.text)
-        if found is None:
-            if self._values is None:
-                self._values = values_of(source, message, FIELD_NAMES)
-            found = self._matches[selector.text] = selector.matches(self._values)
-        return found
-
-
-class SubscriptionSelectorGroup(SelectorGroup):
-    """The selector group of a subscription."""
-
-    __slots__ = ("_verdicts",)
-
-    def __init__(self, selector: Selector | None, verdicts: Verdicts) -> None:
-        super().__init__(selector)
-        self._verdicts = verdicts
-
-    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """Return whether a message matches. Non-persistent ones do: only subscriptions that want them get them."""
-        return not lane.is_persistent or super().wants(lane, message, values)
-
-    def verdict(
-        self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
-    ) -> bool | None:
-        """Return as SelectorMatcher does whether a message matches; judge an arriving one once for all equal selectors.
-
-        Requires: the lock.
-        """
-        if self.selector is None or not self._verdicts.is_about(lane, message):
-            return super().verdict(lane, message, values)
-        try:
-            return self._verdicts.matches(self.selector, lane, message)
-        except RecordDamaged:
-            return None
 
 
 class EvictionRule(ABC):
@@ -673,40 +609,6 @@ class SubscriptionLaneState(QueueLaneState):
     def swept_lane(self) -> LaneState:
         """Return the topic's lane, from which messages are removed when they have expired."""
         return self.topic_lane
-
-
-class UnrecordedStore:
-    """Settles messages of subscriptions without a name, which have no record on disk."""
-
-    def __init__(self, message_store: MessageStore) -> None:
-        self._message_store = message_store
-
-    @property
-    def timetable(self) -> LaneDueTimes:
-        """Return the timetable, which finds the messages whose time has come."""
-        return self._message_store.timetable
-
-    def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
-        """Acknowledge a run without a record; return how many were pending. Requires: the lock."""
-        return pending_lane.remove(first, last, NO_RECORD)
-
-    def acknowledge_one(self, pending_lane: SubscriptionLane, sequence: int) -> int:
-        """Acknowledge one message without a record. Requires: the lock."""
-        return pending_lane.remove(sequence, sequence, NO_RECORD)
-
-    def plan(self, pending_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
-        return self._message_store.plan(pending_lane, runs)
-
-    def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Read from the journal what was planned. Requires: no lock."""
-        return self._message_store.read(regions)
-
-    def read_headers(
-        self, regions: Sequence[Region], pay: Callable[[int], None]
-    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Read the one message that was planned, in pieces, with an empty body. Requires: no lock."""
-        return self._message_store.read_headers(regions, pay)
 
 
 class SubscriptionState(DestinationState):

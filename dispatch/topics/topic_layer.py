@@ -15,16 +15,15 @@ from .consumers import TopicConsumers
 from .fan_outs import FanOuts
 from .latest_keys import KeyMemory
 from .numbered_lanes import NumberedLanes
-from .registry import Topics
+from .registry import TopicMaker, Topics
 from .retained import RetainedMessages
 from .retention.topic_retention import TopicRetention
-from .state import UnrecordedStore
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
 from .subscriptions.unmatched import UnmatchedSweeper
+from .subscriptions.unrecorded import UnrecordedStore
 from .topic_admin import TopicAdmin
-from .topic_maker import TopicMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

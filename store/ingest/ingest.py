@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ..directory_store import DirectoryStore
+from ..directory_store import DirectoryStore, StoreOptions, StoreSurroundings
 from ..disk.disk import Disk
 from ..disk.layout import IMPORT, import_load_id
 from ..environment.account import Account
@@ -25,6 +25,7 @@ from ..format.record import IMPORTED, RecordDamaged
 from ..format.state import QUEUE
 from ..index.destination_lane import DestinationLane
 from ..recovery.recovery import RecoveryReport
+from ..store_opener import open_store
 from .manifest import (
     PUBLISHED,
     REFUSED,
@@ -51,16 +52,17 @@ class _Waits(Exception):
 
 
 def open_and_ingest(
-    disk: Disk, directory: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
-) -> RecoveryReport:
-    """Open the store, and ingest the waiting sets. Errors are those of `DirectoryStore.open` and `ingest_sets`."""
-    recovery = directory.open()
+    surroundings: StoreSurroundings, options: StoreOptions, account: Account, *, message_bytes_max: int
+) -> tuple[DirectoryStore, RecoveryReport]:
+    """Open the store, and ingest the waiting sets. Errors are those of `open_store` and `ingest_sets`."""
+    disk, state_lock = surroundings.disk, surroundings.state_lock
+    directory, recovery = open_store(surroundings, options)
     try:
         imports = ingest_sets(disk, directory, state_lock, account, message_bytes_max=message_bytes_max)
     except ForebayError:
         directory.close()
         raise
-    return replace(recovery, imports=imports)
+    return directory, replace(recovery, imports=imports)
 
 
 def ingest_sets(
@@ -223,7 +225,7 @@ class _Ingestion:
     def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
         """Append messages that count as taken from this load. Requires: the lock."""
         directory = self._directory
-        if directory.journal.is_write_stalled:
+        if directory.journal.fullness.stall is not None:
             raise _Waits(_BUSY)
         with directory.journal.all_or_broken:
             directory.message_store.append_slice(lane, timestamp, contents, flags=IMPORTED)

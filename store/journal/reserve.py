@@ -17,7 +17,6 @@ from typing import Final
 
 from ..disk.disk import NO_SPACE, Disk, File
 from ..disk.layout import reserve_name
-from ..errors import StoreFull
 from ..format.record import DESTINATION, MESSAGE, PROPERTIES, RETURN, SUBSCRIBE
 
 ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
@@ -40,15 +39,6 @@ _INDEX_SHARE: Final = 4
 """The index's part has the size of a data log divided by this."""
 
 
-def spare_acks(kind: int, size: int, offset: int, makeshift_bytes: int | None) -> None:
-    """Leave half of what a full disk has for acks: refuse dead letters and delivery counts beyond. Raises StoreFull.
-
-    makeshift_bytes: those of the data log if it was the reserve; otherwise None.
-    """
-    if makeshift_bytes is not None and kind in LESSER_KINDS and offset + size > makeshift_bytes // LESSER_SHARE:
-        raise StoreFull(size, 0, "the disk's free space")
-
-
 class Reserve:
     """The two files of the reserve. Every method requires the lock. Errors are OSError, as the disk raised them."""
 
@@ -62,6 +52,11 @@ class Reserve:
         self._wanted = {_JOURNAL_PART: file_bytes, _INDEX_PART: file_bytes // _INDEX_SHARE}
         # Bytes of each file that exists.
         self._held: dict[int, int] = {}
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a reserve at all."""
+        return self._file_bytes > 0
 
     @property
     def missing_bytes(self) -> int:

@@ -177,7 +177,7 @@ class Cleaner:
         try:
             if self._archive is not None:
                 self._archive.keep(data_logs)
-            self._journal.remove(data_logs)
+            self._journal.files.remove(data_logs)
             return True
         except OSError as error:
             logger.warning(

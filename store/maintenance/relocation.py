@@ -294,7 +294,7 @@ class Relocation:
 
     def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> _Source | None:
         try:
-            file, salt = self._journal.reader(data_log)
+            file, salt = self._journal.open_data_logs.reader(data_log)
         except (OSError, RecordDamaged) as problem:
             self._give_up(data_log, f"it cannot be opened ({problem})")
             return None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ..environment.clock import Clock
 from ..environment.late_log import emit_late
 from ..index.subscriptions import Subscriptions
-from ..journal.journal import Journal
+from ..journal.fullness import Fullness
 from ..maintenance.cleaner import Cleaner, CleanupReport
 from ..maintenance.relocation import Relocation
 from ..maintenance.trimmer import Trimmer
@@ -25,7 +25,7 @@ class Cleanup:
         cleaner: Cleaner,
         relocation: Relocation,
         trimmer: Trimmer,
-        journal: Journal,
+        fullness: Fullness,
         subscriptions: Subscriptions,
         clock: Clock,
         checkpoint: Callable[[], bool],
@@ -37,7 +37,7 @@ class Cleanup:
         self.cleaner = cleaner
         self.relocation = relocation
         self.trimmer = trimmer
-        self._journal = journal
+        self._fullness = fullness
         self._subscriptions = subscriptions
         self._clock = clock
         self._checkpoint = checkpoint
@@ -69,7 +69,7 @@ class Cleanup:
         if self.trimmer.is_retaining:
             self.trimmer.trim(self._clock.time_ms())
         report = self._delete_unneeded()
-        while self._journal.is_short_of_room and self.trimmer.give_up_oldest():
+        while self._fullness.is_short_of_room and self.trimmer.give_up_oldest():
             report = report.followed_by(self._delete_unneeded())
         return report
 
@@ -82,4 +82,4 @@ class Cleanup:
     @property
     def wants_retained_room(self) -> bool:
         """Whether a cleanup would delete messages that topics only retain, because the store has hardly any room."""
-        return self.trimmer.is_retaining and self._journal.is_short_of_room
+        return self.trimmer.is_retaining and self._fullness.is_short_of_room

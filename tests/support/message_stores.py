@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.store.directory_store import DirectoryStore, StoreOptions
+from forebay.store.directory_store import DirectoryStore, StoreAccounts, StoreOptions, StoreSurroundings
 from forebay.store.disk.disk import Disk
 from forebay.store.environment.account import Unlimited
 from forebay.store.environment.locks import OwnedLock
@@ -13,6 +13,7 @@ from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.metadata.store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
+from forebay.store.store_opener import open_store
 from forebay.store.stored_message import StoredMessage
 from forebay.testing import ManualClock
 
@@ -33,16 +34,17 @@ class OpenStore:
         }
         names = StoreOptions.__dataclass_fields__
         options |= {name: fields.pop(name) for name in list(fields) if name in names}
-        self.store = DirectoryStore(
-            disk,
-            lambda store_id: metadata,
-            StoreOptions(**options),
-            self.clock,
+        surroundings = StoreSurroundings(
+            disk=disk,
+            metadata=lambda store_id: metadata,
+            clock=self.clock,
             state_lock=self.lock,
-            account=self.account,
+            accounts=StoreAccounts(self.account, fields.pop("relocation_account", Unlimited())),
             **fields,
         )
-        self.report: RecoveryReport = self.store.open()
+        self.store: DirectoryStore
+        self.report: RecoveryReport
+        self.store, self.report = open_store(surroundings, StoreOptions(**options))
 
     def lane(self, name: str = "orders", priority: int = 4) -> DestinationLane:
         """Return a lane of a queue, which is created if it does not exist."""

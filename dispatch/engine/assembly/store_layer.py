@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....cache.sharing.shares import Shares
 from ....cache.spill.overflow import Overflow
-from ....store.directory_store import DirectoryStore, StoreOptions
+from ....store.directory_store import DirectoryStore, StoreAccounts, StoreOptions, StoreSurroundings
 from ....store.disk.disk import Disk
 from ....store.disk.thrifty_disk import ThriftyDisk
 from ....store.ingest.ingest import open_and_ingest
@@ -22,6 +23,7 @@ from ...config.memory_plan import (
     WRITE_BUFFER_BYTES,
     temp_limit_bytes,
 )
+from ...config.settings import Settings
 from .foundation import Foundation
 from .surroundings import Surroundings
 
@@ -37,9 +39,10 @@ class StoreLayer:
     overflow: Overflow
 
     def audit(self) -> dict[str, int]:
-        """Check the host properties, and return what each part of the store holds in RAM. Requires: the lock."""
+        """Check host properties and fullness; return what each part of the store holds in RAM. Requires: the lock."""
         index, properties = self.directory.index, self.directory.host_properties
         properties._check()
+        self.directory.journal.fullness._check()
         return {
             "index": index.held_bytes,
             "attempts": index.delivery_count_table.held_bytes,
@@ -49,41 +52,47 @@ class StoreLayer:
         }
 
 
-def make_store_layer(foundation: Foundation, surroundings: Surroundings) -> StoreLayer:
-    """Make the store, which `open_store` opens, and tmp-storage. Until then most parts of the store do not exist."""
+def open_store_layer(foundation: Foundation, surroundings: Surroundings) -> tuple[StoreLayer, RecoveryReport]:
+    """Open the store, ingest the sequence sets that wait for it, and make tmp-storage.
+
+    Raises what `open_and_ingest` raises.
+    """
     disk = ThriftyDisk(surroundings.disk)
-    budget = foundation.budget
+    budget, settings = foundation.budget, foundation.settings
     windows = DuplicateWindows(
-        foundation.settings,
-        foundation.policies,
-        budget.holder("duplicates"),
-        foundation.shares,
-        foundation.late_calls.make_room,
+        settings, foundation.policies, budget.holder("duplicates"), foundation.shares, foundation.late_calls.make_room
     )
-    directory = _make_directory_store(foundation, surroundings, disk, windows)
-    budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
+    of_store = _surroundings_of_store(foundation, surroundings, disk, windows)
+    read_buffers = budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
     overflow = _make_overflow(foundation, disk)
-    disk.add_giver(directory.give_up_readers)
     disk.add_giver(overflow.storage.give_up_readers)
-    assert budget.free_bytes == foundation.shares.available_bytes
-    return StoreLayer(disk=disk, directory=directory, windows=windows, overflow=overflow)
-
-
-def open_store(foundation: Foundation, store_layer: StoreLayer) -> RecoveryReport:
-    """Open the store, and ingest the import sets that wait for it. Raises what `open_and_ingest` raises."""
-    settings = foundation.settings
-    return open_and_ingest(
-        store_layer.disk,
-        store_layer.directory,
-        foundation.monitor.lock,
-        foundation.budget.holders["read_buffers"],
+    trace = budget.holders.get("trace")  # charged already, and not part of any share
+    traced_bytes = trace.held_bytes if trace is not None else 0
+    assert budget.free_bytes + traced_bytes == foundation.shares.available_bytes
+    directory, recovery = open_and_ingest(
+        of_store,
+        _options_of_store(settings, foundation.shares),
+        read_buffers,
         message_bytes_max=min(settings.max_message_size_bytes, settings.memory_limit_bytes),
     )
+    disk.add_giver(directory.give_up_readers)
+    return StoreLayer(disk=disk, directory=directory, windows=windows, overflow=overflow), recovery
 
 
-def _make_directory_store(
+def _options_of_store(settings: Settings, shares: Shares) -> StoreOptions:
+    return StoreOptions(
+        index_cache_bytes=shares.index_cache_bytes,
+        max_file_bytes=settings.max_file_length_bytes,
+        max_checkpoint_adds=settings.max_checkpoint_adds,
+        verifies_all=settings.verify_on_open,
+        store_limit=settings.store_limit_share or settings.store_limit_bytes,
+        accepts_loss=settings.on_missing_data_log == "report",
+    )
+
+
+def _surroundings_of_store(
     foundation: Foundation, surroundings: Surroundings, disk: Disk, windows: DuplicateWindows
-) -> DirectoryStore:
+) -> StoreSurroundings:
     settings, shares, budget = foundation.settings, foundation.shares, foundation.budget
 
     def make_metadata_store(store_id: bytes) -> MetadataStore:
@@ -92,26 +101,20 @@ def _make_directory_store(
     properties = PropertyTable(
         budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes), foundation.late_calls.make_room
     )
-    return DirectoryStore(
-        disk,
-        make_metadata_store,
-        StoreOptions(
-            index_cache_bytes=shares.index_cache_bytes,
-            max_file_bytes=settings.max_file_length_bytes,
-            max_checkpoint_adds=settings.max_checkpoint_adds,
-            verifies_all=settings.verify_on_open,
-            store_limit=settings.store_limit_share or settings.store_limit_bytes,
-            accepts_loss=settings.on_missing_data_log == "report",
-        ),
-        foundation.clock,
+    return StoreSurroundings(
+        disk=disk,
+        metadata=make_metadata_store,
+        clock=foundation.clock,
         state_lock=foundation.monitor.lock,
-        account=budget.holders["index"],
+        accounts=StoreAccounts(
+            index=budget.holders["index"],
+            relocation=budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
+            attempts=budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
+            existing=foundation.existing,
+        ),
         archive=Archive(disk, surroundings.archive_disk) if settings.archive_data_logs else None,
-        relocation_account=budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
         duplicates=windows.persistent,
         host_properties=properties,
-        attempts_account=budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
-        existing=foundation.existing,
         on_progress=surroundings.on_progress,
     )
 

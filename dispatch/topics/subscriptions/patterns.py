@@ -21,7 +21,8 @@ from ...core.areas.target_area import TargetArea
 from ...core.model import DestinationState, LaneState, NamedDestinationState, PersistentLaneState, SelectorGroup
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
-from ..state import SubscriptionSelectorGroup, SubscriptionState, TopicState, Verdicts
+from ..state import SubscriptionState, TopicState
+from ..verdicts import SubscriptionSelectorGroup, Verdicts
 from .open_subscriptions import OpenSubscriptions
 
 

@@ -337,7 +337,12 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
     roll(simulated)
     store = simulated.store
     pins = RetentionReasons(
-        store.index, simulated.lock, store.destination_table, 3, store.journal.reader, transactions={"xid-7": {1}}
+        store.index,
+        simulated.lock,
+        store.destination_table,
+        3,
+        store.journal.open_data_logs.reader,
+        transactions={"xid-7": {1}},
     )
     first, second = (explain_data_log(n, 100, pins.of(n), 0) for n in (1, 2))
     assert said(first) == [("transaction", "xid-7", 0, 0)] and said(second) == [("ack", "xid-7", 0, 0)]

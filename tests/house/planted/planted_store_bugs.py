@@ -22,19 +22,19 @@ STORE_BUGS = (
         "os.fstat",
         "tests/store/disk/test_disk.py::test_syncs_of_files_and_directories_reach_the_system",
     ),
-    Bug("the newest data log is not synced", "Journal.sync", "newest.sync()", "pass", CRASHES),
-    Bug("a sealed data log is not synced", "Journal.sync", "for file in sealed: ...", "pass", CRASHES),
+    Bug("the newest data log is not synced", "OpenDataLogs.sync", "unsynced.newest.sync()", "pass", CRASHES),
+    Bug("a sealed data log is not synced", "OpenDataLogs.sync", "for file in unsynced.sealed: ...", "pass", CRASHES),
     Bug(
         "the directory is not synced after a data log was created",
-        "Journal._start_data_log",
-        "self._unsynced_names += 1",
+        "OpenDataLogs.begin",
+        "self._names += 1",
         "pass",
         CRASHES,
     ),
     Bug(
         "the directory is not synced after data logs were unlinked",
-        "Journal.remove",
-        "self.sync_directory()",
+        "DataLogFiles.remove",
+        "self.sync_names()",
         "pass",
         "tests/store/journal/test_journal.py::test_removal_is_durable_on_return",
     ),
@@ -57,8 +57,8 @@ STORE_BUGS = (
         "Journal.sync",
         "with self._state_lock:\n    raise self.fail(f'a journal sync failed ({error.strerror})') from error",
         "with self._state_lock:\n"
-        "    newest.sync()\n"
-        "if newest is None:\n"
+        "    self.open_data_logs.sync(unsynced)\n"
+        "if unsynced is None:\n"
         "    raise self.fail(f'a journal sync failed ({error.strerror})') from error",
         "tests/store/journal/test_journal.py::test_failed_sync_is_never_tried_again",
     ),
@@ -85,7 +85,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a call that was interrupted leaves journal and index apart",
-        "Journal._break",
+        "Journal.stop",
         "self.failure = self.failure or failure",
         "pass",
         "tests/crash/test_interruption.py::test_call_that_is_interrupted_between_journal_and_index_stops_the_store",
@@ -107,14 +107,14 @@ STORE_BUGS = (
     Bug(
         "what was synced is written down before the sync",
         "Journal.sync",
-        "newest.sync()",
-        "self._on_synced(end) or newest.sync()",
+        "self.open_data_logs.sync(unsynced)",
+        "self._on_synced(end) or self.open_data_logs.sync(unsynced)",
         "tests/store/recovery/test_damage.py::test_power_cut_is_never_taken_for_damage_by_the_mark",
     ),
     Bug(
         "recovery does not ask the sync mark",
-        "DirectoryStore._recover",
-        "read_sync_mark(self._disk, marker)",
+        "_Opening._recover",
+        "read_sync_mark(surroundings.disk, self._marker)",
         "0",
         "tests/store/recovery/test_damage.py::test_no_damage_to_a_journal_that_was_known_durable_costs_a_message_in_silence",
     ),
@@ -203,7 +203,7 @@ STORE_BUGS = (
     ),
     Bug(
         "the epoch is not raised by an open",
-        "DirectoryStore._begin_epoch",
+        "DirectoryStore.begin",
         "found.epoch + 1",
         "found.epoch",
         "tests/store/recovery/test_recovery.py::test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch",
@@ -413,7 +413,7 @@ STORE_BUGS = (
     ),
     Bug(
         "acks take the space that is kept for drops",
-        "Journal._make_room",
+        "Fullness.is_beyond",
         "kind != DROP",
         "kind < 0",
         "tests/crash/test_full_disk.py::test_drops_go_on_where_even_the_reserve_is_full_of_acks",

@@ -41,9 +41,9 @@ from forebay.store.format.record import (
     encode_one,
     stamp,
 )
-from forebay.store.journal import journal as journal_module
+from forebay.store.journal import fullness as fullness_module
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.journal.journal import READERS_MAX, Journal, location_text
+from forebay.store.journal.journal import Journal, location_text
 from forebay.store.numbering import OFFSET_BITS
 
 FIRST_BYTES = DATA_LOG_HEADER_BYTES + HEADER_BYTES + len(FIRST_RECORD[2])
@@ -174,7 +174,7 @@ def test_message_larger_than_a_file_has_a_larger_file_to_itself(disk: SimulatedD
 def test_data_log_holds_no_more_records_than_its_directory_may_name(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "RECORDS_MAX", 5)
+    monkeypatch.setattr(fullness_module, "RECORDS_MAX", 5)
     journal = journal_on(disk, max_file_bytes=1 << 20)
     random = Random(1)
     for n in range(60):
@@ -186,7 +186,7 @@ def test_data_log_holds_no_more_records_than_its_directory_may_name(
 
 @interpreted("replaces what compiled code has linked")
 def test_records_are_capped_though_they_are_the_smallest(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "RECORDS_MAX", 300)
+    monkeypatch.setattr(fullness_module, "RECORDS_MAX", 300)
     journal = journal_on(disk, max_file_bytes=1 << 20)
     for _ in range(1000):
         journal.append(ATTEST, 0, 0, b"")
@@ -262,7 +262,7 @@ def test_one_sync_serves_all_that_was_appended_before(disk: SimulatedDisk, journ
     syncs = disk.calls["sync"]
     for position in positions[::-1]:
         journal.sync(position)
-    assert disk.calls["sync"] == syncs + 1 and journal.syncs == 1
+    assert disk.calls["sync"] == syncs + 1 and journal.sync_durations.count == 1
 
 
 def test_sync_without_a_position_always_syncs(disk: SimulatedDisk, journal: Journal) -> None:
@@ -334,7 +334,7 @@ def test_concurrent_callers_share_one_sync(disk: SimulatedDisk, journal: Journal
     released.set()
     for thread in threads:
         thread.join(30)
-    assert journal.durable == journal.end and journal.syncs == 2
+    assert journal.durable == journal.end and journal.sync_durations.count == 2
 
 
 def test_records_say_what_was_durable_when_they_were_written(disk: SimulatedDisk, journal: Journal) -> None:
@@ -463,7 +463,7 @@ def test_failed_sync_is_never_tried_again(disk: SimulatedDisk, journal: Journal,
         assert again.value is caught.value
     with pytest.raises(StoreFailed):
         send(journal)
-    assert disk.calls == calls and journal.durable == 0 and journal.syncs == 0
+    assert disk.calls == calls and journal.durable == 0 and journal.sync_durations.count == 0
 
 
 def test_failed_sync_leaves_what_was_durable_before(disk: SimulatedDisk, journal: Journal) -> None:
@@ -539,7 +539,7 @@ def bodies_for_recovery(disk: SimulatedDisk) -> list[bytes]:
     return all_bodies(image)
 
 
-# Closing and reading.
+# Closing.
 
 
 def test_stopped_and_closed_journals_refuse(journal: Journal) -> None:
@@ -551,35 +551,10 @@ def test_stopped_and_closed_journals_refuse(journal: Journal) -> None:
     journal.close()
 
 
-def test_reader_reads_any_data_log_and_keeps_few_open(disk: SimulatedDisk) -> None:
-    journal = journal_on(disk, max_file_bytes=200)
-    places = []
-    for n in range(READERS_MAX + 20):
-        offset = send(journal, b"%04d" % n)
-        places.append((journal.data_log, offset))
-    assert places[-1][0] > READERS_MAX
-    for n, (data_log, offset) in enumerate(places):
-        file, salt = journal.reader(data_log)
-        assert salt == data_log_header(disk, data_log).salt
-        assert file.read(offset + 64, 4) == b"%04d" % n
-    assert len(journal._readers) <= READERS_MAX
-
-
-def test_reader_outlives_the_name_of_its_data_log(disk: SimulatedDisk, journal: Journal) -> None:
-    offset = send(journal, b"still here")
-    journal.roll()
-    file, _ = journal.reader(1)
-    journal.remove([1])
-    journal.forget([1])
-    assert file.read(offset + 64, 10) == b"still here"
-    assert data_logs(disk) == [2]
-    assert journal.journal_bytes == journal.offset
-
-
 def test_removal_is_durable_on_return(disk: SimulatedDisk, journal: Journal) -> None:
     journal.roll()
     journal.sync()
-    journal.remove([1])
+    journal.files.remove([1])
     assert data_logs(power_cut(disk)) == [2]
 
 
@@ -604,25 +579,25 @@ def test_location_is_printed_as_data_log_and_offset() -> None:
 
 def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journal: Journal) -> None:
     journal.set_write_stall("the limit at hand")
-    assert journal.is_write_stalled
+    assert journal.fullness.stall is not None
     with pytest.raises(StoreFull, match="the limit at hand"):
         send(journal, b"one")
     with pytest.raises(StoreFull, match="the limit at hand"):
         journal.append_slice(4, 1, 0, 5, [(b"", b"two"), (b"", b"three")])
     with pytest.raises(StoreFull, match="the limit at hand"):
         append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"in a transaction")
-    assert not journal.is_full and not journal.is_refusing
+    assert not journal.fullness.is_full and not journal.fullness.is_refusing
     newest = journal.data_log
     while journal.data_log < newest + 2:  # acks go on, from data log to data log
         journal.append_ack(4, 1, 0, 1)
         append_one(journal, 4 | RELOCATED, 1, 0, 5, b"", b"a copy")
     with pytest.raises(StoreFull):
         send(journal, b"one")
-    journal.accepts_replacements = True
+    journal.fullness.accepts_replacements = True
     append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
-    journal.accepts_replacements = False
+    journal.fullness.accepts_replacements = False
     journal.set_write_stall(None)
-    assert not journal.is_write_stalled
+    assert journal.fullness.stall is None
     send(journal, b"one")
 
 

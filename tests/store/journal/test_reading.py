@@ -72,7 +72,7 @@ class Lane:
         return found
 
     def read(self, *runs: tuple[int, int]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        return read_regions(plan_regions(self.extents(*runs), self.journal.reader))
+        return read_regions(plan_regions(self.extents(*runs), self.journal.open_data_logs.reader))
 
     def expected(self, *sequences: int) -> list[StoredMessage]:
         return [(sequence, *self.contents[sequence], TIMESTAMP) for sequence in sequences]
@@ -82,7 +82,7 @@ class Lane:
         return [(region.data_log, region.offset, region.length) for region in self.plan(*runs)]
 
     def plan(self, *runs: tuple[int, int]) -> list[Region]:
-        return plan_regions(self.extents(*runs), self.journal.reader)
+        return plan_regions(self.extents(*runs), self.journal.open_data_logs.reader)
 
     def flip(self, data_log: int, offset: int) -> None:
         self.disk.flip_bit(data_log_name(data_log), offset, 3)
@@ -117,7 +117,7 @@ def test_any_runs_of_any_records_come_back_in_order(seed: int) -> None:
 
 def test_nothing_asked_is_nothing_read() -> None:
     lane = Lane()
-    assert plan_regions([], lane.journal.reader) == [] and read_regions([]) == ([], [])
+    assert plan_regions([], lane.journal.open_data_logs.reader) == [] and read_regions([]) == ([], [])
 
 
 def test_messages_are_plain_tuples_with_properties_apart_from_the_body() -> None:
@@ -289,7 +289,7 @@ def test_place_where_something_else_lies_is_told() -> None:
     lane = slice_and_singles()
     single, part, last = lane.extents((0, 5))
     assert isinstance(single, Extent) and isinstance(part, Extent)
-    reader = lane.journal.reader
+    reader = lane.journal.open_data_logs.reader
     for wrong in (
         single._replace(first_sequence=5),
         single._replace(offset=last.offset, record_bytes=last.record_bytes),
@@ -313,7 +313,9 @@ def test_single_message_of_another_sequence_is_not_taken_for_the_one_that_is_wan
         lane.add((b"", b"body %d" % n))
     [extent] = lane.extents((1, 2))
     assert isinstance(extent, Singles)
-    messages, unreadable = read_regions(plan_regions([extent._replace(first_sequence=0)], lane.journal.reader))
+    messages, unreadable = read_regions(
+        plan_regions([extent._replace(first_sequence=0)], lane.journal.open_data_logs.reader)
+    )
     assert messages == [] and places(unreadable) == [0, 1]
 
 
@@ -327,7 +329,7 @@ def test_properties_longer_than_their_message_are_damage(count: int) -> None:
     record = bytearray(file.read(extent.offset, extent.record_bytes))
     head_bytes = SLICE_BYTES + count * ENTRY_BYTES
     record[head_bytes - 4 : head_bytes] = (5).to_bytes(4, "little")
-    _, salt = lane.journal.reader(1)
+    _, salt = lane.journal.open_data_logs.reader(1)
     record[:4] = crc32(record[4:head_bytes], salt).to_bytes(4, "little")
     file.seek(extent.offset)
     file.append(bytes(record))

@@ -86,7 +86,7 @@ def test_full_disk_ends_a_round_without_loss_and_a_later_one_goes_on(caplog: pyt
     stuck = with_stuck_messages(opened, 12)
     opened.store.message_store.checkpoint()
     with opened.lock:
-        room = opened.store.journal._capacity - opened.store.journal.offset
+        room = opened.store.journal.fullness.capacity - opened.store.journal.offset
     while room > 3000:
         opened.add(bytes(1500), lane=opened.lane("filler"))
         room -= 1564

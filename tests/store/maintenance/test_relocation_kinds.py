@@ -168,7 +168,7 @@ def test_needs_record_and_its_copy_lie_in_one_data_log() -> None:
         roll(bay)
         journal, work = bay.journal, bay.relocation
         data_log = journal.data_log
-        bay.queue("filler").send(bytes(journal._capacity - journal.offset - left_bytes - 65))
+        bay.queue("filler").send(bytes(journal.fullness.capacity - journal.offset - left_bytes - 65))
         assert journal.data_log == data_log
         with bay.lock:
             work._source = work._opened(1, False, 0)

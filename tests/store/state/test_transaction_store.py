@@ -433,7 +433,7 @@ def test_the_slice_of_another_transaction_is_not_taken_for_one_of_a_commit() -> 
         transaction._branch.give_sequences(lambda lane: 0)
         branches.append(transaction._branch)
     (own,), (other,) = (branch.committed() for branch in branches)
-    file, salt = bay.journal.reader(own.position >> OFFSET_BITS)
+    file, salt = bay.journal.open_data_logs.reader(own.position >> OFFSET_BITS)
     assert len(read_lengths(file, salt, branches[0].number, own)) == 2
     with pytest.raises(RecordDamaged, match="another transaction"):
         read_lengths(file, salt, branches[0].number, other)

@@ -1,0 +1,81 @@
+"""Verdicts: which selectors of a topic's subscriptions match the message that is arriving."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...store.format.record import RecordDamaged
+from ...store.message import HeaderValue
+from ...store.stored_message import StoredMessage
+from ..core.deliveries.contracts import MessageSource
+from ..core.deliveries.delivery import LaneMessages
+from ..core.model import SelectorGroup
+from ..core.selector_groups.matching import values_of
+from ..selectors.selector import FIELD_NAMES, Selector
+
+NOBODY: Final = -1
+
+
+class Verdicts:
+    """Which selectors match the arriving message.
+
+    Each selector text is evaluated once, however many subscriptions have it.
+    """
+
+    __slots__ = ("_priority", "_sequence", "_values", "_matches")
+
+    def __init__(self) -> None:
+        self._priority = self._sequence = NOBODY
+        self._values: dict[str, HeaderValue] | None = None
+        self._matches: dict[str, bool] = {}
+
+    def begin(self, priority: int, sequence: int) -> None:
+        """Begin with the next message of the topic."""
+        self._priority, self._sequence = priority, sequence
+        self._values = None
+        self._matches.clear()
+
+    def end(self) -> None:
+        """Forget the message, because it has arrived everywhere."""
+        self.begin(NOBODY, NOBODY)
+
+    def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
+        """Return whether a message is the persistent one that is arriving. Requires: the lock."""
+        return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
+
+    def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
+        """Return whether a selector matches the arriving message. Requires: the lock, and that `is_about` is true."""
+        found = self._matches.get(selector.text)
+        if found is None:
+            if self._values is None:
+                self._values = values_of(source, message, FIELD_NAMES)
+            found = self._matches[selector.text] = selector.matches(self._values)
+        return found
+
+
+class SubscriptionSelectorGroup(SelectorGroup):
+    """The selector group of a subscription."""
+
+    __slots__ = ("_verdicts",)
+
+    def __init__(self, selector: Selector | None, verdicts: Verdicts) -> None:
+        super().__init__(selector)
+        self._verdicts = verdicts
+
+    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+        """Return whether a message matches. Non-persistent ones do: only subscriptions that want them get them."""
+        return not lane.is_persistent or super().wants(lane, message, values)
+
+    def verdict(
+        self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
+    ) -> bool | None:
+        """Return as SelectorMatcher does whether a message matches; judge an arriving one once for all equal selectors.
+
+        Requires: the lock.
+        """
+        if self.selector is None or not self._verdicts.is_about(lane, message):
+            return super().verdict(lane, message, values)
+        try:
+            return self._verdicts.matches(self.selector, lane, message)
+        except RecordDamaged:
+            return None

@@ -1,0 +1,187 @@
+"""Fullness: whether the journal has room for a record, and why not.
+
+Three things stop records that only add: a full disk, the store's limit, and a write stall. Records that settle
+something go on in all three cases, because they make room. The journal asks here only for a record that would pass the
+end up to which it appends without asking.
+
+It is state in RAM. An open finds it anew: what it depends on are the disk's free space and the data logs that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ..disk.disk import Disk, known_free_bytes
+from ..errors import StoreFailed, StoreFull
+from ..format.record import DROP, HEADER_BYTES, RELOCATED, TRANSACTIONAL
+from .data_log import RECORDS_MAX
+from .reserve import LAST_BYTES, LESSER_KINDS, LESSER_SHARE, Reserve
+
+
+class Fullness:
+    """What stops records of one journal. Every method requires the lock; of the properties, none does."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        reserve: Reserve,
+        file_bytes: int,
+        limit_bytes: int | None,
+        journal_bytes: Callable[[], int],
+        fail: Callable[[str], StoreFailed],
+    ) -> None:
+        """Make it for a journal without data logs.
+
+        file_bytes: size of a data log.
+        limit_bytes: bytes of the journal above which nothing is added; None: there is no limit.
+        journal_bytes: returns what the journal has now.
+        fail: stops the journal for a reason, and returns the error to raise.
+        """
+        self._disk = disk
+        self.reserve: Final = reserve
+        self._file_bytes = file_bytes
+        self.limit_bytes: Final = limit_bytes
+        self._journal_bytes = journal_bytes
+        self._fail = fail
+        # Size up to which the newest data log is filled.
+        self.capacity = file_bytes
+        # Whether the newest data log is from the reserve, or lacks the space of a whole one.
+        self.is_makeshift = False
+        # Whether the disk is full, so that nothing more is added: the data log is makeshift, or the reserve incomplete.
+        self.is_full = False
+        # Whether the disk refused a record that adds something, and nothing has shown since that there is space.
+        self.is_refusing = False
+        # Bytes of a record that the store's limit refused and that has no room yet; 0: there is none.
+        self._refused_bytes = 0
+        # Bytes of the header and the first record of the newest data log.
+        self._first_bytes = 0
+        # Whether dead letters are being added. They replace other messages, so they go on while sends are refused.
+        self.accepts_replacements = False
+        # The limit that stops new messages (a write stall). None: there is no stall.
+        self.stall: str | None = None
+
+    @property
+    def is_admitting(self) -> bool:
+        """Whether neither a full disk nor a stall stops anything, so that appends need not ask each time."""
+        return not self.is_full and self.stall is None
+
+    @property
+    def is_out_of_space(self) -> bool:
+        """Whether the disk has only the reserve left, or has refused a record that adds something."""
+        return self.is_full or self.is_refusing
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether the store's limit refused a record that has no room yet, as far as the last cleanup knows."""
+        return self._refused_bytes > 0
+
+    @property
+    def is_short_of_room(self) -> bool:
+        """Whether another data log would not fit. Then nothing is kept for a lease."""
+        return self.is_full or self._is_above_limit(self._file_bytes)
+
+    def _is_above_limit(self, size: int) -> bool:
+        """Return whether so many more bytes would exceed the store's limit."""
+        return self.limit_bytes is not None and self._journal_bytes() + size > self.limit_bytes
+
+    # ------------------------------------------------------------------ one record
+
+    def refuse_stalled(self, flags: int) -> None:
+        """Raise StoreFull for a message during a write stall, unless it replaces another one."""
+        takes_a_place = flags & RELOCATED or (self.accepts_replacements and flags & TRANSACTIONAL)
+        if self.stall is not None and not takes_a_place:
+            raise StoreFull(1, 0, self.stall)
+
+    def admit(self, size: int, flags: int, refill: Callable[[], bool]) -> None:
+        """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve.
+
+        A copy that a relocation makes is no send, and a record above the whole limit fits at no time: neither of them
+        says that the store is full. refill: fills the reserve; returns False if the disk is still full.
+        """
+        limit = self.limit_bytes
+        if limit is not None and self._journal_bytes() + size > limit:
+            if size <= limit and not flags & RELOCATED:
+                self._refused_bytes = size
+            raise StoreFull(size, max(limit - self._journal_bytes(), 0), "store_limit")
+        self._refused_bytes = 0
+        if self.is_full:
+            self.is_refusing = True
+            needed_bytes = self._file_bytes + self.reserve.missing_bytes
+            if known_free_bytes(self._disk) < needed_bytes or not refill():
+                raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space")
+        self.is_refusing = False
+
+    def spare_acks(self, kind: int, size: int, offset: int) -> None:
+        """Leave half of what a full disk has for acks: refuse dead letters and delivery counts beyond.
+
+        Raises StoreFull.
+        """
+        if self.is_makeshift and kind in LESSER_KINDS and offset + size > self.capacity // LESSER_SHARE:
+            raise StoreFull(size, 0, "the disk's free space")
+
+    def is_beyond(self, kind: int, end: int, records: int) -> bool:
+        """Return whether a record of a kind, which would end there, is for the next data log.
+
+        A full disk keeps the last bytes for drops. records: how many the newest data log has.
+        """
+        capacity = self.capacity
+        if self.is_full and kind != DROP:
+            capacity -= min(LAST_BYTES, capacity // 8)
+        return end > capacity or records >= RECORDS_MAX
+
+    def unchecked_end(self, offset: int, records: int, size: int) -> int:
+        """Return the offset up to which appends need no check; 0: each needs one.
+
+        It also bounds the number of records that the directory can have.
+
+        offset, records: the end of the newest data log, and how many it has. size: bytes that are going to be appended.
+        """
+        if not self.is_admitting:
+            return 0
+        records_left = max(RECORDS_MAX - records, 1)
+        end = min(self.capacity, offset + max(HEADER_BYTES * records_left, size))
+        if self.limit_bytes is not None:
+            end = min(end, self.limit_bytes - self._journal_bytes() + offset)
+        return max(end, 0)
+
+    # ------------------------------------------------------------------ a full disk
+
+    def begin_data_log(self, capacity: int, is_makeshift: bool, first_bytes: int) -> None:
+        """Note the space of a new data log, and fill the reserve.
+
+        first_bytes: those of its header and its first record.
+        """
+        self.capacity, self.is_makeshift, self._first_bytes = capacity, is_makeshift, first_bytes
+        self.is_full = is_makeshift or not self.fill_reserve()
+
+    def fill_reserve(self) -> bool:
+        """Make what is missing of the reserve. False: the disk has no space for it."""
+        # Four times the record that opens a data log, because destinations may be added before the space is needed.
+        try:
+            return self.reserve.fill(4 * self._first_bytes)
+        except OSError as error:
+            raise self._fail(f"the reserve could not be made ({error.strerror})") from error
+
+    def lend(self) -> bool:
+        """Give a part of the reserve to the index, after which the disk counts as full. False: none is left."""
+        try:
+            is_lent = self.reserve.lend()
+        except OSError as error:
+            raise self._fail(f"the reserve could not be given back ({error.strerror})") from error
+        self.is_full |= is_lent
+        return is_lent
+
+    def note_room(self) -> bool:
+        """Forget refusals that would not be repeated now. Return whether the disk has space."""
+        self.is_refusing = self.is_full
+        if not self._is_above_limit(self._refused_bytes):
+            self._refused_bytes = 0
+        return not self.is_full
+
+    def _check(self) -> None:
+        """Assert what holds between any two calls."""
+        assert self.is_full or not self.is_makeshift, "a makeshift data log is there only on a full disk"
+        assert self.is_makeshift or self.capacity == self._file_bytes, "a data log has the space of a whole one"
+        assert 0 <= self._refused_bytes <= (self.limit_bytes or 0), "the limit refused what it can admit later"
+        assert not self.accepts_replacements, "replacements are accepted in one block only"

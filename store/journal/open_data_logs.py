@@ -1,0 +1,158 @@
+"""OpenDataLogs: the data logs that a journal has open, to read them and until they are synced.
+
+After a crash none is open. What was not synced may be gone after a power cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from cachetools import LRUCache
+
+from ..disk.disk import Disk, File
+from ..disk.layout import data_log_name
+from ..disk.thrifty_disk import NO_DESCRIPTOR
+from ..environment.locks import OwnedLock
+from ..errors import StoreFailed
+from .data_log import DATA_LOG_HEADER_BYTES, decode_data_log_header
+
+T = TypeVar("T")
+
+READERS_MAX: Final = 128
+
+
+class Unsynced(NamedTuple):
+    """What a sync has to bring to the device."""
+
+    sealed: tuple[File, ...]
+    names: int
+    """Number of data logs that were begun since their directory was synced."""
+    newest: File
+
+
+class OpenDataLogs:
+    """The open files of one journal."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        sync_names: Callable[[], None],
+        sync_lock: OwnedLock,
+        fail: Callable[[str], StoreFailed],
+    ) -> None:
+        """Make it without files.
+
+        sync_names: brings the names of the data logs to the device.
+        fail: stops the journal for a reason, and returns the error to raise.
+        """
+        self._disk = disk
+        self._sync_names = sync_names
+        self._sync_lock = sync_lock
+        self._fail = fail
+        self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
+        # The data log to which is written, its file and its salt.
+        self._newest_id = 0
+        self._newest: tuple[File, int] | None = None
+        self._sealed: list[File] = []
+        self._names = 0
+
+    def begin(self, data_log: int, file: File, salt: int) -> None:
+        """Take a new data log as the newest one. Requires: the lock."""
+        if self._newest is not None:
+            self._sealed.append(self._newest[0])
+        self._newest_id = data_log
+        self._newest = self._readers[data_log] = file, salt
+        self._names += 1
+
+    # ------------------------------------------------------------------ reading
+
+    def reader(self, data_log: int) -> tuple[File, int]:
+        """Return an open file of the data log and its salt. It stays readable even if cleanup removes the name.
+
+        Requires: the lock.
+        """
+        found = self._readers.get(data_log)
+        if found is None:
+            if data_log == self._newest_id:
+                assert self._newest is not None
+                found = self._newest
+            else:
+                file = self.with_descriptor(lambda: self._disk.open_for_reading(data_log_name(data_log)))
+                found = file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+            self._readers[data_log] = found
+        return found
+
+    def give_up_readers(self) -> int:
+        """Close the files that are open only for reading; return how many. Reads under way go on.
+
+        Any thread may call it: readers keep the files that they already have.
+        """
+        given_up, self._readers = len(self._readers), LRUCache(maxsize=READERS_MAX)
+        return given_up
+
+    def with_descriptor(self, call: Callable[[], T]) -> T:
+        """Return the result of a call.
+
+        If there is no descriptor, sync data logs that are open only for that, and call again.
+
+        Requires: the lock.
+        """
+        try:
+            return call()
+        except OSError as error:
+            # Do not wait for the sync lock, because its holder may wait for the state lock. Its sync has the same
+            # effect.
+            if error.errno not in NO_DESCRIPTOR or not self._sealed or not self._sync_lock.try_acquire():
+                raise
+        try:
+            for file in self._sealed:
+                file.sync()
+        except OSError as error:
+            raise self._fail(f"a journal sync failed ({error.strerror})") from error
+        finally:
+            self._sync_lock.release()
+        self._sealed.clear()
+        self.give_up_readers()
+        return call()
+
+    # ------------------------------------------------------------------ syncing
+
+    def unsynced(self) -> Unsynced:
+        """Return what a sync has to do now. Requires: the lock."""
+        assert self._newest is not None
+        return Unsynced(tuple(self._sealed), self._names, self._newest[0])
+
+    def sync(self, unsynced: Unsynced) -> None:
+        """Bring that to the device. Raises OSError. Requires: the sync lock, so that no other sync goes on."""
+        for file in unsynced.sealed:
+            file.sync()
+        if unsynced.names:
+            self._sync_names()
+        unsynced.newest.sync()
+
+    def note_synced(self, synced: Unsynced) -> None:
+        """Forget what is on the device, only now, so that an interrupted sync is repeated as a whole.
+
+        Requires: the lock.
+        """
+        del self._sealed[: len(synced.sealed)]
+        self._names -= synced.names
+
+    # ------------------------------------------------------------------ the end
+
+    def forget(self, data_logs: list[int]) -> None:
+        """Forget data logs that are gone. Requires: the lock."""
+        for data_log in data_logs:
+            self._readers.pop(data_log, None)
+
+    def close(self) -> None:
+        """Close the files. The operating system writes what was not synced. Requires: the lock."""
+        for file, _ in self._readers.values():
+            file.close()
+        for file in self._sealed:
+            file.close()
+        if self._newest is not None:
+            self._newest[0].close()
+        self._readers.clear()
+        self._sealed.clear()

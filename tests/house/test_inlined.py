@@ -1,0 +1,197 @@
+"""What is written inline on a hot path does what the function would do that it stands for.
+
+Each such place says so in a comment with the word *inline*. Here each is compared with its function, by the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import forebay
+
+ROOT = Path(forebay.__file__).parent
+
+PLACES = {
+    "store/index/fingerprint.py:_filter",
+    "dispatch/consumer/consumer.py:Consumer.take",
+    "dispatch/consumer/consumer.py:Consumer.room",
+    "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
+    "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
+    "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
+    "dispatch/topics/state.py:TopicLaneState.fronts",
+    "dispatch/producer/sender.py:Sender._store_persistent",  # one call in place of four: nothing is repeated
+}
+UNLIMITED = 1 << 62
+
+
+def functions(node: ast.AST, name: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    for child in ast.iter_child_nodes(node):
+        inner = name
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            inner = f"{name}.{child.name}" if name else child.name
+        if isinstance(child, ast.FunctionDef):
+            yield inner, child
+        yield from functions(child, inner)
+
+
+def function(place: str) -> ast.FunctionDef:
+    """Return the function at a place, without its docstring."""
+    path, name = place.split(":")
+    found = dict(functions(ast.parse((ROOT / path).read_text("utf-8"))))[name]
+    if ast.get_docstring(found) is not None:
+        del found.body[0]
+    return found
+
+
+def texts(node: ast.AST) -> list[str]:
+    """Return the source of each statement and expression in a function, in one form."""
+    return [ast.unparse(part) for part in ast.walk(node) if isinstance(part, ast.stmt | ast.expr)]
+
+
+def value(expression: ast.expr | str, **names: object) -> Any:
+    """Return the value of an expression in which `self.x` stands for the name x."""
+    text = (expression if isinstance(expression, str) else ast.unparse(expression)).replace("self.", "")
+    return eval(text, {}, names)
+
+
+def credit() -> str:
+    """The credit of a consumer that does not drain."""
+    *_, last = function("dispatch/consumer/consumer.py:Consumer.credit").body
+    assert isinstance(last, ast.Return) and last.value is not None
+    return ast.unparse(last.value)
+
+
+def consumers() -> Iterator[dict[str, int]]:
+    for most, limit, held in product(range(1, 4), range(4), range(5)):
+        yield {"max_messages": most, "most": most, "prefetch_limit": limit, "in_flight": held, "UNLIMITED": UNLIMITED}
+
+
+def test_each_place_that_says_inline_is_compared() -> None:
+    found = set()
+    for layer in ("store", "cache", "dispatch"):
+        for path in (ROOT / layer).rglob("*.py"):
+            text = path.read_text("utf-8")
+            for at, line in enumerate(text.splitlines(), 1):
+                if re.search(r"#.*\binlined?\b", line):
+                    around = [
+                        name for name, node in functions(ast.parse(text)) if node.lineno <= at <= (node.end_lineno or 0)
+                    ]
+                    found.add(f"{path.relative_to(ROOT)}:{around[-1]}")
+    assert found == PLACES
+
+
+def test_an_arrival_is_charged_as_every_message_is() -> None:
+    arrive = texts(function("dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive"))
+    taken, charged = function("cache/accounting/charge.py:charge_bytes").body
+    assert isinstance(charged, ast.Return) and charged.value is not None
+    assert ast.unparse(taken) in arrive
+    assert f"charge = {ast.unparse(charged.value)}" in arrive
+
+
+def test_an_arrival_is_admitted_as_a_slice_of_one_is() -> None:
+    refused, own, extend, charge, frontier, _ = function("dispatch/core/model.py:TargetList.admit").body
+    assert isinstance(refused, ast.If) and isinstance(refused.test, ast.BoolOp)
+    above, unreserved = refused.test.values
+    assert isinstance(unreserved, ast.UnaryOp)
+    fits = ast.unparse(above).replace(" > ", " <= ")
+    reserved = ast.unparse(unreserved.operand).replace("self.lane.memory", "self.memory")
+    admitted = [
+        ast.unparse(extend).replace("extend(messages)", "append(message)"),
+        ast.unparse(charge),
+        ast.unparse(frontier).replace("messages[-1][0] + 1", "behind"),
+    ]
+    [inlined] = [
+        part
+        for part in ast.walk(function("dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive"))
+        if isinstance(part, ast.If) and "lists_holder.reserve" in ast.unparse(part.test)
+    ]
+    assert ast.unparse(inlined.test) == f"{fits.replace('self', 'sole')} and {reserved}"
+    assert [ast.unparse(each) for each in inlined.body] == [each.replace("self.", "sole.") for each in admitted]
+    assert "own_direct" in ast.unparse(own)  # a list on the fast path has its deque: `admit` alone may meet one without
+
+
+def test_a_single_ack_releases_as_a_holder_without_a_guarantee_does() -> None:
+    held, _, budget, released, guarantee = function("cache/accounting/budget.py:Holder.release").body
+    assert ast.unparse(budget) == "budget = self._budget"
+    assert isinstance(guarantee, ast.If) and ast.unparse(guarantee.test) == "self._guaranteed_bytes"
+    [inlined] = [
+        part
+        for part in ast.walk(function("dispatch/core/areas/dispatch_area.py:DispatchArea.settle"))
+        if isinstance(part, ast.If) and ast.unparse(part.test) == "lane.memory.is_common"
+    ]
+    expected = [
+        ast.unparse(held).replace("self.", "self.dispatch_holder."),
+        ast.unparse(released).replace("budget.", "self.budget."),
+    ]
+    assert [ast.unparse(each).replace("charge", "charge_bytes") for each in inlined.body] == expected
+
+
+def test_a_filter_has_the_bits_that_a_search_looks_for() -> None:
+    scope: dict[str, Any] = {"Final": Final}
+    source = (ROOT / "store/index/fingerprint.py").read_text("utf-8")
+    wanted = ("_STEP", "_MASK", "_HALF_MASK")
+    for node in ast.parse(source).body:
+        target = getattr(node, "target", None) or getattr(node, "targets", [None])[0]
+        if isinstance(target, ast.Name) and target.id in wanted:
+            exec(ast.unparse(node), scope)
+    exec("from operator import mul", scope)
+    for name in ("_filter", "_filter_bits"):
+        exec(textwrap.dedent(ast.unparse(function(f"store/index/fingerprint.py:{name}"))), scope)
+    for hashed, count, size in product((0, 1, 12345, 0xFFFFFFFF), (1, 3, 7), (1, 2, 5, 64)):
+        made = int.from_bytes(scope["_filter"]([hashed], count, size), "little")
+        bits = scope["_filter_bits"](hashed, count, 8 * size)
+        assert made == sum(1 << bit for bit in set(bits))
+
+
+def test_a_take_of_one_asks_for_the_credit_of_one() -> None:
+    [asked] = [
+        part.test
+        for part in ast.walk(function("dispatch/consumer/consumer.py:Consumer.take"))
+        if isinstance(part, ast.If) and "self.in_flight" in ast.unparse(part.test)
+    ]
+    for consumer in consumers():
+        assert bool(value(asked, **consumer)) == (min(consumer["most"], value(credit(), **consumer)) == 1), consumer
+
+
+def test_room_is_the_credit_up_to_what_is_asked() -> None:
+    *_, unlimited, last = function("dispatch/consumer/consumer.py:Consumer.room").body
+    assert isinstance(unlimited, ast.If) and isinstance(last, ast.Return) and last.value is not None
+    for consumer in consumers():
+        if value(unlimited.test, **consumer):
+            assert ast.unparse(unlimited.body[0]) == "return most" and value(credit(), **consumer) == UNLIMITED
+        else:
+            assert value(last.value, **consumer) == min(consumer["most"], value(credit(), **consumer)), consumer
+
+
+def test_a_front_is_where_the_next_load_begins() -> None:
+    first, least = function("dispatch/core/lists/list_contents.py:ListContents.first_to_load").body
+    assert isinstance(first, ast.Assign) and isinstance(first.value, ast.IfExp)
+    assert isinstance(least, ast.Return) and isinstance(least.value, ast.Call)
+    shortcut = next(
+        text
+        for text in texts(function("dispatch/topics/state.py:TopicLaneState.fronts"))
+        if text.startswith("sole.first_to_load if")
+    )
+    assert shortcut == "sole.first_to_load if sole.returned or sole.references else sole.frontier"
+    other = least.value.args[1]
+    assert isinstance(other, ast.IfExp)
+    assert [ast.unparse(each) for each in (first.value.test, first.value.orelse)] == ["self.returned", "self.frontier"]
+    assert [ast.unparse(each) for each in (other.test, other.orelse)] == ["self.references", "self.frontier"]
+
+
+def test_headers_of_each_are_plain_by_the_rule_for_headers_of_one() -> None:
+    def rule(name: str) -> str:
+        [loop] = [
+            part
+            for part in ast.walk(function(f"store/format/properties.py:{name}"))
+            if isinstance(part, ast.For) and "plain.items()" in ast.unparse(part.iter)
+        ]
+        return "\n".join(map(ast.unparse, loop.body)).replace("return None", "break")
+
+    assert rule("encode_headers_of_each") == rule("_headers")

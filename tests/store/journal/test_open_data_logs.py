@@ -1,0 +1,99 @@
+"""The files of data logs: made with their space, read by id, open until they are synced."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from journals import append_one, data_log_header, data_logs, journal_on
+from simulated_disk import SimulatedDisk
+
+from forebay.store.disk.layout import JOURNAL, data_log_name
+from forebay.store.journal.data_log_files import DataLogFiles
+from forebay.store.journal.journal import Journal
+from forebay.store.journal.open_data_logs import READERS_MAX
+from forebay.store.journal.reserve import Reserve
+
+FILE_BYTES = 64 * 1024
+
+
+def files_on(disk: SimulatedDisk) -> tuple[DataLogFiles, Reserve]:
+    disk.make_directory(JOURNAL)
+    reserve = Reserve(disk, FILE_BYTES)
+    return DataLogFiles(disk, reserve, FILE_BYTES), reserve
+
+
+def send(journal: Journal, body: bytes) -> int:
+    return append_one(journal, 4, 1, 0, 5, b"", body)
+
+
+def test_a_full_disk_has_the_reserve_for_records_that_settle_alone() -> None:
+    disk = SimulatedDisk()
+    files, reserve = files_on(disk)
+    files.create_first(1)
+    assert reserve.fill()
+    disk.fail("preallocate", 1, errno.ENOSPC, sticky=True)
+    with pytest.raises(OSError):
+        files.create_next(2, 100, True)
+    assert data_logs(disk) == [1], "the name is gone again"
+    new = files.create_next(2, 100, False)
+    assert new.is_makeshift and new.capacity == FILE_BYTES and data_logs(disk) == [1, 2]
+
+
+def test_a_record_above_the_size_of_a_data_log_gets_the_space_that_it_needs() -> None:
+    disk = SimulatedDisk()
+    files, _ = files_on(disk)
+    files.create_first(1)
+    new = files.create_next(2, 3 * FILE_BYTES, True)
+    assert disk.open_for_reading(data_log_name(2)).size() > 3 * FILE_BYTES
+    assert new.capacity == FILE_BYTES and not new.is_makeshift
+
+
+def test_reader_reads_any_data_log_and_keeps_few_open() -> None:
+    disk = SimulatedDisk()
+    journal = journal_on(disk, max_file_bytes=200)
+    places = []
+    for n in range(READERS_MAX + 20):
+        offset = send(journal, b"%04d" % n)
+        places.append((journal.data_log, offset))
+    assert places[-1][0] > READERS_MAX
+    for n, (data_log, offset) in enumerate(places):
+        file, salt = journal.open_data_logs.reader(data_log)
+        assert salt == data_log_header(disk, data_log).salt
+        assert file.read(offset + 64, 4) == b"%04d" % n
+    assert len(journal.open_data_logs._readers) <= READERS_MAX
+
+
+def test_reader_outlives_the_name_of_its_data_log() -> None:
+    disk = SimulatedDisk()
+    journal = journal_on(disk)
+    offset = send(journal, b"still here")
+    journal.roll()
+    file, _ = journal.open_data_logs.reader(1)
+    journal.files.remove([1])
+    journal.forget([1])
+    assert file.read(offset + 64, 10) == b"still here"
+    assert data_logs(disk) == [2]
+    assert journal.journal_bytes == journal.offset
+
+
+def test_the_newest_data_log_is_read_without_being_opened_again() -> None:
+    disk = SimulatedDisk()
+    journal = journal_on(disk)
+    disk.fail(None, 1, errno.EIO)
+    assert journal.open_data_logs.give_up_readers() == 1
+    file, salt = journal.open_data_logs.reader(1)
+    disk.cure()
+    assert salt == data_log_header(disk, 1).salt and file.size() > 0
+
+
+def test_what_begins_during_a_sync_is_left_for_the_next_one() -> None:
+    disk = SimulatedDisk()
+    journal = journal_on(disk)
+    journal.roll()
+    unsynced = journal.open_data_logs.unsynced()
+    assert (len(unsynced.sealed), unsynced.names) == (1, 2)
+    journal.roll()
+    journal.open_data_logs.note_synced(unsynced)
+    left = journal.open_data_logs.unsynced()
+    assert left.sealed == (unsynced.newest,) and left.names == 1
