@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from itertools import cycle, islice
@@ -122,7 +122,7 @@ class MinimalBatches:
             for content in contents:
                 parts += content
             self._file.append(b"".join(parts))
-            kept = enumerate(contents, first)
+            kept: Iterable[tuple[int, tuple[bytes, bytes]]] = enumerate(contents, first)
             if self._is_selective:
                 kept = [each for each in kept if _decode_part(each[1][0])["part"] == RARE]
             self._ready.extend([(sequence, properties, body, timestamp) for sequence, (properties, body) in kept])
