@@ -34,7 +34,7 @@ from forebay.benchmarks.works.kahadb import NEEDED, KahaDB, Peer, has_java, java
 from forebay.benchmarks.works.machine import file_system, machine
 from forebay.benchmarks.works.measured import Measured
 from forebay.benchmarks.works.picture import picture
-from forebay.benchmarks.works.plan import GROUPS, MESSAGES, ROUNDS, SLOW_GROUPS, Row, rows
+from forebay.benchmarks.works.plan import GROUPS, MESSAGES, ROUNDS, SLOW_GROUPS, TURNS, Row, in_turns, rows
 from forebay.benchmarks.works.process import PassFailed, measure
 from forebay.benchmarks.works.python_queues import PACKAGES, NotThere, PythonQueue, PythonQueues
 from forebay.benchmarks.works.report import report
@@ -205,9 +205,10 @@ class Sides:
         for number in range(1, rounds + 1):
             if self.kahadb is not None:
                 self.kahadb.begin_round()
-            for row in self._due(plan, number):
-                print(f"round {number} of {rounds}: {row.group} {row.title}", file=sys.stderr)
-                for name, facts in self._measure(row):
+            for compared in in_turns(self._due(plan, number)):
+                print(f"round {number} of {rounds}: {compared[0].group} {compared[0].title}", file=sys.stderr)
+                measured = self._measure(compared[0]) if len(compared) == 1 else self._measure_in_turns(compared)
+                for name, row, facts in measured:
                     passes[name].setdefault(row.title, []).append(facts)
         return {
             name: [Measured(row, row.work.messages, found[row.title]) for row in plan if row.title in found]
@@ -218,14 +219,25 @@ class Sides:
         once = number > 1 and self._arguments.rounds is None
         return (row for row in plan if not (once and row.group in SLOW_GROUPS))
 
-    def _measure(self, row: Row) -> Iterator[tuple[str, Facts]]:
+    def _measure(self, row: Row) -> Iterator[tuple[str, Row, Facts]]:
         """Yield a pass of each of our builds, or the one pass of another's work for each of them."""
         work = row.work
         if isinstance(work, Work):
             for build in self._builds:
-                yield build.name, measure(work, self._arguments.dir, build.python)
+                yield build.name, row, measure(work, self._arguments.dir, build.python)
         elif (facts := self._measure_other(work)) is not None:
-            yield from ((build.name, facts) for build in self._builds)
+            yield from ((build.name, row, facts) for build in self._builds)
+
+    def _measure_in_turns(self, compared: Sequence[Row]) -> Iterator[tuple[str, Row, Facts]]:
+        """Yield short passes of rows that are compared, in turns: the pace of a shared machine changes in seconds.
+
+        Every other turn goes backwards, so that a machine that slows down favours none of them.
+        """
+        for build in self._builds:
+            for turn in range(TURNS):
+                for row in compared if turn % 2 == 0 else reversed(compared):
+                    assert isinstance(row.work, Work)
+                    yield build.name, row, measure(row.work, self._arguments.dir, build.python)
 
     def _measure_other(self, work: Peer | PythonQueue) -> Facts | None:
         """Measure a peer once. None: it is not installed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Final, Literal
 
 from forebay.dispatch.config.sizes import MIB
@@ -155,9 +156,23 @@ def judged(messages: int, by_title: Mapping[str, Measured]) -> list[Judged]:
             continue
         if claim.is_relative:
             assert theirs is not None
-            value /= figure(theirs, claim.fact) or float("inf")
+            value = ratio(ours, theirs, claim.fact)
         found.append(Judged(claim, ours, theirs, value * claim.form.scale))
     return found
+
+
+def ratio(ours: Measured, theirs: Measured, fact: str) -> float:
+    """Return how many times the figure of the other row ours is.
+
+    Rows that took turns with each other: the median of the ratios of neighbouring passes, which other work of the
+    machine slowed alike. Other rows: the ratio of their medians.
+    """
+    if ours.row.beside and ours.row.beside == theirs.row.beside:
+        return median(
+            (figure(ours.alone(at), fact) or 0.0) / (figure(theirs.alone(at), fact) or float("inf"))
+            for at in range(min(len(ours.passes), len(theirs.passes)))
+        )
+    return (figure(ours, fact) or 0.0) / (figure(theirs, fact) or float("inf"))
 
 
 def figure(measured: Measured, fact: str) -> float | None:

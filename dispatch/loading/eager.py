@@ -492,15 +492,17 @@ class EagerLoader:
         if load.brings_all:
             load.messages, load.unreadable = lane.message_store.read(load.regions)
             return
+        found: list[StoredMessage] = []
         for region in load.regions:
             messages, unreadable = lane.message_store.read((region,))
             load.unreadable += unreadable
-            load.held.update(zip(map(sequence_of, messages), messages, strict=True))
+            found += messages
         if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):
-            load.unwanted, left = selector_group.sort_out(load.held.values(), load.survey)
-            _judge(load, left)
+            load.unwanted, found = selector_group.sort_out([*load.held.values(), *found], load.survey)
+            _judge(load, found)
         elif selector_group.notes_groups:
-            _judge(load, [message for message in load.held.values() if message[2] is None])
+            _judge(load, [message for message in (*load.held.values(), *found) if message[2] is None])
+        load.held.update(zip(map(sequence_of, found), found, strict=True))  # without those that surely do not match
 
     def install(self, load: Load[TargetList]) -> None:
         """Put the loaded messages into the list. Requires: the lock."""

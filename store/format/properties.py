@@ -371,7 +371,7 @@ def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
 
     Other headers are skipped without decoding, so few names of many headers cost much less than all.
     """
-    return _reader(names).read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data))
+    return _reader(names).read(data[1:] if data and data[0] == _HEADERS else _map_of(data))
 
 
 def header_values_of_each(
@@ -380,7 +380,7 @@ def header_values_of_each(
     """Return header_values of each message, None in place of RecordDamaged. Faster than single calls."""
     read = _reader(names).read_plain
     try:
-        return [read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data)) for data in properties]
+        return [read(data[1:] if data and data[0] == _HEADERS else _map_of(data)) for data in properties]
     except RecordDamaged:
         pass
     except _unreadable():

@@ -46,6 +46,8 @@ _STEP: Final = 0x9E3779B97F4A7C15
 
 It is multiplied by `mul`, because an interruption inside `*` of large numbers ends the process in machine code.
 """
+_ZERO: Final[object] = ord("0")
+_ONE: Final[object] = ord("1")
 _MASK: Final = 2**64 - 1
 _HALF_MASK: Final = 2**32 - 1
 _VALUES: Final = "v"
@@ -302,16 +304,17 @@ def _summary(found: Found) -> bytes:
 def _filter(hashes: list[int], count: int, size: int) -> bytes:
     """Return a Bloom filter of `size` bytes with these hashes."""
     bits = 8 * size
-    digits = ["0"] * bits  # of strings that are there already: to put a byte into a bytearray makes an int of it
+    # Of objects that are there already: to put a byte into a bytearray makes an int of it.
+    digits: list[object] = [_ZERO] * bits
     for hashed in hashes:  # as _filter_bits, written inline: a scan passes here for each value
         mixed = mul(hashed + 1, _STEP) & _MASK
         at: int = (mixed >> 32) % bits
         step: int = ((mixed & _HALF_MASK) | 1) % bits
         for _ in range(count):
-            digits[at] = "1"
+            digits[at] = _ONE
             at = (at + step) % bits
     digits.reverse()
-    return int("".join(digits), 2).to_bytes(size, "little")
+    return int(bytes(cast("list[int]", digits)), 2).to_bytes(size, "little")
 
 
 def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:

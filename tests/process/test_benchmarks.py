@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,11 +17,11 @@ from forebay.benchmarks.peers import PEERS_VARIABLE, main
 from forebay.benchmarks.works.build import Build, NoBuild, build_of, this_build
 from forebay.benchmarks.works.claims import Judged, judged
 from forebay.benchmarks.works.end_to_end import tasks, threads
-from forebay.benchmarks.works.floor import READ, floor
+from forebay.benchmarks.works.floor import PATH, READ, floor
 from forebay.benchmarks.works.kahadb import KahaDB, Peer
 from forebay.benchmarks.works.measured import Measured
 from forebay.benchmarks.works.picture import picture
-from forebay.benchmarks.works.plan import GROUPS, READ_BACK, Row, broker_at_depth, depths, rows, with_headers
+from forebay.benchmarks.works.plan import GROUPS, READ_BACK, TURNS, Row, broker_at_depth, depths, rows, with_headers
 from forebay.benchmarks.works.process import PassFailed, measure
 from forebay.benchmarks.works.report import report
 from forebay.benchmarks.works.results import BROKERS, MEASURED, PICTURE, marks, write_results
@@ -310,9 +310,49 @@ def test_what_headers_cost_stands_beside_what_they_cost_the_least_program() -> N
     text = "\n".join(report(["a line"], [], 1000, {"interpreted": results}))
     rows = table(text, "What headers cost at least")
     assert [row[1:] for row in rows] == [
-        ["2.00", "0.70", "1.40", "1.35 ×", "1.70 ×", "≤ 1.35 ×"],
-        ["2.00", "0.40", "0.80", "1.20 ×", "1.40 ×", "≤ 1.5 ×"],
+        ["2.00", "0.70", "1.40", "2.40 ×", "1.35 ×", "1.70 ×", "≤ 1.35 ×"],
+        ["2.00", "0.40", "0.80", "1.80 ×", "1.20 ×", "1.40 ×", "≤ 1.5 ×"],
     ]
+
+
+def test_costs_of_rows_that_took_turns_are_compared_pass_by_pass() -> None:
+    """The machine became three times as slow in the middle of the second turn: the medians are 3.6 times apart."""
+    base = with_headers("`send`", "none")
+
+    def measured(headers: Literal["none", "read"], costs: Sequence[float]) -> Measured:
+        found = [passes(9.0)[0] | {"cpu_seconds": cost} for cost in costs]
+        return Measured(Row("W11", with_headers("`send`", headers), Work("send", 1), base), 1, found)
+
+    sides = [measured("none", (1.0, 1.0, 3.0)), measured("read", (1.2, 3.6, 3.6))]
+    [found] = judged(1000, {side.row.title: side for side in sides})
+    assert found.value == pytest.approx(1.2)
+
+
+def test_passes_of_a_comparison_take_turns_forth_and_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[Headers] = []
+
+    def noted(work: Work, directory: Path, python: str = sys.executable) -> Facts:
+        if work.kind == "send" and work.batch == 1:
+            done.append(work.headers)
+        return {"part": 1.0, "times_bare": 1.0} if work.kind == "floor" else passes(1.0)[0]
+
+    monkeypatch.setattr("forebay.benchmarks.peers.measure", noted)
+    assert main(["W11", "--messages", "1000", "--dir", str(tmp_path)]) == 0
+    assert done[:6] == ["none", "read", "selected", "selected", "read", "none"]
+    assert len(done) == 3 * TURNS
+    assert "1.00 ×" in table(capsys.readouterr().out, "Figures to reach")[0]
+
+
+def test_cost_of_the_path_stands_beside_the_least_program() -> None:
+    title = "`send`, `take(1)`, `ack`; 0 behind"
+    results = [
+        Measured(Row("floor", "floor", Work("floor", 1)), 1, [{PATH: 3.2, "times_bare": 9.27}]),
+        Measured(Row("W2", title, Work("path", 1)), 1, [passes(9.0)[0] | {"cpu_seconds": 6e-6}]),
+    ]
+    text = "\n".join(report(["a line"], [], 1000, {"interpreted": results}))
+    assert table(text, "Figures to reach")[0][2] == "6.0 µs; least program 3.2 µs"
 
 
 def test_depth_is_judged_beside_the_peer_and_beside_a_tenth_of_it() -> None:

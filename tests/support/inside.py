@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import MethodType
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
 from forebay.dispatch.core.model import LaneState, NamedDestinationState, PersistentLaneState, TargetList
-from forebay.dispatch.core.monitor import Monitor
+from forebay.dispatch.core.monitor import BareLock, Monitor
 from forebay.dispatch.core.settling.delays import TimedLanes
 from forebay.dispatch.core.settling.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
@@ -109,7 +110,9 @@ class Inside:
     @lock.setter
     def lock(self, lock: OwnedLock) -> None:
         """Replace the state lock, for sections of every kind."""
-        self.__engine.monitor.lock = self.__engine.monitor.bare_lock = lock
+        monitor = self.__engine.monitor
+        monitor.lock = lock
+        monitor.bare_lock = BareLock(lock.__enter__, partial(lock.__exit__, None, None, None))
 
     @property
     def settings(self) -> Settings:

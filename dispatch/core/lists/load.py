@@ -83,7 +83,8 @@ class Load(Generic[L]):
         # What was found, first in the caches and then on disk; it goes into the list.
         # The messages of a load that brings all, in order.
         self.messages: list[StoredMessage] = []
-        # The messages of any other load by sequence. A message that is too large to hold has no body here.
+        # The messages of any other load by sequence, without those on disk that a selector surely does not match. A
+        # message that is too large to hold has no body here.
         self.held: dict[int, StoredMessage] = {}
         # Sequences that the selector does not match or can't judge.
         self.unwanted: set[int] = set()

@@ -223,6 +223,29 @@ def test_damaged_body_costs_that_message_alone() -> None:
         assert messages == lane.expected(*(n for n in range(6) if n != 1 + hit)) and places(unreadable) == [1 + hit]
 
 
+def test_any_damaged_messages_of_a_slice_cost_themselves_alone() -> None:
+    """In their headers as in their bodies, and with headers of different lengths."""
+    contents = [(b"h" * (n % 3), bytes([n]) * 9) for n in range(6)]
+    for hits in range(1 << 6):
+        lane = Lane()
+        lane.add(*contents)
+        [extent] = lane.extents((0, 5))
+        at = extent.offset + SLICE_BYTES + 6 * ENTRY_BYTES
+        for n, (headers, body) in enumerate(contents):
+            if hits >> n & 1:
+                lane.flip(1, at)  # of the headers, if the message has any
+            at += len(headers) + len(body)
+        messages, unreadable = lane.read((0, 5))
+        assert messages == lane.expected(*(n for n in range(6) if not hits >> n & 1))
+        assert places(unreadable) == [n for n in range(6) if hits >> n & 1]
+
+
+def test_headers_may_be_longer_than_another_message_of_the_slice() -> None:
+    lane = Lane()
+    lane.add((b"h" * 50, b""), (b"", b"body"), (b"", b""))
+    assert lane.read((0, 2)) == (lane.expected(0, 1, 2), [])
+
+
 @pytest.mark.parametrize("at", [0, 4, 8, 12, 31, 32, 40, SLICE_BYTES, SLICE_BYTES + 4 * ENTRY_BYTES - 1])
 def test_damaged_head_costs_the_slice_alone(at: int) -> None:
     lane = slice_and_singles()

@@ -1,0 +1,68 @@
+"""Sorting out what a load has read: what surely does not match goes, and what is damaged is still to be judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.dispatch.core.consumer_groups.matching import SelectorMatcher
+from forebay.dispatch.selectors.selector import compile_selector
+from forebay.store.format.properties import encode_properties
+from forebay.store.index.fingerprint import BlockSurvey
+from forebay.store.stored_message import StoredMessage
+
+DAMAGED = b"\x0c\xc1"
+"""Headers with a byte that MessagePack never uses."""
+
+
+def message(sequence: int, part: int, body: bytes | None = b"body") -> StoredMessage:
+    return sequence, encode_properties({"part": part, "region": "eu"}), body, 1
+
+
+def sorted_out(
+    messages: list[StoredMessage], selector: str | None = "part = 7"
+) -> tuple[set[int], list[StoredMessage], BlockSurvey]:
+    """Return what goes, what is left to be judged, and what was noted of the headers."""
+    survey = BlockSurvey(frozenset({"part"}), 0)
+    matcher = SelectorMatcher(compile_selector(selector) if selector is not None else None)
+    unwanted, left = matcher.sort_out(messages, survey)
+    return unwanted, left, survey
+
+
+def test_what_does_not_match_goes_and_what_matches_is_left() -> None:
+    messages = [message(sequence, sequence % 10) for sequence in range(20)]
+    unwanted, left, survey = sorted_out(messages)
+    assert left == [messages[7], messages[17]]
+    assert unwanted == set(range(20)) - {7, 17}
+    assert [survey.noted[index]["part"] for index in range(20)] == [index % 10 for index in range(20)]
+
+
+def test_damaged_headers_are_left_to_be_judged_and_are_not_noted() -> None:
+    """Only who judges them alone can say which message is damaged."""
+    damaged: StoredMessage = (1, DAMAGED, b"body", 1)
+    unwanted, left, survey = sorted_out([message(0, 7), damaged, message(2, 8)])
+    assert left == [message(0, 7), damaged]
+    assert unwanted == {2}
+    assert sorted(survey.noted) == [0, 2]
+
+
+def test_message_without_headers_is_judged_by_what_it_lacks() -> None:
+    bare: StoredMessage = (0, b"", b"body", 1)
+    assert sorted_out([bare])[:2] == ({0}, [])
+    assert sorted_out([bare], "part IS NULL")[:2] == (set(), [bare])
+
+
+def test_where_a_message_is_lazy_all_are_left_and_the_others_are_noted() -> None:
+    """Its headers are not in RAM."""
+    messages = [message(0, 8), message(1, 8, None), message(2, 7)]
+    unwanted, left, survey = sorted_out(messages)
+    assert (unwanted, left, sorted(survey.noted)) == (set(), messages, [0, 2])
+
+
+def test_empty_body_is_no_reason_to_judge_one_by_one() -> None:
+    assert sorted_out([message(0, 8, b""), message(1, 7, b"")])[:2] == ({0}, [message(1, 7, b"")])
+
+
+@pytest.mark.parametrize("selector", ["part = 7 AND JMSPriority = 4", None])
+def test_where_a_selector_asks_for_fields_or_there_is_none_all_are_left(selector: str | None) -> None:
+    messages = [message(0, 8), message(1, 7)]
+    assert sorted_out(messages, selector)[:2] == (set(), messages)
