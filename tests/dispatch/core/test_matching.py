@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.dispatch.core.consumer_groups.matching import SelectorMatcher
+from forebay.dispatch.core.selector_groups.matching import SelectorMatcher
 from forebay.dispatch.selectors.selector import compile_selector
 from forebay.store.format.properties import encode_properties
 from forebay.store.index.fingerprint import BlockSurvey
