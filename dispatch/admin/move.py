@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ...store.errors import ForebayError, StoreFailed
+from ...store.errors import ForebayError, StoreFailed, StoreFull
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, with_times
 from ...store.message_store import MessageStore
@@ -83,7 +83,8 @@ class Mover:
                     begin += considered
                     moved += taken
         except ForebayError as error:
-            error.stored = moved + getattr(error, "stored", 0)  # type: ignore[attr-defined]
+            # Of the last batch only what had no space says how much was moved: one StoreFailed is raised for all calls.
+            error.stored = moved + (error.stored if isinstance(error, StoreFull) else 0)  # type: ignore[attr-defined]
             raise
         return moved
 

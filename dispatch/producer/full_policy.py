@@ -98,13 +98,14 @@ class FullPolicy:
                     while chosen < len(lengths) and (chosen < messages or dropped_bytes < size_bytes):
                         dropped_bytes += lengths[chosen]
                         chosen += 1
-                    removed += oldest.drop(first, first + chosen - 1)
+                    dropped = oldest.drop(first, first + chosen - 1)
+                    destination.dropped += dropped
+                    removed += dropped
                     messages -= chosen
                     size_bytes -= dropped_bytes
             finally:
                 for oldest in lanes:
                     self._removals.forget(oldest.lane, oldest.gone)
-        destination.dropped += removed
         return removed
 
     def dead_letter(

@@ -394,7 +394,7 @@ class Sender:
                 was_persistent = bool(batch.persistent)
                 yield from self._store_steps(batch)
         except ForebayError as error:
-            error.stored = len(ids) - before + getattr(error, "stored", 0)  # type: ignore[attr-defined]
+            error.stored = len(ids) - before  # type: ignore[attr-defined]
             raise
         finally:
             # Confirm even if the caller's generator raised: these messages are as safe as if they had been sent one by

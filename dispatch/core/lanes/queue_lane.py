@@ -45,7 +45,7 @@ class QueueLaneState(PersistentLaneState):
         sole.selector_group.wake(self.destination.monitor.deferred)
 
     def arrive(self, message: StoredMessage) -> None:
-        """Let a stored message be dispatched. Every single message takes this path."""
+        """Let a stored message be dispatched. What waited for a sync is offered by `arrive_many` first."""
         sequence = message[0]
         behind = self.published_end = sequence + 1
         sole = self.sole
@@ -53,7 +53,7 @@ class QueueLaneState(PersistentLaneState):
             self.destination.target_area.offer_to_selector_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
-            # An inline copy of TargetList.admit and of charge_bytes, because every arrival passes here.
+            # An inline copy of TargetList.admit and of charge_bytes, because each message that waits for no sync passes here.
             body = message[2]
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):

@@ -105,8 +105,10 @@ class DelayedRedelivery:
                 left = SequenceSet()
                 left.add(entry[1], entry[2])
                 for first, last in gone if entry[0] is lane else ():
-                    left.remove(first, last)
-                    lane.parked.remove(max(first, entry[1]), min(last, entry[2]))
+                    first, last = max(first, entry[1]), min(last, entry[2])
+                    if first <= last:
+                        left.remove(first, last)
+                        lane.parked.remove(first, last)
                 kept += [(entry[0], first, last, entry[3]) for first, last in left]
             self._unplaced = kept
         self._next_due_ms = self._earliest()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from simulated_bay import SimulatedBay
 
-from forebay import DestinationPolicy, Message, SettingsError
+from forebay import Consumer, Delivery, DestinationPolicy, Message, SettingsError
 from forebay.dispatch.config.redelivery_delays import RedeliveryRule, dead_letter_name, is_dead_letter_name
 from forebay.store.inspect.dump import dump
 
@@ -301,3 +301,29 @@ def test_names_of_dead_letter_queues() -> None:
     assert len(dead_letter_name("a{name}z", "ä" * 127).encode()) <= 255
     for name, is_one in (("DLQ.a", True), ("DLQ.", False), ("a.DLQ", False), ("graveyard", True), ("x.grave", True)):
         assert is_dead_letter_name(["DLQ.{name}", None, "graveyard", "{name}.grave"], name) is is_one
+
+
+def taken_with_loads(simulated: SimulatedBay, consumer: Consumer) -> list[Delivery]:
+    taken: list[Delivery] = []
+    while (more := consumer.take(100)) or simulated.bay.step():
+        taken += more
+    return taken
+
+
+def test_what_the_index_has_no_room_to_put_off_is_kept_though_another_message_goes() -> None:
+    simulated = SimulatedBay(memory_limit="4MiB", policies={">": DestinationPolicy(dead_letter_queue=None)})
+    queue, blocks = simulated.queue(), 80
+    queue.send_many([Message(b"", headers={"chosen": int(n % 512 == 0)}) for n in range(512 * blocks)])
+    chosen = queue.subscribe(selector="chosen = 1", prefetch=blocks)
+    deliveries = taken_with_loads(simulated, chosen)
+    assert len(deliveries) == blocks
+    chosen.nack(deliveries, delay=60)  # each makes another block differ, which is more than the index holds
+    with queue.subscribe(selector="chosen = 0") as other:
+        [delivery] = other.take(1)
+        delivery.reject()
+    simulated.check()
+    simulated.clock.advance(59)
+    assert taken_with_loads(simulated, chosen) == []
+    simulated.clock.advance(1)
+    assert [delivery.attempts for delivery in taken_with_loads(simulated, chosen)] == [2] * blocks
+    simulated.check()

@@ -22,6 +22,7 @@ from forebay import (
     Queue,
     SelectorError,
     SettingsError,
+    StoreFailed,
     StoreFull,
 )
 from forebay.store.message import HeaderValue
@@ -233,6 +234,18 @@ def test_a_send_to_a_full_disk_changes_nothing(bay: SimulatedBay, queue: Queue) 
     assert take_all(queue) == []
     queue.send(b"y")
     assert [delivery.body for delivery in take_all(queue)] == [b"y"]
+
+
+def test_a_store_that_failed_says_of_each_call_how_many_messages_of_that_call_are_stored() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    bay.disk.fail("write", 2, errno.EIO)
+    with pytest.raises(StoreFailed) as failed:
+        queue.send_many([Message(b"x")] * 600)
+    assert getattr(failed.value, "stored") == 256  # noqa: B009 (not of each error)
+    with pytest.raises(StoreFailed) as again:
+        queue.send_many([Message(b"x")] * 600)
+    assert getattr(again.value, "stored") == 0  # noqa: B009
 
 
 # Bad arguments.

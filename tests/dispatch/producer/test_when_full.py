@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from random import Random
 from typing import Any
 
@@ -72,6 +73,18 @@ def test_drop_oldest_makes_room_for_the_newest() -> None:
     assert dropped(bay) == 3
     bay.crash(is_index_lost=True)
     assert bodies(bay.queue().browse()) == [b"3", b"4", b"5"]
+    bay.check()
+
+
+def test_drop_oldest_counts_what_it_dropped_before_the_disk_was_full() -> None:
+    bay = limited("drop_oldest", max_messages=4)
+    queue = bay.queue()
+    for n in range(4):
+        queue.send(b"%d" % n, priority=n // 2)
+    bay.disk.fail("write", 2, errno.ENOSPC)  # the record that removes those of the other priority
+    with pytest.raises(StoreFull):
+        queue.send_many([Message(b"new")] * 4, timeout=0)
+    assert dropped(bay) == 4 - queue.depth == 2
     bay.check()
 
 
