@@ -172,7 +172,7 @@ class Consumer(CoreConsumer):
             if self.is_draining:
                 return
             self.prefetch_limit = prefetch
-            self.on_credit()
+            self.try_again()
             self.destination.distribution.offer_passed_over()
         self.monitor.run_deferred()
 
@@ -489,7 +489,7 @@ class Consumer(CoreConsumer):
 
     # ------------------------------------------------------------------ what it takes, and when
 
-    def on_credit(self) -> None:
+    def try_again(self) -> None:
         """Wake the consumer if it waited for credit. Requires: the lock."""
         if not self.waits.is_for_credit or self.stage.is_closed:
             return
@@ -518,7 +518,7 @@ class Consumer(CoreConsumer):
         self.collector = self.destination.distribution.collector
         if self.stage is HELD_UP:
             self.stage = TAKING
-            self.on_credit()
+            self.try_again()
 
     def move_to(self, selector_group: SelectorGroup) -> None:
         """Take messages from another selector group from now on. Requires: the lock."""

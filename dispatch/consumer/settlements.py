@@ -102,7 +102,7 @@ class Settlements:
 
     def after_ack(self, consumer: CoreConsumer) -> None:
         """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock."""
-        consumer.on_credit()
+        consumer.try_again()
         limits = consumer.destination.admission
         if limits is not None:
             limits.room_came()
@@ -130,7 +130,7 @@ class Settlements:
         with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             is_put_off = self._redelivery.take_back(batch, delay)
-            consumer.on_credit()
+            consumer.try_again()
         return is_put_off
 
     def release(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
@@ -138,7 +138,7 @@ class Settlements:
         with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             self._redelivery.return_untried(batch)
-            consumer.on_credit()
+            consumer.try_again()
 
     def reject(self, consumer: CoreConsumer, deliveries: object, reason: str, transaction: object) -> None:
         """Make deliveries dead letters, now or with the commit of a transaction."""

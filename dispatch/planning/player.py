@@ -313,7 +313,7 @@ class PlayedConsumer(CoreConsumer):
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Do nothing: the trace tells when it takes."""
 
-    def on_credit(self) -> None:
+    def try_again(self) -> None:
         """Do nothing: it never waits for credit."""
 
     def reconfigure(self) -> None:

@@ -187,11 +187,11 @@ class Cleaner:
             )
             return False
 
-    def _decision_lines(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
+    def _decision_lines(self, newest: int, kept: set[int], destinations: dict[str, set[int]]) -> list[str]:
         return decision_lines(
             self._index.uses,
             newest,
-            unready,
+            kept,
             last_update=self._replay_position(),
             first_transaction=self._branches.first_position,
             destinations=destinations,

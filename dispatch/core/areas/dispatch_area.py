@@ -306,7 +306,7 @@ class DispatchArea(Collector):
     def relieve(self) -> None:
         """Wake the consumers and request the lists that waited for memory that is now free."""
         for waiting in list(self.waits_for_memory):
-            waiting.on_credit()
+            waiting.try_again()
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 

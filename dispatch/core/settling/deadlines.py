@@ -311,7 +311,7 @@ class AckDeadlines:
         for delivery in late:
             mark_late(delivery)
         for consumer in dict.fromkeys(consumer_of(delivery) for delivery in late):
-            consumer.on_credit()
+            consumer.try_again()
         self._untold += len(late)
         if now - self._told_at >= TOLD_AGAIN_SECONDS:
             logger.warning(
