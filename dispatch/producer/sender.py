@@ -219,8 +219,8 @@ class Sender:
                         sequence = producers.message_store.add(lane.destination_lane, now_ms, properties, body)
                     message = (sequence, properties, body, now_ms)
                     if producers.syncs_always:
-                        charge = len(properties) + len(body) + OVERHEAD_BYTES
-                        position = producers.publisher.hold(lane, (message,), charge)
+                        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_bytes, written inline
+                        position = producers.publisher.hold_until_durable(lane, (message,), charge)
                     else:  # inline: publish_when_durable would make three more calls
                         lane.arrive(message)
                 except BaseException as error:

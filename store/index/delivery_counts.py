@@ -251,7 +251,7 @@ class DeliveryCountTable:
     # ------------------------------------------------------------------ bounds
 
     def _make_room(self, lane_number: int) -> bool:
-        """Make room for the two runs that one put may add to the lane; forget others if needed. False: there is none."""
+        """Make room for two runs more of a lane, as one put may add; forget others if needed. False: there is none."""
         if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane_number, 2)):
             return True
         self._forget_lowest()

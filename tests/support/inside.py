@@ -271,7 +271,7 @@ class Inside:
     def hold_unsynced(self, lane: Any, messages: Any) -> None:
         """Let stored messages wait until they are durable. Requires: the lock."""
         charge = charges_bytes(messages)
-        self.__layers.core.publisher.hold(lane, messages, charge)
+        self.__layers.core.publisher.hold_until_durable(lane, messages, charge)
 
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:

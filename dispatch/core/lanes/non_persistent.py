@@ -79,7 +79,7 @@ class SpillingLaneState(NonPersistentLaneState):
             if sole is not None:
                 self._put_aside(sole, message)
             else:
-                self.overflow.admit(pending_lane, message)
+                self.overflow.ensure_room(pending_lane, message)
         except BaseException:
             pending_lane.retract()
             raise
