@@ -98,7 +98,7 @@ class MessageStore:
     def add_expiring(
         self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, expires_at: int
     ) -> int:
-        """Add one message that expires. Its properties must say the same time."""
+        """Add one message that expires as `add` does. Its properties must say the same time. Requires: the lock."""
         try:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
             if not lane.is_unread:

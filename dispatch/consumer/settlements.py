@@ -22,6 +22,7 @@ from ..core.settling.redelivery import Redelivery
 from ..transactions.transaction import Transaction, TransactionRegistry
 
 Check = Callable[[Sequence[Delivery]], None]
+"""Raises what `ack` raises if one of these deliveries is not the caller's to settle. Requires: the lock."""
 Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
 """Gets deliveries, the reason, a transaction, and a check that is called under the lock before they are settled."""
 

@@ -28,6 +28,7 @@ PLACES = {
     "dispatch/core/areas/dispatch_area.py:DispatchArea.collect_one",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
+    "dispatch/core/lanes/non_persistent.py:SpillingLaneState.add",
     "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
     "dispatch/topics/state.py:TopicLaneState.fronts",
@@ -123,6 +124,15 @@ def test_a_message_is_charged_alike_wherever_it_is(place: str, may_be_lazy: bool
         assert charge == charge_bytes((1, properties, body, 0)), (properties, body)
 
 
+def test_a_non_persistent_arrival_is_charged_by_the_length_of_its_content() -> None:
+    [charged] = function("cache/accounting/charge.py:content_charge_bytes").body
+    assert isinstance(charged, ast.Return) and charged.value is not None
+    inlined = ast.unparse(charged.value).replace("content_bytes", "length")
+    assert f"sole.admit((message,), {inlined})" in texts(
+        function("dispatch/core/lanes/non_persistent.py:SpillingLaneState.add")
+    )
+
+
 def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
     [held] = [
         part
@@ -186,7 +196,7 @@ def test_a_single_ack_releases_as_a_holder_without_a_guarantee_does() -> None:
 def test_a_filter_has_the_bits_that_a_search_looks_for() -> None:
     scope: dict[str, Any] = {"Final": Final}
     source = (ROOT / "store/index/fingerprint.py").read_text("utf-8")
-    wanted = ("_STEP", "_MASK", "_HALF_MASK", "_ZERO")
+    wanted = ("_STEP", "_MASK", "_HALF_MASK", "_ZERO", "_ONE")
     for node in ast.parse(source).body:
         target = getattr(node, "target", None) or getattr(node, "targets", [None])[0]
         if isinstance(target, ast.Name) and target.id in wanted:

@@ -67,7 +67,7 @@ class SpillingLaneState(NonPersistentLaneState):
         message = (sequence, properties, body, timestamp)
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references.count:
-            if sole.admit((message,), length + OVERHEAD_BYTES):
+            if sole.admit((message,), length + OVERHEAD_BYTES):  # content_charge_bytes, written inline
                 self.published_end = sequence + 1
                 selector_group = sole.selector_group
                 if selector_group.waiting:
