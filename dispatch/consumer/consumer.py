@@ -181,7 +181,7 @@ class Consumer(CoreConsumer):
     ) -> list[Delivery]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
-        With a selector and a timeout of 0, a take searches one load. It may return [] although a later message matches; the
+        With a selector and timeout 0, a take searches one load. It may return [] although a later message matches; the
         search goes on in the background or with the next take. O(messages), without a disk read if the eager loader is
         ahead; otherwise one load, which counts as misses. The loader leaves the lists of a thread that takes without
         ever pausing to that thread, which then loads for itself.

@@ -201,7 +201,7 @@ def test_a_filter_has_the_bits_that_a_search_looks_for() -> None:
         target = getattr(node, "target", None) or getattr(node, "targets", [None])[0]
         if isinstance(target, ast.Name) and target.id in wanted:
             exec(ast.unparse(node), scope)
-    exec("from operator import mul", scope)
+    exec("from operator import mul\nfrom typing import cast", scope)
     for name in ("_filter", "_filter_bits"):
         exec(textwrap.dedent(ast.unparse(function(f"store/index/fingerprint.py:{name}"))), scope)
     for hashed, count, size in product((0, 1, 12345, 0xFFFFFFFF), (1, 3, 7), (1, 2, 5, 64)):
