@@ -20,7 +20,7 @@ from ...cache.messages.message_memory import MessageMemory
 from ...cache.sharing.shares import near_bytes
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
-from ...store.format.state import CountedRun
+from ...store.format.state_record import CountedRun
 from ...store.format.times import Times
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.destination_lane import DeletedLane, DestinationLane

@@ -23,7 +23,7 @@ from ...store.environment.account import Unlimited
 from ...store.environment.clock import SteadyClock, SystemClock
 from ...store.format.places import Extent, Singles
 from ...store.format.record import Returned
-from ...store.format.state import CountedRun
+from ...store.format.state_record import CountedRun
 from ...store.format.trace import (
     ACK,
     ARRIVE,

@@ -13,11 +13,11 @@ from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 from .registry import Topics
 from .retained import RetainedMessages
-from .state import SubscriptionState, TopicState
 from .subscriptions.cursors import Target, within
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
+from .topic_state import SubscriptionState, TopicState
 
 
 class TopicConsumers:

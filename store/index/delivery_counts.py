@@ -20,7 +20,7 @@ from typing import Final
 
 from ..environment.account import Account, Unlimited
 from ..environment.late_log import LateLogger
-from ..format.state import CountedRun
+from ..format.state_record import CountedRun
 from ..numbering import LANE_SHIFT, NON_PERSISTENT, lanes_of
 from .pending_lane import PendingLane
 

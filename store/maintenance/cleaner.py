@@ -11,7 +11,7 @@ from ..disk.layout import MAX_DATA_LOG_ID
 from ..environment.late_log import LateLogger
 from ..environment.locks import OwnedLock, require_outside
 from ..format.record import DROP
-from ..format.state import State, encode_state
+from ..format.state_record import State, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS

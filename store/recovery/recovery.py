@@ -22,7 +22,7 @@ from ..errors import JournalCorrupt
 from ..format.destination_table import DestinationTable
 from ..format.imports import ImportReport, Imports
 from ..format.record import EPOCH_MAX, LOST, SEQUENCE_MAX, RecordDamaged
-from ..format.state import (
+from ..format.state_record import (
     QUEUE,
     TOPIC,
     Destination,

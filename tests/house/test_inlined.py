@@ -31,7 +31,7 @@ PLACES = {
     "dispatch/core/lanes/non_persistent.py:SpillingLaneState.add",
     "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
-    "dispatch/topics/state.py:TopicLaneState.fronts",
+    "dispatch/topics/topic_state.py:TopicLaneState.fronts",
     "dispatch/producer/sender.py:Sender._store_persistent",  # beside the charge one call in place of four
 }
 UNLIMITED = 1 << 62
@@ -236,7 +236,7 @@ def test_a_front_is_where_the_next_load_begins() -> None:
     assert isinstance(least, ast.Return) and isinstance(least.value, ast.Call)
     shortcut = next(
         text
-        for text in texts(function("dispatch/topics/state.py:TopicLaneState.fronts"))
+        for text in texts(function("dispatch/topics/topic_state.py:TopicLaneState.fronts"))
         if text.startswith("sole.first_to_load if")
     )
     assert shortcut == "sole.first_to_load if sole.returned or sole.references else sole.frontier"
