@@ -413,7 +413,7 @@ def _metrics(
         yield _Metric(subsystem, name, unit, is_counter, text, subject, read)
 
 
-def _is_paused(found: DestinationStatistics) -> int:
+def _paused_figure(found: DestinationStatistics) -> int:
     return int(found.is_paused)
 
 
@@ -470,7 +470,7 @@ _METRICS: Final = (
         ("oldest_message_age", "seconds", "Since the oldest message was sent.", "oldest_seconds"),
         ("consumers", "", "Consumers.", "consumers"),
         ("slow_consumers", "", "Consumers that neither take nor settle.", "slow_consumers"),
-        ("paused", "", "1 while the queue is paused.", _is_paused),
+        ("paused", "", "1 while the queue is paused.", _paused_figure),
     ),
     *_metrics(
         "queue",

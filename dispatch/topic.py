@@ -26,9 +26,9 @@ from .producer.sender import Sender
 from .temporary import Temporary
 from .topics.reader import TopicReader
 from .topics.registry import Topics
-from .topics.state import FanOut, TopicState
 from .topics.subscriptions.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.subscriptions.subscription_admin import SubscriptionAdmin
+from .topics.topic_state import FanOut, TopicState
 
 PUBLIC: Final = (
     *SENDER_PUBLIC,

@@ -24,7 +24,7 @@ from ..store.format.record import (
     decode_slice,
     verify_head,
 )
-from ..store.format.state import TOPIC, Destination
+from ..store.format.state_record import TOPIC, Destination
 from ..store.index.pending_lane import JournaledLane
 from ..store.inspect.facts import Wanted
 from ..store.inspect.read_only import ReadOnlyStore, open_read_only

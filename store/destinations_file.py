@@ -19,7 +19,7 @@ from .environment.clock import Clock, utc_text
 from .environment.locks import AllOrBroken, OwnedLock
 from .format.places import Extent
 from .format.record import RecordDamaged
-from .format.state import QUEUE, Destination, Subscription
+from .format.state_record import QUEUE, Destination, Subscription
 from .index.index import Index
 from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriptions

@@ -19,7 +19,7 @@ from .environment.locks import OwnedLock
 from .environment.progress import OnProgress, tell_nobody
 from .errors import StoreFailed
 from .format.record import STATE
-from .format.state import State, encode_state
+from .format.state_record import State, encode_state
 from .index.deduplication import Deduplication
 from .index.due_times import DueTimes
 from .journal.journal import Journal

@@ -98,7 +98,7 @@ class MessageStore:
     def add_expiring(
         self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, expires_at: int
     ) -> int:
-        """Add one message that expires. Its properties must say the same time."""
+        """Add one message that expires as `add` does. Its properties must say the same time. Requires: the lock."""
         try:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
             if not lane.is_unread:
@@ -292,11 +292,11 @@ class MessageStore:
         """
         adds = self.adds  # messages that are added from here on may have to wait for the next checkpoint
         is_stored = self._checkpointer.checkpoint(is_closing=is_closing)
-        self._is_checkpointed_at(adds)
+        self._count_to_next_checkpoint(adds)
         return is_stored
 
-    def _is_checkpointed_at(self, adds: int) -> None:
-        """Begin to count the messages up to the next checkpoint."""
+    def _count_to_next_checkpoint(self, adds: int) -> None:
+        """Begin to count the messages up to the next checkpoint. adds: how many there were before the last one."""
         self.next_checkpoint_adds = max(self.next_checkpoint_adds, adds + self._max_checkpoint_adds)
 
     def require_index_room(self, blocks: int) -> None:
@@ -310,7 +310,7 @@ class MessageStore:
     def make_index_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks."""
         self._checkpointer.make_room(position, next_log_sequence)
-        self._is_checkpointed_at(self.adds)
+        self._count_to_next_checkpoint(self.adds)
 
     # ------------------------------------------------------------------ closing
 

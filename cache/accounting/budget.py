@@ -171,7 +171,7 @@ class Quota:
         self.share_bytes, self.reserve_bytes = share_bytes, reserve_bytes
         self._keep(self.unused_bytes - before)
 
-    def admit(self, charge_bytes: int) -> bool:
+    def has_room_for(self, charge_bytes: int) -> bool:
         """Return whether the charge fits below the share and, with what is kept, below the limit."""
         budget = self._budget
         return (
@@ -200,7 +200,7 @@ class QuotaHolder(Holder):
         self.quota = quota
 
     def reserve(self, charge_bytes: int) -> bool:
-        if not self.quota.admit(charge_bytes):
+        if not self.quota.has_room_for(charge_bytes):
             return False
         self._charge(charge_bytes)
         return True

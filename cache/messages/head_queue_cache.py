@@ -18,16 +18,16 @@ class HeadQueueCache(MessageCache):
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
         super().__init__(holder, share_bytes)
-        self._is_full: set[int] = set()
+        self._stopped_lanes: set[int] = set()
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message if it continues the head. After a message that did not fit, later ones would leave a gap."""
-        if lane_number in self._is_full:
+        if lane_number in self._stopped_lanes:
             return False
         charge = charge_bytes(message)
         if self.holder.held_bytes + charge <= self._share_bytes and self._keep(lane_number, message, charge):
             return True
-        self._is_full.add(lane_number)
+        self._stopped_lanes.add(lane_number)
         return False
 
     @property
@@ -38,7 +38,7 @@ class HeadQueueCache(MessageCache):
     @property
     def stopped(self) -> tuple[int, ...]:
         """Lanes with messages behind the head that only the journal has. O(such lanes)."""
-        return tuple(self._is_full)
+        return tuple(self._stopped_lanes)
 
     def fill(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep a message that was read from the place where the lane stopped; the lane stays stopped."""
@@ -47,20 +47,20 @@ class HeadQueueCache(MessageCache):
 
     def is_stopped(self, lane_number: int) -> bool:
         """Return whether no more messages of the lane are taken: some behind its head are only in the journal."""
-        return lane_number in self._is_full
+        return lane_number in self._stopped_lanes
 
     def stop(self, lane_number: int) -> None:
         """Take no more messages of the lane: its next one is not in RAM, so a later one would leave a gap."""
-        self._is_full.add(lane_number)
+        self._stopped_lanes.add(lane_number)
 
     def reopen(self, lane_number: int) -> None:
         """Take messages of the lane again, with a new head."""
-        self._is_full.discard(lane_number)
+        self._stopped_lanes.discard(lane_number)
 
     def forget(self, lane_number: int) -> None:
         super().forget(lane_number)
-        self._is_full.discard(lane_number)
+        self._stopped_lanes.discard(lane_number)
 
     def _gave_back(self, lane_number: int) -> None:
         """Take no more messages of the lane until its head begins anew, because later ones would leave a gap."""
-        self._is_full.add(lane_number)
+        self._stopped_lanes.add(lane_number)

@@ -28,11 +28,11 @@ class ReadingOrder:
 
     def __init__(self) -> None:
         self._kept = SequenceSet()
+        # Where readers go on; in order, and behind _NOBODY, once they are arranged.
         self._fronts: list[int] = []
-        """Where readers go on; in order, and behind _NOBODY, once they are arranged."""
+        # A heap: of the messages between two fronts the last, as (the first front less its sequence, its sequence,
+        # that front). What was added since it was made is not in it, but the newest message is always looked at.
         self._farthest: list[tuple[int, int, int]] = []
-        """A heap: of the messages between two fronts the last, as (the first front less its sequence, its sequence,
-        that front). What was added since it was made is not in it, but the newest message is always looked at."""
         self._is_arranged = False
 
     def add(self, sequence: int) -> None:

@@ -40,7 +40,7 @@ class AutomaticLimit:
         """
         top_bytes = max(self.top_bytes(figures), floor_bytes)
         missing_bytes = max(int(room.total_bytes * AVAILABLE_SHARE) - room.available_bytes for room in figures.rooms)
-        if self._is_stalled(now, figures):
+        if self._note_stalls(now, figures):
             missing_bytes = max(missing_bytes, int(limit_bytes * STALLED_CUT))
         if self._short_at is None or missing_bytes > 0:
             self._short_at = now
@@ -59,8 +59,8 @@ class AutomaticLimit:
         """Return the highest limit, unless the floor is higher."""
         return int(min(room.total_bytes for room in figures.rooms) * TOP_SHARE)
 
-    def _is_stalled(self, now: float, figures: MemoryFigures) -> bool:
-        """Return whether tasks waited for memory too long since the last look."""
+    def _note_stalls(self, now: float, figures: MemoryFigures) -> bool:
+        """Note how long tasks have waited for memory; return whether it was too long since the last look."""
         before, since = self._stalled_seconds, self._looked_at
         self._stalled_seconds, self._looked_at = figures.stalled_seconds, now
         if before is None or figures.stalled_seconds is None or now <= since:

@@ -110,12 +110,12 @@ class Overflow:
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         if not (account.is_whole or account.secure_last()) or not self.buffer.put(number, message):
-            self.admit(lane, message)
+            self.ensure_room(lane, message)
             if not lane.is_spilled(message[0]):
                 kept = self.buffer.put(number, message)
                 assert kept, "an admitted message finds room"
 
-    def admit(self, lane: NonPersistentLane, message: StoredMessage) -> None:
+    def ensure_room(self, lane: NonPersistentLane, message: StoredMessage) -> None:
         """Make sure that an arrival can be kept in any case. StoreFull or SpillFailed: it can't.
 
         Afterwards the SpillBuffer has room for the message, or the message is spilled.

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...store.environment.late_log import LateLogger
 from ...store.errors import Closed, ForebayError, StoreFailed
-from ...store.format.state import TOPIC
+from ...store.format.state_record import TOPIC
 from ...store.format.times import EXPIRY
 from ...store.index.topic_lane import SubscriptionLane
 from ...store.message_store import MessageStore

@@ -98,7 +98,9 @@ class Mover:
             admitted = to.admission.admit_now(sizes, reservation)
             if not admitted:
                 self._confirmer.confirm(self._confirmer.position())
-                admitted = self._confirmer.run(to.admission.room(sizes, reservation, self._confirmer.wakeable()))
+                admitted = self._confirmer.run(
+                    to.admission.wait_for_room(sizes, reservation, self._confirmer.wakeable())
+                )
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):

@@ -112,7 +112,7 @@ class Rejections:
                 lane.destination.distribution.settled(lane, delivery.sequence, 1)
             lane.destination.dead_lettered += len(gone_ones)
             for delivery in gone_ones:
-                consumer_of(delivery).on_credit()
+                consumer_of(delivery).try_again()
 
     def _remove(self, lane: LaneState, held: Sequence[Delivery]) -> None:
         """Remove rejected messages of one lane that no queue takes. Requires: the lock."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError, StoreFull, TransactionError
 from ...store.format.destination_table import DestinationTable
-from ...store.format.state import TOPIC
+from ...store.format.state_record import TOPIC
 from ...store.journal.journal import Journal
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.confirmer import Confirmer
@@ -20,8 +20,8 @@ from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.monitor import Monitor
 from ..topics.registry import Topics
-from ..topics.state import TopicState
 from ..topics.topic_admin import TopicAdmin
+from ..topics.topic_state import TopicState
 from .queue_admin import QueueAdmin
 
 logger = LateLogger("forebay.dispatch")

@@ -262,7 +262,7 @@ class DestinationLimits:
         for sender in self._waiting:
             sender.woken.notify()
 
-    def room(
+    def wait_for_room(
         self, sizes: Sequence[int], reservation: Reservation, woken: Wakeable, deadline: float | None = None
     ) -> Generator[Wait, None, int]:
         """Wait in line until there is room for at least one message, then admit as admit_now does.

@@ -7,7 +7,7 @@ from typing import Final
 from ...store.disk.disk import Disk
 from ...store.environment.clock import Clock
 from ...store.errors import ArgumentError, SettingsError, argument_error
-from ...store.format.state import NAME_BYTES_MAX
+from ...store.format.state_record import NAME_BYTES_MAX
 from .policy import TIMEOUT_SECONDS_MAX, is_pattern, pattern_problem
 from .sizes import is_number
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from ...store.errors import SettingsError, argument_error
-from ...store.format.state import NAME_BYTES_MAX
+from ...store.format.state_record import NAME_BYTES_MAX
 from ...store.index.delivery_counts import ATTEMPTS_MAX
 from ...store.message import HeaderValue
 from .sizes import is_number

@@ -191,6 +191,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         validate_broker_name(self.broker_name)
+        self._check_choices()
+        for name in ("archive_directory", "record_trace"):
+            object.__setattr__(self, name, _path(name, getattr(self, name)))  # frozen for everybody else
+        self._check_intervals()
+        if self.admin and not self.background:
+            raise SettingsError("admin=True needs background=True: a thread serves its socket")
+        _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
+        _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
+        check_policies(self.policies)
+        object.__setattr__(self, "policies", _FrozenPolicies(self.policies))
+        for name, size_bytes in self._parsed_sizes().items():
+            object.__setattr__(self, name, size_bytes)
+
+    def _check_choices(self) -> None:
         _check_choice("sync", self.sync, get_args(SyncMode))
         _check_choice("on_missing_data_log", self.on_missing_data_log, get_args(OnMissing))
         for name in (
@@ -203,22 +217,17 @@ class Settings:
             "admin",
         ):
             _check_choice(name, getattr(self, name), (True, False))
-        for name in ("archive_directory", "record_trace"):
-            object.__setattr__(self, name, _path(name, getattr(self, name)))  # frozen for everybody else
+
+    def _check_intervals(self) -> None:
         _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         if self.status_interval_seconds is not None:
             _check_seconds("status_interval_seconds", self.status_interval_seconds, minimum=1.0, instead=", or None")
-        if self.admin and not self.background:
-            raise SettingsError("admin=True needs background=True: a thread serves its socket")
-        _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
-        _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
 
-        check_policies(self.policies)
-        object.__setattr__(self, "policies", _FrozenPolicies(self.policies))
-
+    def _parsed_sizes(self) -> dict[str, int | float | None]:
+        """Return the values of the fields that are made from sizes and shares, by name."""
         memory_limit: object = "25%" if self.memory_limit in (None, AUTO) else self.memory_limit
         memory_share = parse_share("memory_limit", memory_limit)
         if memory_share is not None:
@@ -227,7 +236,7 @@ class Settings:
         share = parse_share("store_limit", self.store_limit)
         temp_share = parse_share("temp_limit", self.temp_limit)
         has_store_limit = self.store_limit is not None and share is None
-        sizes: dict[str, int | float | None] = {
+        return {
             "store_limit_bytes": parse_size("store_limit", self.store_limit, minimum=MIB) if has_store_limit else None,
             "store_limit_share": share,
             "temp_limit_bytes": None
@@ -242,8 +251,6 @@ class Settings:
             "index_page_size_bytes": _index_page_size_bytes(self.index_page_size),
             "index_cache_size_bytes": index_cache_bytes(self.index_cache_size, memory_limit_bytes),
         }
-        for name, size_bytes in sizes.items():
-            object.__setattr__(self, name, size_bytes)  # frozen for everybody else
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return how pickle and copy make the object again: from its fields, which are checked anew."""

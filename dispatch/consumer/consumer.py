@@ -172,7 +172,7 @@ class Consumer(CoreConsumer):
             if self.is_draining:
                 return
             self.prefetch_limit = prefetch
-            self.on_credit()
+            self.try_again()
             self.destination.distribution.offer_passed_over()
         self.monitor.run_deferred()
 
@@ -181,7 +181,7 @@ class Consumer(CoreConsumer):
     ) -> list[Delivery]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
-        With a selector and no timeout, a take searches one load. It may return [] although a later message matches; the
+        With a selector and timeout 0, a take searches one load. It may return [] although a later message matches; the
         search goes on in the background or with the next take. O(messages), without a disk read if the eager loader is
         ahead; otherwise one load, which counts as misses. The loader leaves the lists of a thread that takes without
         ever pausing to that thread, which then loads for itself.
@@ -489,7 +489,7 @@ class Consumer(CoreConsumer):
 
     # ------------------------------------------------------------------ what it takes, and when
 
-    def on_credit(self) -> None:
+    def try_again(self) -> None:
         """Wake the consumer if it waited for credit. Requires: the lock."""
         if not self.waits.is_for_credit or self.stage.is_closed:
             return
@@ -518,7 +518,7 @@ class Consumer(CoreConsumer):
         self.collector = self.destination.distribution.collector
         if self.stage is HELD_UP:
             self.stage = TAKING
-            self.on_credit()
+            self.try_again()
 
     def move_to(self, selector_group: SelectorGroup) -> None:
         """Take messages from another selector group from now on. Requires: the lock."""

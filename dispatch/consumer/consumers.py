@@ -44,7 +44,7 @@ class Consumers:
     def attach(self, destination: DestinationState, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.
 
-        StoreFull: memory has no room for it. Requires: the lock, and `deadlines.room`.
+        StoreFull: memory has no room for it. Requires: the lock, and `deadlines.reserving`.
         """
         parts, charge_bytes = self._parts, options.charge_bytes
         self._overhead.require_consumer(destination, options.selector, charge_bytes)

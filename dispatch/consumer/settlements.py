@@ -22,6 +22,7 @@ from ..core.settling.redelivery import Redelivery
 from ..transactions.transaction import Transaction, TransactionRegistry
 
 Check = Callable[[Sequence[Delivery]], None]
+"""Raises what `ack` raises if one of these deliveries is not the caller's to settle. Requires: the lock."""
 Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
 """Gets deliveries, the reason, a transaction, and a check that is called under the lock before they are settled."""
 
@@ -102,7 +103,7 @@ class Settlements:
 
     def after_ack(self, consumer: CoreConsumer) -> None:
         """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock."""
-        consumer.on_credit()
+        consumer.try_again()
         limits = consumer.destination.admission
         if limits is not None:
             limits.room_came()
@@ -130,7 +131,7 @@ class Settlements:
         with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             is_put_off = self._redelivery.take_back(batch, delay)
-            consumer.on_credit()
+            consumer.try_again()
         return is_put_off
 
     def release(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
@@ -138,7 +139,7 @@ class Settlements:
         with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
             self._redelivery.return_untried(batch)
-            consumer.on_credit()
+            consumer.try_again()
 
     def reject(self, consumer: CoreConsumer, deliveries: object, reason: str, transaction: object) -> None:
         """Make deliveries dead letters, now or with the commit of a transaction."""

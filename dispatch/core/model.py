@@ -20,7 +20,7 @@ from ...cache.messages.message_memory import MessageMemory
 from ...cache.sharing.shares import near_bytes
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
-from ...store.format.state import CountedRun
+from ...store.format.state_record import CountedRun
 from ...store.format.times import Times
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.destination_lane import DeletedLane, DestinationLane
@@ -143,7 +143,7 @@ class CoreConsumer(SettlingConsumer):
         """Whether it waits for messages, or for room to hold more. Requires: the lock."""
 
     @abstractmethod
-    def on_credit(self) -> None:
+    def try_again(self) -> None:
         """Go on if it waited for credit and has some now. Requires: the lock."""
 
     @abstractmethod
@@ -471,7 +471,7 @@ class TargetList(ListSupply):
         """Release the charge of messages that leave RAM."""
         self.lane.memory.lists_holder.release(charge)
 
-    def on_credit(self) -> None:
+    def try_again(self) -> None:
         """Let the loader try again if enough memory is free now. It had given the list up for want of memory."""
         self.lane.destination.target_area.try_again(self)
 

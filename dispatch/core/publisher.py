@@ -97,9 +97,9 @@ class Publisher:
             return 0
         if charge is None:
             charge = 0 if isinstance(messages, range) else charges_bytes(messages)
-        return self.hold(lane, messages, charge)
+        return self.hold_until_durable(lane, messages, charge)
 
-    def hold(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> int:
+    def hold_until_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> int:
         """Dispatch stored messages once the journal is durable up to its present end; return that position.
 
         They wait in RAM if it has room. charge: that of the messages; a range has none. Requires: the lock.
@@ -130,7 +130,7 @@ class Publisher:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what `hold` should have charged. AssertionError if more is held than charged. Requires: the lock."""
+        """Return what is charged for held messages. AssertionError if more is held than that. Requires: the lock."""
         held_bytes = sum(charge for _, _, _, charge in self.unpublished)
         assert held_bytes == self._held_bytes <= self._paid_bytes
         return self._paid_bytes

@@ -89,7 +89,7 @@ class TopicTurns(OrdinaryDistribution):
                 self._dispatch_area.settle(delivery)
         self._target_area.withdraw(member, selector_group)
         for consumer in list(selector_group.consumers):
-            consumer.on_credit()
+            consumer.try_again()
 
     def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer. Its members have no selector group any more."""

@@ -11,7 +11,7 @@ from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.model import CoreConsumer, LaneState
 from ..topics.registry import Topics
-from ..topics.state import TopicState
+from ..topics.topic_state import TopicState
 
 
 class OpenDestinations:

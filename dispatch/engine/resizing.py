@@ -131,7 +131,7 @@ class Resizing:
         """Continue the change; return whether the new limit holds now. Requires: no lock."""
         self._index_fit.step()
         with self._monitor.lock, self._monitor.all_or_broken:
-            is_settled = self._is_complete()
+            is_settled = self._follow_budget()
         if is_settled and self._is_lowered:
             self._is_lowered = False
             return_free_memory()
@@ -154,8 +154,8 @@ class Resizing:
             else:
                 return
 
-    def _is_complete(self) -> bool:
-        """Return whether the change is complete. Requires: the lock."""
+    def _follow_budget(self) -> bool:
+        """Let the budget come closer to the new limit; return whether the change is complete. Requires: the lock."""
         budget = self._budget
         budget.follow()
         self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._index_fit.misfits().values())

@@ -13,7 +13,7 @@ from ...store.structures.histogram import DurationStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.model import DestinationState, LaneState
 from ..core.monitor import Monitor, in_sections
-from ..topics.state import TopicState
+from ..topics.topic_state import TopicState
 from .duties import FailingDuty
 
 

@@ -21,7 +21,7 @@ from ..core.lifecycle import Lifecycle
 from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
 from ..topics.registry import Topics
-from ..topics.state import TopicState
+from ..topics.topic_state import TopicState
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
 
 FORMAT: Final = 1

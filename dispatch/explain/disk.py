@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ...cache.accounting.budget import MemoryStatistics
-from ...store.format.state import QUEUE
+from ...store.format.state_record import QUEUE
 from ...store.maintenance.retention_reasons import (
     ACK,
     CHECKPOINT_HOLDER,

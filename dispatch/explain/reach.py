@@ -26,7 +26,7 @@ class Reach:
         # The first of the messages without an owner, by what their consumers have in common.
         self._firsts: dict[tuple[TargetList, Hashable], int] = {}
         self._returned: dict[TargetList, int] = {}
-        self._has_more: dict[TargetList, bool] = {}
+        self._free_behind: dict[TargetList, bool] = {}
 
     def of(self, consumer: CoreConsumer) -> tuple[TargetList, bool] | None:
         """Return the list that its next take would serve it from, and whether that needs no load, or None."""
@@ -82,11 +82,11 @@ class Reach:
         return first
 
     def _has_free_behind(self, target: TargetList) -> bool:
-        has_more = self._has_more.get(target)
+        has_more = self._free_behind.get(target)
         if has_more is None:
             behind = [(target.frontier, target.lane.published_end - 1)]
             has_more = any(self._first_free(target.lane, runs) < BEHIND_ALL for runs in (target.references, behind))
-            self._has_more[target] = has_more
+            self._free_behind[target] = has_more
         return has_more
 
     def _can_be_had(self, lane: LaneState, sequence: int) -> bool:

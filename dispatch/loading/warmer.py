@@ -76,7 +76,7 @@ class CacheWarmer:
         # Lanes whose head is to be filled, each with the sequence from which on. The first one is next.
         self._lanes: dict[LaneState, int] = {}
         # Memories in which the cache has no room for the next message. Their lanes wait for `resume`.
-        self._is_full: set[MessageMemory] = set()
+        self._full_memories: set[MessageMemory] = set()
         # Charged to the cache for messages that are being read.
         self.loading_bytes = 0
 
@@ -115,7 +115,7 @@ class CacheWarmer:
             if lane is not None and lane not in self._lanes:
                 self.begin(lane)
         if self._lanes:
-            self._is_full.discard(memory)
+            self._full_memories.discard(memory)
             self._loads.wake_loader()
 
     def step(self) -> bool:
@@ -146,7 +146,7 @@ class CacheWarmer:
 
     def _next(self) -> _HeadLoad | None:
         lanes = self._lanes
-        while (lane := next((lane for lane in lanes if lane.memory not in self._is_full), None)) is not None:
+        while (lane := next((lane for lane in lanes if lane.memory not in self._full_memories), None)) is not None:
             sequence, memory, cache = lanes[lane], lane.memory, lane.memory.head_queue_cache
             room = max(min(cache.room_bytes, memory.free_bytes), 0)
             if lane.destination.selector_groups or not lane.destination.is_open:
@@ -170,7 +170,7 @@ class CacheWarmer:
             elif following > sequence:
                 lanes[lane] = following
                 continue
-            self._is_full.add(memory)
+            self._full_memories.add(memory)
         return None
 
     def _choose(self, lane: LaneState, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
@@ -219,6 +219,6 @@ class CacheWarmer:
             if load.purges == lane.purges or lane.pending_lane.is_pending(message[0]):
                 if not cache.fill(lane.pending_lane.number, message):
                     self._lanes[lane] = min(self._lanes[lane], message[0])
-                    self._is_full.add(lane.memory)
+                    self._full_memories.add(lane.memory)
                     return
         assert charges_bytes(messages) <= load.charge

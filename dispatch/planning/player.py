@@ -23,7 +23,7 @@ from ...store.environment.account import Unlimited
 from ...store.environment.clock import SteadyClock, SystemClock
 from ...store.format.places import Extent, Singles
 from ...store.format.record import Returned
-from ...store.format.state import CountedRun
+from ...store.format.state_record import CountedRun
 from ...store.format.trace import (
     ACK,
     ARRIVE,
@@ -313,7 +313,7 @@ class PlayedConsumer(CoreConsumer):
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Do nothing: the trace tells when it takes."""
 
-    def on_credit(self) -> None:
+    def try_again(self) -> None:
         """Do nothing: it never waits for credit."""
 
     def reconfigure(self) -> None:

@@ -54,7 +54,7 @@ from ..core.model import (
     lane_of,
 )
 from ..distribution.assigning import OwnSelectorGroup
-from ..topics.state import SubscriptionState
+from ..topics.topic_state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch.recorder")
 

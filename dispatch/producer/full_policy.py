@@ -84,8 +84,8 @@ class FullPolicy:
     def drop_oldest(self, destination: DestinationState, messages: int, size_bytes: int) -> int:
         """Remove the oldest messages: at least so many, with at least so many bytes, if there are. Return how many.
 
-        It writes one record for each run. Requires: the lock. StoreFull or StoreFailed: messages removed so far stay
-        removed.
+        The lowest priority gives its messages first, and of one priority the oldest go first. It writes one record for
+        each run. Requires: the lock. StoreFull or StoreFailed: messages removed so far stay removed.
         """
         removed = 0
         for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):

@@ -18,7 +18,7 @@ from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.confirmer import Confirmer
 from ..core.model import NamedDestinationState, NonPersistentLaneState, PersistentLaneState
-from ..topics.state import FanOut
+from ..topics.topic_state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
 
@@ -164,7 +164,7 @@ class SendPipeline:
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
             self._confirmer.confirm(self._producers.confirmer.position())
-            admitted = yield from limits.room(sizes, reservation, self._confirmer.wakeable(), batch.deadline)
+            admitted = yield from limits.wait_for_room(sizes, reservation, self._confirmer.wakeable(), batch.deadline)
         return admitted
 
     def _store_reserved(

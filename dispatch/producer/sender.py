@@ -33,7 +33,7 @@ from ..config.checks import deadline_after
 from ..core.confirmer import Confirmer
 from ..core.lifecycle import Lifecycle
 from ..core.model import NamedDestinationState, NonPersistentLaneState
-from ..topics.state import FanOut
+from ..topics.topic_state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline, checked_non_persistent
@@ -219,8 +219,8 @@ class Sender:
                         sequence = producers.message_store.add(lane.destination_lane, now_ms, properties, body)
                     message = (sequence, properties, body, now_ms)
                     if producers.syncs_always:
-                        charge = len(properties) + len(body) + OVERHEAD_BYTES
-                        position = producers.publisher.hold(lane, (message,), charge)
+                        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_bytes, written inline
+                        position = producers.publisher.hold_until_durable(lane, (message,), charge)
                     else:  # inline: publish_when_durable would make three more calls
                         lane.arrive(message)
                 except BaseException as error:
@@ -471,11 +471,7 @@ class Sender:
             if size > whole_max:
                 if size > size_max and max(sizes) > size_max:
                     break
-                end = _slice_end(sizes)
-                if expires_in is None:  # the others have another lifetime by then
-                    left_end = end + _slice_end(sizes[end:])  # no more, for the caller may wait meanwhile
-                    left = batch[end:left_end]
-                del batch[end:]
+                left = _cut_slice(batch, sizes, keeps_rest=expires_in is None)  # or they have another lifetime by then
             yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)
         return sent
@@ -625,6 +621,19 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
     if encoded is None:
         encoded = [lifetime if each is None else lifetime + encoded_properties(each, None) for each in headers]
     return list(zip(encoded, bodies, strict=True))
+
+
+def _cut_slice(
+    contents: list[tuple[bytes, bytes]], sizes: Sequence[int], *, keeps_rest: bool
+) -> list[tuple[bytes, bytes]]:
+    """Cut contents of these sizes behind one slice; return what makes the next one: no more, as the caller may wait."""
+    end = _slice_end(sizes)
+    rest: list[tuple[bytes, bytes]] = []
+    if keeps_rest:
+        rest_end = end + _slice_end(sizes[end:])
+        rest = contents[end:rest_end]
+    del contents[end:]
+    return rest
 
 
 def _slice_end(sizes: Sequence[int]) -> int:

@@ -1,6 +1,6 @@
 """Topics: a message that is sent to a topic goes to each of its subscriptions.
 
-Read `state.py` first: a topic as dispatch sees it, and a subscription, which is to the lists, caches and the loader
+Read `topic_state.py` first: a topic as dispatch sees it, and a subscription, which is to lists, caches and the loader
 what a queue is. `topic_layer.py` then names the owners in the order in which they are made.
 
 - registry.py: all topics, and how the state of one is made. topic_admin.py: deletes a topic.

@@ -13,11 +13,11 @@ from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 from .registry import Topics
 from .retained import RetainedMessages
-from .state import SubscriptionState, TopicState
 from .subscriptions.cursors import Target, within
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
+from .topic_state import SubscriptionState, TopicState
 
 
 class TopicConsumers:
@@ -58,7 +58,7 @@ class TopicConsumers:
         Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """
         deadlines = self._consumers.deadlines
-        with self._monitor.lock, self._monitor.all_or_broken, deadlines.room(options.deadline_seconds):
+        with self._monitor.lock, self._monitor.all_or_broken, deadlines.reserving(options.deadline_seconds):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             found = topic.subscription_for_report(name) if name is not None else None
@@ -110,7 +110,11 @@ class TopicConsumers:
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
         """Make a consumer of all topics that match a pattern, including topics that are made later."""
-        with self._monitor.lock, self._monitor.all_or_broken, self._consumers.deadlines.room(options.deadline_seconds):
+        with (
+            self._monitor.lock,
+            self._monitor.all_or_broken,
+            self._consumers.deadlines.reserving(options.deadline_seconds),
+        ):
             self._monitor.raise_if_closed()
             with self._topics.held_matching(pattern) as found:
                 self._consumers.require_room(found, options)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...store.format.destination_table import DestinationTable
-from ...store.format.state import TOPIC
+from ...store.format.state_record import TOPIC
 from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriptions
 from ...store.journal.journal import Journal
 from ...store.records.destination_records import DestinationRecords
@@ -23,8 +23,8 @@ from ..core.settling.removal import Removals
 from .latest_keys import KeyMemory
 from .retention.eviction import Evictor
 from .retention.topic_retention import TopicRetention
-from .state import SubscriptionRegistry, SubscriptionState, TopicState
 from .subscriptions.patterns import PatternRegistry
+from .topic_state import SubscriptionRegistry, SubscriptionState, TopicState
 
 
 class TopicMaker:

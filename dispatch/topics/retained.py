@@ -17,7 +17,7 @@ from ...store.state.property_table import PropertyTable
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from .fan_outs import FanOuts
-from .state import SubscriptionState
+from .topic_state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch")
 

@@ -14,8 +14,8 @@ from ..core.monitor import Monitor
 from ..core.settling.removal import Removals
 from ..transactions.transaction import TransactionRegistry
 from .registry import Topics
-from .state import TopicState
 from .subscriptions.open_subscriptions import OpenSubscriptions
+from .topic_state import TopicState
 
 
 class TopicAdmin:

@@ -96,7 +96,7 @@ class StagedAcks:
             for delivery in held.values():
                 lane_of(delivery).in_flight[delivery.sequence] = delivery
                 self._dispatch_area.settle(delivery)
-                consumer_of(delivery).on_credit()
+                consumer_of(delivery).try_again()
 
     def take_back(self) -> bool:
         """Return the deliveries to their places, because an open transaction is rolled back.
@@ -108,7 +108,7 @@ class StagedAcks:
             lane_of(delivery).unpark(delivery)
         is_put_off = self._redelivery.take_back(returned, 0.0)
         for delivery in returned:
-            consumer_of(delivery).on_credit()
+            consumer_of(delivery).try_again()
         return is_put_off
 
     def park_again(self) -> None:

@@ -33,7 +33,7 @@ from ...store.format.record import (
     crc32,
     decode_slice,
 )
-from ...store.format.state import decode_destination, decode_state
+from ...store.format.state_record import decode_destination, decode_state
 from ...store.inspect.dump import plain_headers
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, crc_of, decode_data_log_header
 from ...store.journal.scan import Damage, Found, scan

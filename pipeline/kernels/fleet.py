@@ -17,7 +17,7 @@ from ...store.disk.disk import Disk, File, OsDisk
 from ...store.disk.layout import JOURNAL, check_path, data_log_id, data_log_name
 from ...store.errors import SettingsError
 from ...store.format.record import DROP, HEADER_BYTES, STATE, RecordDamaged
-from ...store.format.state import decode_state
+from ...store.format.state_record import decode_state
 from ...store.journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,

@@ -16,7 +16,7 @@ from ..environment.clock import Clock
 from ..environment.late_log import LateLogger
 from ..environment.locks import OwnedLock, require_outside
 from ..errors import StoreFailed, StoreFull, TooManyFiles
-from ..format.state import Backlog, State, encode_counts, encode_root
+from ..format.state_record import Backlog, State, encode_counts, encode_root
 from ..index.block import Block, BlockDamaged
 from ..index.block_cache import BlockHolder
 from ..index.fingerprints import Row

@@ -45,7 +45,7 @@ from .record import (
     decode_slice,
     decode_survivors,
 )
-from .state import (
+from .state_record import (
     Destination,
     State,
     Subscription,

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, MutableMapping
 
 from .packed_rows import PackedRows
-from .state import (
+from .state_record import (
     DESTINATION_HEAD,
     QUEUE,
     TOPIC,

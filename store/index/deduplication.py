@@ -14,7 +14,7 @@ from typing import Final
 
 from ..environment.account import Account, Unlimited
 from ..format.identity import DIGEST_BYTES, Identity
-from ..format.state import WindowIds
+from ..format.state_record import WindowIds
 from .digest_queue import MASK, DigestQueue
 
 ID_CHARGE_BYTES: Final = 32

@@ -20,7 +20,7 @@ from typing import Final
 
 from ..environment.account import Account, Unlimited
 from ..environment.late_log import LateLogger
-from ..format.state import CountedRun
+from ..format.state_record import CountedRun
 from ..numbering import LANE_SHIFT, NON_PERSISTENT, lanes_of
 from .pending_lane import PendingLane
 
@@ -184,7 +184,7 @@ class DeliveryCountTable:
         known = self._lanes.get(lane_number)
         if known is not None and known.extend(first, last, attempts):
             return
-        if self._has_room(lane_number):
+        if self._make_room(lane_number):
             known = self._lanes.setdefault(lane_number, DeliveryCounts())
             before = known.runs
             known.put(first, last, attempts)
@@ -250,8 +250,8 @@ class DeliveryCountTable:
 
     # ------------------------------------------------------------------ bounds
 
-    def _has_room(self, lane_number: int) -> bool:
-        """Return whether there is room for the two runs that one put may add to the lane; forget others if needed."""
+    def _make_room(self, lane_number: int) -> bool:
+        """Make room for two runs more of a lane, as one put may add; forget others if needed. False: there is none."""
         if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane_number, 2)):
             return True
         self._forget_lowest()

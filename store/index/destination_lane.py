@@ -180,7 +180,7 @@ class DestinationLane(BlockHolder):
         return removed
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
-        """Remove one sequence as `remove` does. Every single ack takes this path."""
+        """Remove one sequence as `remove` does, by a record: there always is one. Every single ack takes this path."""
         block = self.resident.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
         if block is None or len(block.data_logs) != 1 or index >= len(block.lengths) or block.relocated is not None:

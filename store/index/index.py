@@ -14,7 +14,7 @@ from typing import Final
 
 from ..environment.account import Account, OpenAccount, Uncounted
 from ..format.record import RecordDamaged, check_run
-from ..format.state import LaneCounts, UseCounts
+from ..format.state_record import LaneCounts, UseCounts
 from ..format.times import NEVER
 from ..numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, PUT_OFF, lanes_of
 from .block import Block, BlockDamaged

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..environment.account import OpenAccount, Uncounted
-from ..format.state import Backlog
+from ..format.state_record import Backlog
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from ..structures.bits import ones
 from ..structures.sequence_set import SequenceSet

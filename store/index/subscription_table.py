@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ..environment.account import OpenAccount
 from ..format.packed_rows import PackedRows
-from ..format.state import (
+from ..format.state_record import (
     SUBSCRIPTION_HEAD,
     EncodedRows,
     Subscription,

@@ -17,7 +17,7 @@ from typing import Final
 
 from ..environment.account import OpenAccount, Uncounted
 from ..format.record import SEQUENCE_MAX, RecordDamaged
-from ..format.state import TOPIC, Backlog, Destination, State, Subscription
+from ..format.state_record import TOPIC, Backlog, Destination, State, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
 from .index import Index, LaneMaker
 from .pending_lane import JournaledLane

@@ -18,7 +18,7 @@ from typing import Final
 from ..environment.account import OpenAccount, Uncounted
 from ..format.places import Extent, Singles
 from ..format.record import Survivors
-from ..format.state import Backlog
+from ..format.state_record import Backlog
 from ..format.times import Times
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
 from ..structures.bits import ones, runs_of_ones

@@ -22,7 +22,7 @@ from ..format.imports import IMPORTS_KEPT, ImportMark, ImportReport, encode_impo
 from ..format.properties import group_of
 from ..format.record import IMPORT as IMPORT_KIND
 from ..format.record import IMPORTED, RecordDamaged
-from ..format.state import QUEUE
+from ..format.state_record import QUEUE
 from ..index.destination_lane import DestinationLane
 from ..recovery.recovery import RecoveryReport
 from ..store_opener import open_store

@@ -38,7 +38,7 @@ from ..format.record import (
     encode_slice,
     verify_head,
 )
-from ..format.state import NAME_BYTES_MAX, QUEUE, Destination, decode_destination, encode_destination
+from ..format.state_record import NAME_BYTES_MAX, QUEUE, Destination, decode_destination, encode_destination
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     RECORDS_MAX,

@@ -40,7 +40,7 @@ from ..format.record import (
     Survivors,
     decode_slice,
 )
-from ..format.state import (
+from ..format.state_record import (
     Destination,
     State,
     Subscription,

@@ -48,7 +48,7 @@ from ..format.record import (
     Slice,
     decode_slice,
 )
-from ..format.state import (
+from ..format.state_record import (
     Destination,
     State,
     Subscription,

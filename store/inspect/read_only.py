@@ -16,7 +16,7 @@ from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..environment.account import Unlimited
 from ..environment.locks import OwnedLock
 from ..environment.progress import OnProgress, tell_nobody
-from ..format.state import Destination, State
+from ..format.state_record import Destination, State
 from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions

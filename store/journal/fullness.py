@@ -93,7 +93,7 @@ class Fullness:
         if self.stall is not None and not takes_a_place:
             raise StoreFull(1, 0, self.stall)
 
-    def admit(self, size: int, flags: int, refill: Callable[[], bool]) -> None:
+    def require_room(self, size: int, flags: int, refill: Callable[[], bool]) -> None:
         """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve.
 
         A copy that a relocation makes is no send, and a record above the whole limit fits at no time: neither of them

@@ -341,7 +341,7 @@ class Journal:
             fullness.refuse_stalled(flags)
         is_adding = kind in ADDING_KINDS and not fullness.accepts_replacements
         if is_adding:
-            fullness.admit(size, flags, self.refill)
+            fullness.require_room(size, flags, self.refill)
         fullness.spare_acks(kind, size, self.offset)
         if fullness.is_beyond(kind, self.offset + size, len(self._offsets)):
             if len(self._offsets) > 1:

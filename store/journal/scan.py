@@ -127,11 +127,8 @@ def scan(
             return
         at_offset = record_at(file, header, offset)
         if at_offset is None:
-            next_offset, next_header = behind
-            lost = max(next_header.log_sequence - expected, 1)
-            length = next_offset - offset
-            yield Damage(offset, length, f"{problem}; records up to offset {next_offset} are lost: {lost}")
-            offset, due = next_offset, None
+            yield _gap(offset, behind, expected, problem)
+            offset, due = behind[0], None
             continue
         record, head = at_offset
         found = _found_by_halves(file, offset, record, head, problem)
@@ -140,6 +137,13 @@ def scan(
             due = None
         else:
             offset, due = offset + record.length, record.log_sequence + 1
+
+
+def _gap(offset: int, behind: tuple[int, Header], expected: int, problem: str) -> Damage:
+    """Return the damage from an offset up to the next whole record. expected: the log sequence that was due."""
+    next_offset, next_header = behind
+    lost = max(next_header.log_sequence - expected, 1)
+    return Damage(offset, next_offset - offset, f"{problem}; records up to offset {next_offset} are lost: {lost}")
 
 
 def _found_by_halves(file: File, offset: int, record: Header, head: bytes, problem: str) -> Found | Damage:

@@ -11,7 +11,7 @@ from ..disk.layout import MAX_DATA_LOG_ID
 from ..environment.late_log import LateLogger
 from ..environment.locks import OwnedLock, require_outside
 from ..format.record import DROP
-from ..format.state import State, encode_state
+from ..format.state_record import State, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
@@ -187,11 +187,11 @@ class Cleaner:
             )
             return False
 
-    def _decision_lines(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
+    def _decision_lines(self, newest: int, kept: set[int], destinations: dict[str, set[int]]) -> list[str]:
         return decision_lines(
             self._index.uses,
             newest,
-            unready,
+            kept,
             last_update=self._replay_position(),
             first_transaction=self._branches.first_position,
             destinations=destinations,

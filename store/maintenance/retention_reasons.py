@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ..environment.locks import OwnedLock
 from ..format.places import Extent
 from ..format.record import RecordDamaged
-from ..format.state import QUEUE, Destination, Subscription
+from ..format.state_record import QUEUE, Destination, Subscription
 from ..index.block import Block
 from ..index.destination_lane import DestinationLane
 from ..index.index import Index

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..format.destination_table import DestinationTable
 from ..format.record import DELETE, DESTINATION
-from ..format.state import QUEUE, Destination, encode_delete, encode_destination
+from ..format.state_record import QUEUE, Destination, encode_delete, encode_destination
 from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions

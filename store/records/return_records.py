@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..environment.late_log import LateLogger
 from ..errors import ForebayError
 from ..format.record import RANGES_MAX, RETURN, TIMED, Returned, put_off_payload, returns_payload
-from ..format.state import CountedRun
+from ..format.state_record import CountedRun
 from ..index.index import Index
 from ..journal.journal import Journal
 from ..numbering import LANE_MASK, LANE_SHIFT

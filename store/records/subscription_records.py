@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload, seek_payload
-from ..format.state import Subscription, encode_subscription, encode_unsubscribe
+from ..format.state_record import Subscription, encode_subscription, encode_unsubscribe
 from ..index.subscriptions import Subscriber, Subscriptions
 from ..index.topic_lane import NO_RECORD, SubscriptionLane
 from ..journal.journal import Journal

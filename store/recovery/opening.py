@@ -10,7 +10,7 @@ from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..environment.progress import OnProgress, tell_nobody
 from ..errors import JournalCorrupt
 from ..format.record import RecordDamaged
-from ..format.state import State
+from ..format.state_record import State
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.shutdown_marker import ShutdownMarker
 from ..state.journaled_state import JournaledState

@@ -22,7 +22,7 @@ from ..errors import JournalCorrupt
 from ..format.destination_table import DestinationTable
 from ..format.imports import ImportReport, Imports
 from ..format.record import EPOCH_MAX, LOST, SEQUENCE_MAX, RecordDamaged
-from ..format.state import (
+from ..format.state_record import (
     QUEUE,
     TOPIC,
     Destination,
@@ -481,7 +481,7 @@ class Recovery:
             if previous and next_log_sequence != header.first_log_sequence:
                 end = JournalEnd(position, ids[at:], position, "the data log ends before the next one begins")
                 is_left_out = any(previous < left_out < data_log for left_out in self._left_out)
-                if not is_left_out and not (previous < data_log - 1 and self._is_beyond(end)):
+                if not is_left_out and not (previous < data_log - 1 and self._look_behind(end)):
                     return self._checked(end)
             if previous or next_log_sequence is None:
                 next_log_sequence = header.first_log_sequence
@@ -514,8 +514,10 @@ class Recovery:
         finally:
             file.close()
 
-    def _is_beyond(self, end: JournalEnd) -> bool:
-        """Return whether the index, the marker, or a later intact record knew something behind the end to be durable.
+    def _look_behind(self, end: JournalEnd) -> bool:
+        """Look for proof that something behind the end was durable; return whether there is any.
+
+        The index, the marker, and later intact records may know it.
 
         Only this tells corruption from a torn tail. In a gap between data logs, it tells data logs that were dropped
         from those that a power cut took.
@@ -535,7 +537,7 @@ class Recovery:
 
     def _checked(self, end: JournalEnd) -> JournalEnd:
         """Return the end. JournalCorrupt: something behind it was durable and no loss is accepted."""
-        if not self._tail.is_being_written(end, self._headers) and self._is_beyond(end):
+        if not self._tail.is_being_written(end, self._headers) and self._look_behind(end):
             durable_log, place = self.durable >> OFFSET_BITS, end.place
             if durable_log not in self._headers:
                 self._give_up(durable_log, 0, f"the data log is missing{self._by_sync_mark()}")

@@ -20,7 +20,7 @@ from ..disk.disk import Disk, File
 from ..disk.layout import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
 from ..environment.late_log import LateLogger
 from ..format.record import DROP, HEADER_BYTES, LOST, LOST_BYTES, STATE, Header, RecordDamaged, encode_lost
-from ..format.state import decode_state
+from ..format.state_record import decode_state
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,

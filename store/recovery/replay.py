@@ -47,7 +47,7 @@ from ..format.record import (
     Survivors,
     decode_slice,
 )
-from ..format.state import (
+from ..format.state_record import (
     TOPIC,
     Destination,
     State,

@@ -29,7 +29,7 @@ from ..format.record import (
     decode_slice,
     log_sequence_behind,
 )
-from ..format.state import Destination, State
+from ..format.state_record import Destination, State
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..disk.disk import Disk
 from ..format.destination_table import DestinationTable
 from ..format.imports import Imports
-from ..format.state import State
+from ..format.state_record import State
 from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions

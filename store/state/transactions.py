@@ -38,7 +38,7 @@ from ..format.record import (
     decode_slice,
     verify_head,
 )
-from ..format.state import State
+from ..format.state_record import State
 from ..format.times import TIMES_BLOCKS, Times, read_times
 from ..index.deduplication import Deduplication
 from ..index.destination_lane import DestinationLane

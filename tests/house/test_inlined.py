@@ -13,7 +13,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 import forebay
+from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
 
 ROOT = Path(forebay.__file__).parent
 
@@ -21,11 +24,15 @@ PLACES = {
     "store/index/fingerprint.py:_filter",
     "dispatch/consumer/consumer.py:Consumer.take",
     "dispatch/consumer/consumer.py:Consumer.room",
+    "dispatch/core/areas/dispatch_area.py:DispatchArea._take_what_fits",
+    "dispatch/core/areas/dispatch_area.py:DispatchArea.collect_one",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
+    "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
+    "dispatch/core/lanes/non_persistent.py:SpillingLaneState.add",
     "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
-    "dispatch/topics/state.py:TopicLaneState.fronts",
-    "dispatch/producer/sender.py:Sender._store_persistent",  # one call in place of four: nothing is repeated
+    "dispatch/topics/topic_state.py:TopicLaneState.fronts",
+    "dispatch/producer/sender.py:Sender._store_persistent",  # beside the charge one call in place of four
 }
 UNLIMITED = 1 << 62
 
@@ -94,6 +101,60 @@ def test_an_arrival_is_charged_as_every_message_is() -> None:
     assert f"charge = {ast.unparse(charged.value)}" in arrive
 
 
+@pytest.mark.parametrize(
+    "place, may_be_lazy",
+    [
+        ("dispatch/core/areas/dispatch_area.py:DispatchArea.collect_one", False),
+        ("dispatch/core/areas/dispatch_area.py:DispatchArea._take_what_fits", True),
+        ("dispatch/core/areas/dispatch_area.py:DispatchArea.settle", True),
+        ("dispatch/producer/sender.py:Sender._store_persistent", False),
+    ],
+)
+def test_a_message_is_charged_alike_wherever_it_is(place: str, may_be_lazy: bool) -> None:
+    charged = [
+        part.value
+        for part in ast.walk(function(place))
+        if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "charge" and "len(" in ast.unparse(part)
+    ]
+    assert len(charged) == 1
+    formula = ast.unparse(charged[0]).replace("delivery.held_properties", "properties")
+    contents: list[tuple[bytes, bytes | None]] = [(b"", b""), (b"", b"body"), (b"properties", b"body")]
+    for properties, body in [*contents, *[(b"", None)] * may_be_lazy]:  # without a body nothing else is held
+        charge = value(formula, properties=properties, body=body, OVERHEAD_BYTES=OVERHEAD_BYTES)
+        assert charge == charge_bytes((1, properties, body, 0)), (properties, body)
+
+
+def test_a_non_persistent_arrival_is_charged_by_the_length_of_its_content() -> None:
+    [charged] = function("cache/accounting/charge.py:content_charge_bytes").body
+    assert isinstance(charged, ast.Return) and charged.value is not None
+    inlined = ast.unparse(charged.value).replace("content_bytes", "length")
+    assert f"sole.admit((message,), {inlined})" in texts(
+        function("dispatch/core/lanes/non_persistent.py:SpillingLaneState.add")
+    )
+
+
+def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
+    [held] = [
+        part
+        for part in ast.walk(function("dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run"))
+        if isinstance(part, ast.If) and "body" in ast.unparse(part.test)
+    ]
+    *_, contents = function("dispatch/core/deliveries/delivery.py:content_bytes").body
+    assert isinstance(contents, ast.Return) and isinstance(contents.value, ast.IfExp)
+    assert ast.unparse(contents.value.test) == "delivery.held_body is None"
+    assert ast.unparse(held.test) == "body is not None"
+    expected = ast.unparse(contents.value.orelse).replace("delivery.held_body", "body")
+    assert [ast.unparse(each) for each in held.body] == [f"charge += {expected}"]
+
+
+def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
+    gives, _ = function("cache/accounting/budget.py:Holder.hand_over").body
+    [takes] = function("cache/accounting/budget.py:Holder.take_over").body
+    inlined = texts(function("dispatch/core/areas/dispatch_area.py:DispatchArea.collect_one"))
+    at = inlined.index(ast.unparse(gives).replace("self.", "self.lists_holder.").replace("charge_bytes", "charge"))
+    assert ast.unparse(takes).replace("self.", "dispatch.").replace("charge_bytes", "charge") == inlined[at + 1]
+
+
 def test_an_arrival_is_admitted_as_a_slice_of_one_is() -> None:
     refused, own, extend, charge, frontier, _ = function("dispatch/core/model.py:TargetList.admit").body
     assert isinstance(refused, ast.If) and isinstance(refused.test, ast.BoolOp)
@@ -135,12 +196,12 @@ def test_a_single_ack_releases_as_a_holder_without_a_guarantee_does() -> None:
 def test_a_filter_has_the_bits_that_a_search_looks_for() -> None:
     scope: dict[str, Any] = {"Final": Final}
     source = (ROOT / "store/index/fingerprint.py").read_text("utf-8")
-    wanted = ("_STEP", "_MASK", "_HALF_MASK")
+    wanted = ("_STEP", "_MASK", "_HALF_MASK", "_ZERO", "_ONE")
     for node in ast.parse(source).body:
         target = getattr(node, "target", None) or getattr(node, "targets", [None])[0]
         if isinstance(target, ast.Name) and target.id in wanted:
             exec(ast.unparse(node), scope)
-    exec("from operator import mul", scope)
+    exec("from operator import mul\nfrom typing import cast", scope)
     for name in ("_filter", "_filter_bits"):
         exec(textwrap.dedent(ast.unparse(function(f"store/index/fingerprint.py:{name}"))), scope)
     for hashed, count, size in product((0, 1, 12345, 0xFFFFFFFF), (1, 3, 7), (1, 2, 5, 64)):
@@ -175,7 +236,7 @@ def test_a_front_is_where_the_next_load_begins() -> None:
     assert isinstance(least, ast.Return) and isinstance(least.value, ast.Call)
     shortcut = next(
         text
-        for text in texts(function("dispatch/topics/state.py:TopicLaneState.fronts"))
+        for text in texts(function("dispatch/topics/topic_state.py:TopicLaneState.fronts"))
         if text.startswith("sole.first_to_load if")
     )
     assert shortcut == "sole.first_to_load if sole.returned or sole.references else sole.frontier"

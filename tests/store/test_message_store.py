@@ -18,7 +18,7 @@ from forebay.store.destinations_file import DESTINATIONS
 from forebay.store.disk.layout import JOURNAL, data_log_name
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import ATTEST, DROP, HEADER_BYTES
-from forebay.store.format.state import decode_state
+from forebay.store.format.state_record import decode_state
 from forebay.store.journal.shutdown_marker import read_shutdown_marker
 from forebay.store.metadata.store import MetadataFull
 from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK

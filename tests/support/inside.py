@@ -52,7 +52,7 @@ from forebay.dispatch.planning.recorder import Recorder
 from forebay.dispatch.producer.space import Space
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
-from forebay.dispatch.topics.state import TopicState
+from forebay.dispatch.topics.topic_state import TopicState
 from forebay.dispatch.transactions.transaction import TransactionRegistry
 from forebay.store.directory_store import DirectoryStore
 from forebay.store.disk.disk import Disk, File
@@ -271,7 +271,7 @@ class Inside:
     def hold_unsynced(self, lane: Any, messages: Any) -> None:
         """Let stored messages wait until they are durable. Requires: the lock."""
         charge = charges_bytes(messages)
-        self.__layers.core.publisher.hold(lane, messages, charge)
+        self.__layers.core.publisher.hold_until_durable(lane, messages, charge)
 
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:

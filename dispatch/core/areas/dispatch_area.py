@@ -76,14 +76,13 @@ class DispatchArea(Collector):
         attempts = lane.delivery_counts
         if body is None or (attempts is not None and attempts.find(sequence) is not None):
             return None
-        charge = len(properties) + len(body) + OVERHEAD_BYTES
+        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_bytes, written inline
         if dispatch.held_bytes + charge > self.dispatch_bytes_max:
             return None
         target.direct.popleft()
         target.direct_bytes -= charge
         target.taken_bytes += charge
-        # The charge changes its holder. The sum stays the same, and neither holder has a guarantee. This is the hottest
-        # path.
+        # The same as Holder.hand_over, written inline: this is the hottest path. Neither holder has a guarantee.
         self.lists_holder.held_bytes -= charge
         dispatch.held_bytes += charge
         number = consumer.delivered = consumer.delivered + 1
@@ -200,6 +199,7 @@ class DispatchArea(Collector):
                     break
                 if not self._claim(target, message):
                     continue
+            # charge_bytes, written inline: this is done for each message of a take
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]
@@ -276,7 +276,7 @@ class DispatchArea(Collector):
         """Remove a delivery and its charge from the DispatchArea."""
         lane = delivery.lane
         del lane.in_flight[delivery.sequence]
-        body = delivery.held_body
+        body = delivery.held_body  # its charge is OVERHEAD_BYTES and content_bytes, written inline
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery.held_properties) + len(body)
         if lane.memory.is_common:
             # The same as Holder.release for a holder without a guarantee, written inline: every single ack passes here.
@@ -293,7 +293,7 @@ class DispatchArea(Collector):
         in_flight, charge = lane.in_flight, OVERHEAD_BYTES * len(deliveries)
         for delivery in deliveries:
             del in_flight[delivery.sequence]
-            body = delivery.held_body
+            body = delivery.held_body  # content_bytes, written inline
             if body is not None:
                 charge += len(delivery.held_properties) + len(body)
         self._release_in_flight(lane.memory, charge)
@@ -306,7 +306,7 @@ class DispatchArea(Collector):
     def relieve(self) -> None:
         """Wake the consumers and request the lists that waited for memory that is now free."""
         for waiting in list(self.waits_for_memory):
-            waiting.on_credit()
+            waiting.try_again()
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 

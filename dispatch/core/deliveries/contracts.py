@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from ....store.format.record import Returned
-from ....store.format.state import CountedRun
+from ....store.format.state_record import CountedRun
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, Question

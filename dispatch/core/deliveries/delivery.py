@@ -16,7 +16,7 @@ from ....cache.messages.message_memory import MessageMemory
 from ....store.errors import ForebayError, StoreFailed
 from ....store.format.properties import decode_headers, group_of, message_id_of
 from ....store.format.record import RecordDamaged
-from ....store.format.state import CountedRun
+from ....store.format.state_record import CountedRun
 from ....store.format.times import times_of
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.index.pending_lane import PendingLane

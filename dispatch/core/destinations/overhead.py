@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ....cache.accounting.budget import Budget, Holder
 from ....cache.accounting.tab import Tab
 from ....store.errors import SettingsError, StoreFull
-from ....store.format.state import QUEUE
+from ....store.format.state_record import QUEUE
 from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ....store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ...selectors.selector import Selector

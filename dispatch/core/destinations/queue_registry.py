@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....store.format.destination_table import DestinationTable
-from ....store.format.state import QUEUE
+from ....store.format.state_record import QUEUE
 from ....store.journal.journal import Journal
 from ....store.records.destination_records import DestinationRecords
 from ..areas.target_area import TargetArea

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ....store.format.state import QUEUE
+from ....store.format.state_record import QUEUE
 from ....store.message_store import MessageStore
 from ..lanes.queue_lane import QueueLaneState
 from ..model import NamedDestinationState, PersistentLaneState

@@ -67,7 +67,7 @@ class SpillingLaneState(NonPersistentLaneState):
         message = (sequence, properties, body, timestamp)
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references.count:
-            if sole.admit((message,), length + OVERHEAD_BYTES):
+            if sole.admit((message,), length + OVERHEAD_BYTES):  # content_charge_bytes, written inline
                 self.published_end = sequence + 1
                 selector_group = sole.selector_group
                 if selector_group.waiting:
@@ -79,7 +79,7 @@ class SpillingLaneState(NonPersistentLaneState):
             if sole is not None:
                 self._put_aside(sole, message)
             else:
-                self.overflow.admit(pending_lane, message)
+                self.overflow.ensure_room(pending_lane, message)
         except BaseException:
             pending_lane.retract()
             raise

@@ -129,7 +129,7 @@ class AckDeadlines:
     # ------------------------------------------------------------------ who has deadlines
 
     @contextmanager
-    def room(self, seconds: float) -> Iterator[None]:
+    def reserving(self, seconds: float) -> Iterator[None]:
         """Reserve memory for a consumer with a deadline while it is made; with 0 seconds it has no deadline.
 
         Raise StoreFull if memory has no room for its notes.
@@ -145,7 +145,7 @@ class AckDeadlines:
             raise
 
     def watch(self, consumer: CoreConsumer, seconds: float) -> None:
-        """Give all deliveries of a consumer a deadline. Requires: the caller is inside `room`."""
+        """Give all deliveries of a consumer a deadline. Requires: the caller is inside `reserving`."""
         wheel = self._wheels.get(seconds)
         if wheel is None:
             wheel = self._wheels[seconds] = _Wheel(seconds, self._monitor.monotonic())
@@ -311,7 +311,7 @@ class AckDeadlines:
         for delivery in late:
             mark_late(delivery)
         for consumer in dict.fromkeys(consumer_of(delivery) for delivery in late):
-            consumer.on_credit()
+            consumer.try_again()
         self._untold += len(late)
         if now - self._told_at >= TOLD_AGAIN_SECONDS:
             logger.warning(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 
 from ....store.format.record import Returned
-from ....store.format.state import CountedRun
+from ....store.format.state_record import CountedRun
 from ...config.policies import Policies
 from ...config.redelivery_delays import RedeliveryRule
 from ..areas.dispatch_area import DispatchArea

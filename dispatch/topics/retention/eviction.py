@@ -19,7 +19,7 @@ from ...core.model import LaneState, NonPersistentLaneState
 from ...core.settling.removal import Removals
 from ..arrivals import ArrivalOrder, Run
 from ..latest_keys import KeyMemory, NewestPerKey, Place, key_of
-from ..state import EvictionRule, SubscriptionLaneState, SubscriptionState, TopicLaneState
+from ..topic_state import EvictionRule, SubscriptionLaneState, SubscriptionState, TopicLaneState
 
 SLACK: Final = 8
 """Evictions are batched: they begin once the messages above the limit are more than 1/SLACK of the limit."""

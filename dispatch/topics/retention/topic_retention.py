@@ -17,7 +17,7 @@ from ....store.records.subscription_records import SubscriptionRecords
 from ...config.policies import Policies
 from ...core.destinations.overhead import DestinationOverhead
 from ...core.monitor import Monitor
-from ..state import TopicState
+from ..topic_state import TopicState
 
 logger = LateLogger("forebay.dispatch")
 

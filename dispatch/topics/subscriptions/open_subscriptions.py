@@ -20,7 +20,7 @@ from ...core.monitor import Monitor
 from ...core.settling.delays import TimedLanes
 from ...core.settling.removal import Removals
 from ...selectors.selector import compile_selector
-from ..state import SubscriptionRegistry, SubscriptionState, TopicState
+from ..topic_state import SubscriptionRegistry, SubscriptionState, TopicState
 from ..verdicts import Verdicts
 from .unmatched import UnmatchedSweeper
 from .unrecorded import UnrecordedStore

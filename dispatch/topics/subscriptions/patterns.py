@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ....store.errors import SettingsError
-from ....store.format.state import TOPIC
+from ....store.format.state_record import TOPIC
 from ....store.index.subscriptions import Subscriber
 from ....store.message_store import MessageStore
 from ....store.records.subscription_records import SubscriptionRecords
@@ -21,7 +21,7 @@ from ...core.areas.target_area import TargetArea
 from ...core.model import DestinationState, LaneState, NamedDestinationState, PersistentLaneState, SelectorGroup
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
-from ..state import SubscriptionState, TopicState
+from ..topic_state import SubscriptionState, TopicState
 from ..verdicts import SubscriptionSelectorGroup, Verdicts
 from .open_subscriptions import OpenSubscriptions
 

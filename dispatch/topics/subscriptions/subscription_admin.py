@@ -17,7 +17,7 @@ from ....store.records.subscription_records import SubscriptionRecords
 from ...core.confirmer import Confirmer
 from ...core.monitor import Monitor
 from ...transactions.transaction import TransactionRegistry
-from ..state import SubscriptionState, TopicState
+from ..topic_state import SubscriptionState, TopicState
 from .cursors import Landing, Target, within
 from .open_subscriptions import OpenSubscriptions
 

@@ -427,7 +427,7 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
     assert not simulated.index.lanes and not simulated.index._forgotten
     assert (
         not simulated.memories.common.head_queue_cache._lanes
-        and not simulated.memories.common.head_queue_cache._is_full
+        and not simulated.memories.common.head_queue_cache._stopped_lanes
     )
     assert (
         not simulated.memories.common.pending_cache._lanes

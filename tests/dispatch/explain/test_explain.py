@@ -16,7 +16,7 @@ from forebay.dispatch.explain.disk import explain_data_log, explain_whole
 from forebay.store.disk.disk import File
 from forebay.store.environment.account import Unlimited
 from forebay.store.environment.locks import OwnedLock
-from forebay.store.format.state import Destination
+from forebay.store.format.state_record import Destination
 from forebay.store.index.index import Index
 from forebay.store.inspect.read_only import open_read_only
 from forebay.store.maintenance.retention_reasons import RetentionReasons

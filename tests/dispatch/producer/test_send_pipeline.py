@@ -72,14 +72,14 @@ def test_an_interrupted_wait_gives_back_its_place_and_its_room() -> None:
     queue.send(b"1")
     limits = queue._destination.admission
     assert limits is not None
-    steps = limits.room((1,), Reservation(), condition_of(queue.monitor.lock))
+    steps = limits.wait_for_room((1,), Reservation(), condition_of(queue.monitor.lock))
     wait = next(steps)
     assert isinstance(wait, Wait) and len(limits._waiting) == 1
     with pytest.raises(Interrupted):
         steps.throw(Interrupted())
     assert not limits._waiting and limits._reserved_messages == 0
 
-    other = limits.room((1,), Reservation(), condition_of(queue.monitor.lock))
+    other = limits.wait_for_room((1,), Reservation(), condition_of(queue.monitor.lock))
     next(other)
     with queue.subscribe() as consumer:
         consumer.take()[0].ack()  # serves who waits

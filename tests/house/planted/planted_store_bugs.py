@@ -175,7 +175,7 @@ STORE_BUGS = (
     Bug("a cut is not synced", "Recovery._cut", "file.sync()", "pass", CRASHES),
     Bug(
         "corruption is taken for a torn tail",
-        "Recovery._is_beyond",
+        "Recovery._look_behind",
         "return self.durable > end.position",
         "return False",
         "tests/store/recovery/test_recovery.py::test_tail_that_a_later_record_knew_is_corruption",

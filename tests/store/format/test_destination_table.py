@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from forebay.store.format.destination_table import DestinationTable
-from forebay.store.format.state import QUEUE, TOPIC, Destination, State, decode_state, encode_state
+from forebay.store.format.state_record import QUEUE, TOPIC, Destination, State, decode_state, encode_state
 
 
 def some(random: Random, number: int) -> Destination:

@@ -15,7 +15,7 @@ from forebay.store.format.branch import (
 )
 from forebay.store.format.host_properties import decode_changes, decode_properties_record, encode_changes
 from forebay.store.format.record import RecordDamaged
-from forebay.store.format.state import State, decode_state, encode_state
+from forebay.store.format.state_record import State, decode_state, encode_state
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 CHANGES = st.dictionaries(NAMES, st.none() | st.binary(max_size=50), max_size=5)

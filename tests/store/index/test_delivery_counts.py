@@ -25,7 +25,7 @@ from forebay.store.format.record import (
     put_off_payload,
 )
 from forebay.store.format.record import returns_payload as payload_of
-from forebay.store.format.state import (
+from forebay.store.format.state_record import (
     CountedRun,
     State,
     decode_root,

@@ -13,7 +13,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.environment.account import Unlimited
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
-from forebay.store.format.state import LaneCounts, UseCounts
+from forebay.store.format.state_record import LaneCounts, UseCounts
 from forebay.store.index.block import BLOCK_CHARGE_BYTES, Block
 from forebay.store.index.block_cache import BlockHolder
 from forebay.store.index.destination_lane import DestinationLane

@@ -28,16 +28,16 @@ class Held:
         self.fullness = Fullness(self.disk, reserve, FILE_BYTES, limit_bytes, lambda: self.journal_bytes, StoreFailed)
         self.fullness.begin_data_log(FILE_BYTES, False, FIRST_BYTES)
 
-    def admit(self, size: int, flags: int = 0, *, refills: bool = False) -> None:
+    def require_room(self, size: int, flags: int = 0, *, refills: bool = False) -> None:
         try:
-            self.fullness.admit(size, flags, lambda: refills)
+            self.fullness.require_room(size, flags, lambda: refills)
         finally:
             self.fullness._check()
 
 
 def test_nothing_stops_a_record_while_there_is_room() -> None:
     held = Held()
-    held.admit(500)
+    held.require_room(500)
     held.fullness.refuse_stalled(0)
     assert held.fullness.is_admitting and not held.fullness.is_out_of_space and not held.fullness.is_short_of_room
     assert held.fullness.unchecked_end(FIRST_BYTES, 1, 500) == FILE_BYTES
@@ -47,7 +47,7 @@ def test_the_limit_refuses_what_adds_until_there_is_room_for_what_it_refused() -
     held = Held(limit_bytes=1000)
     held.journal_bytes = 900
     with pytest.raises(StoreFull) as caught:
-        held.admit(200)
+        held.require_room(200)
     assert (caught.value.limit, caught.value.available_bytes) == ("store_limit", 100)
     assert held.fullness.is_at_limit and held.fullness.is_short_of_room and not held.fullness.is_out_of_space
     held.fullness.note_room()
@@ -62,7 +62,7 @@ def test_what_is_no_send_that_could_come_later_says_nothing_of_the_limit(size: i
     held = Held(limit_bytes=1000)
     held.journal_bytes = 900
     with pytest.raises(StoreFull):
-        held.admit(size, flags)
+        held.require_room(size, flags)
     assert not held.fullness.is_at_limit
 
 
@@ -79,9 +79,9 @@ def test_a_full_disk_refuses_what_adds_until_the_reserve_is_whole() -> None:
     assert held.fullness.lend() and not held.fullness.lend()
     assert held.fullness.is_full and held.fullness.unchecked_end(FIRST_BYTES, 1, 0) == 0
     with pytest.raises(StoreFull):
-        held.admit(10)
+        held.require_room(10)
     assert held.fullness.is_refusing and not held.fullness.note_room()
-    held.admit(10, refills=True)
+    held.require_room(10, refills=True)
     assert not held.fullness.is_refusing
 
 

@@ -32,7 +32,7 @@ from forebay.store.format.record import (
     returns_payload,
     survivors_payload,
 )
-from forebay.store.format.state import (
+from forebay.store.format.state_record import (
     TOPIC,
     Destination,
     Subscription,

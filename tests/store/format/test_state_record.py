@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from forebay.store.format.branch import Branch, PlacedSlice
 from forebay.store.format.imports import ImportMark
 from forebay.store.format.record import NUMBERS, RecordDamaged
-from forebay.store.format.state import (
+from forebay.store.format.state_record import (
     NAME_BYTES_MAX,
     QUEUE,
     TOPIC,

@@ -21,7 +21,7 @@ from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.checkpointer import SWEEP_BLOCKS
 from ...store.errors import Closed
 from ...store.format.retained import Retained
-from ...store.format.state import TOPIC
+from ...store.format.state_record import TOPIC
 from ...store.format.times import Times, has_times, times_of
 from ...store.index.destination_lane import DestinationLane
 from ...store.index.subscription_table import CURSOR_BYTES
