@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from ...store.errors import StoreFull
+from ...store.errors import ForebayError
 from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
@@ -78,7 +78,7 @@ class Rejections:
                     check(remaining)
                     self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
                     position = self._message_store.journal_end
-            except StoreFull:
+            except ForebayError:
                 self._monitor.run_deferred()  # consumers have credit again for those that are gone
                 raise
             self._confirmer.confirm(position)

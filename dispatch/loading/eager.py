@@ -114,7 +114,7 @@ class EagerLoader:
         for target in nsmallest(
             LISTS_MAX, running_low, key=lambda found: (found is self._previous, found.supply_seconds)
         ):
-            is_awaited = target.selector_group.is_awaited and not target.direct
+            is_awaited = target.selector_group.is_awaited and not target.is_ready
             if target.is_loading or not target.has_supply or self._is_fed(target, is_awaited):
                 del running_low[target]
                 if not target.is_loading:
@@ -132,7 +132,10 @@ class EagerLoader:
         return None
 
     def _is_fed(self, target: TargetList, is_awaited: bool) -> bool:
-        """Return whether a list has enough, or waits for room rather than for a load."""
+        """Return whether a list needs no load now: it has enough, or what comes next waits for somebody to take it.
+
+        Its next take, or room, makes it run low again.
+        """
         step_bytes = min(self._target_area.shares.load_bytes_max, target.low_watermark_bytes)
         fed_bytes = target.direct_bytes + step_bytes
         if fed_bytes > target.read_ahead_bytes and target.is_ready:

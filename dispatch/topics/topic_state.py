@@ -565,10 +565,10 @@ class SubscriptionLaneState(QueueLaneState):
         return max(list_bytes, STRAY_LOAD_BYTES)
 
     def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
-        """Return whether the next message waits in the shared cache because it is too large for its list.
+        """Return whether the next message is too large to be put into this list ahead of a take.
 
-        It waits on disk where RAM has no room for a copy in each list: those that are read ahead of need would take the
-        room of the messages that all want next.
+        If RAM has it, it stays in the shared cache. If it is on disk, it is read ahead only where all lists of the
+        topic have room for such a message: copies that nobody needs yet would take the room of what all want next.
         """
         run = self.pending_lane.ready_run(sequence, 1) if self._has_neighbours else None
         if run is None:

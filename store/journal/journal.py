@@ -465,7 +465,11 @@ class Journal:
         self.sizes[data_log] = 0
         kind, count, payload = self._first_record()
         first = encode(salt, self._word, self.epoch, self.durable, kind, 0, count, payload)
-        file.append(encode_header(header) + first)
+        try:
+            file.append(encode_header(header) + first)
+        except OSError:
+            file.close()  # nobody else has it yet
+            raise
         self.attested = self.durable
         self._file, self._write = file, file.append
         self._salt, self._offsets = salt, array("I", (DATA_LOG_HEADER_BYTES,))

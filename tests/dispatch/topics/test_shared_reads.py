@@ -372,3 +372,29 @@ def test_a_message_that_comes_back_to_one_is_not_given_to_another_again() -> Non
     one.nack(deliveries)
     assert [delivery.headers["n"] for delivery in other.take(1)] == [50]
     assert read_all(bay, [one]) == [list(range(BACKLOG))]
+
+
+def test_a_consumer_is_told_of_a_match_behind_large_messages_that_came_due() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic, calls = bay.bay.topic("prices"), list[int]()
+    for number in range(10):
+        topic.subscribe(durable=f"s{number}", selector="wanted = 1" if number == 0 else None).close()
+    for delay in (0.5, 0.5, 0.5, 0.0, 0.0, 0.0):
+        topic.send(bytes(64 * KIB), headers={"wanted": 2 if delay else 1}, delay=delay)
+    others = [topic.subscribe(durable=f"s{number}") for number in range(1, 10)]
+    told = topic.subscribe(durable="s0", selector="wanted = 1", prefetch=1, on_ready=lambda: calls.append(0))
+    while not (first := told.take(1)):
+        bay.bay.step()
+    assert told.take(1) == [] and len(others) == 9
+    bay.bay.step()
+    bay.let_pass(1.0)  # those that are not wanted are due, and come before the next one that is
+    told.ack(first)
+    bay.call_ready()
+    assert told.take(1) == []  # one load brought nothing; the search goes on in the background
+    calls.clear()
+    for _ in range(5):
+        bay.bay.step()
+        bay.call_ready()
+    assert calls == [0]
+    assert len(told.take(1)) == 1
+    bay.check()
