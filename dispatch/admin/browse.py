@@ -34,13 +34,13 @@ from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.areas.reclaim import Reclaim
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
 from ..core.selector_groups.matching import SelectorMatcher
+from ..core.sharing.reclaim import Reclaim
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")

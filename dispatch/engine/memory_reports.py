@@ -10,9 +10,9 @@ from ...cache.messages.message_cache import CacheStatistics
 from ...cache.process.guard import ProcessStatistics
 from ...cache.sharing.curve import Curve
 from ...store.tmp.storage import TmpStorageStatistics
-from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.target_area import TargetArea
 from ..core.monitor import Monitor, in_sections
+from ..core.sharing.memory_parts import MemoryParts
 from .process_watch import ProcessWatch
 
 

@@ -57,8 +57,6 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.lane_parts import LaneParts
 from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.memory_parts import MemoryParts
-from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.observer import ListObserver, TrafficObserver
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
@@ -71,6 +69,8 @@ from ..core.monitor import Monitor
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
 from ..core.selector_groups.matching import NO_NAMES
+from ..core.sharing.memory_parts import MemoryParts
+from ..core.sharing.memory_rule import MemoryRule
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector

@@ -7,8 +7,8 @@ It makes and ends lists, offers arrivals to them, and sets their watermarks. The
 store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out belong to the
 DispatchArea.
 
-It decides under the state lock; loading/eager.py reads outside the lock. core/areas/reclaim.py decides which memory is
-given back, and in which order.
+It decides under the state lock; loading/eager.py reads outside the lock. core/sharing/reclaim.py decides which memory
+is given back, and in which order.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from ..model import (
     TargetList,
 )
 from ..monitor import Monitor
+from ..sharing.memory_parts import MemoryParts
+from ..sharing.reclaim import Reclaim
 from .dispatch_area import DispatchArea
 from .lane_parts import LaneParts
 from .list_events import ListEvents
 from .list_order import arrange
 from .load_requests import LoadRequests
-from .memory_parts import MemoryParts
 from .observer import ListObserver, TrafficObserver
-from .reclaim import Reclaim
 
 Decoded = Sequence[dict[str, HeaderValue] | None]
 """Headers of messages, in order; None of one whose headers make no sense."""

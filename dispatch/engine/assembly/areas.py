@@ -13,12 +13,12 @@ from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.lane_parts import LaneParts
 from ...core.areas.load_requests import LoadRequests
-from ...core.areas.memory_parts import MemoryParts
-from ...core.areas.memory_rule import MemoryRule
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
 from ...core.memory.group_memory import GroupMemory
 from ...core.memory.memory_registry import MemoryRegistry
+from ...core.sharing.memory_parts import MemoryParts
+from ...core.sharing.memory_rule import MemoryRule
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
 from .foundation import Foundation
