@@ -5,6 +5,7 @@ from __future__ import annotations
 from forebay.store.environment.locks import OwnedLock
 
 from ..dispatch.core.areas.target_area import TargetArea
+from ..dispatch.core.areas.watermarks import Watermarks
 from ..dispatch.forebay import Forebay
 from ..store.index.index import Index
 from ..store.message_store import MessageStore
@@ -20,6 +21,10 @@ def index_of(bay: Forebay) -> Index:
 
 def store_of(bay: Forebay) -> MessageStore:
     return bay._engine.layers.store_layer.directory.message_store
+
+
+def watermarks_of(bay: Forebay) -> Watermarks:
+    return bay._engine.layers.areas.watermarks
 
 
 def targets_of(bay: Forebay) -> TargetArea:

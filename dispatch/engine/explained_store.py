@@ -16,6 +16,7 @@ from ..core.monitor import Monitor
 from ..core.settling.delays import DelayedRedelivery
 from ..core.settling.due import DueMessages
 from ..core.sharing.memory_parts import MemoryParts
+from ..core.sharing.reclaim import Reclaim
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
@@ -53,6 +54,7 @@ class ExplainedStore:
     queues: Queues
     topics: Topics
     transactions: TransactionRegistry
+    reclaim: Reclaim
     target_area: TargetArea
     dispatch_area: DispatchArea
     has_background: bool

@@ -59,6 +59,7 @@ from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListObserver, TrafficObserver
 from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
@@ -377,6 +378,10 @@ class TracePlayer:
         memory = _make_memory(self.budget, shares, rule)
         events = ListEvents()  # reads for the HeadQueueCache are no hits
         self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
+        traffic = TrafficObserver()
+        self.watermarks = Watermarks(
+            memory, shares, self.loads, self.dispatch_area, lambda watermarks: ListObserver(), traffic
+        )
         self.target_area = TargetArea(
             self.monitor,
             LaneParts(
@@ -386,7 +391,7 @@ class TracePlayer:
                 syncs_always=False,
             ),
             memory,
-            shares,
+            self.watermarks,
             self.loads,
             self.dispatch_area,
             events,
@@ -397,11 +402,16 @@ class TracePlayer:
                 consumer_memory=memory.consumers,
                 group_memory=memory.groups,
             ),
-            observer=lambda target_area: ListObserver(),
-            traffic=TrafficObserver(),
+            traffic=traffic,
         )
         self.loader = EagerLoader(
-            self.monitor, self.target_area, self.dispatch_area, self.loads, memory.overflow.account, reading
+            self.monitor,
+            self.target_area,
+            self.watermarks,
+            self.dispatch_area,
+            self.loads,
+            memory.overflow.account,
+            reading,
         )
         self._wanted = wanted
         self._milliseconds = 0
@@ -445,7 +455,7 @@ class TracePlayer:
         seconds = (first - self._milliseconds) / 1000
         self._milliseconds = first
         if seconds > 0:
-            self.target_area.measure(seconds)
+            self.watermarks.measure(seconds)
 
     def _wait(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)

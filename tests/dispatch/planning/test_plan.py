@@ -102,7 +102,7 @@ def test_store_and_replay_have_the_same_room() -> None:
         bay = RecordedBay(memory_limit=settings.memory_limit, persistent_index=settings.persistent_index)
         player = TracePlayer(shares_of(settings), {}, MemoryRule(), TRACE_BYTES)
         assert player.budget.free_bytes == bay.budget.free_bytes
-        assert player.target_area.shares == bay.target_area.shares
+        assert player.watermarks.shares == bay.watermarks.shares
 
 
 def test_replay_keeps_the_ledger() -> None:
