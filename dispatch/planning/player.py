@@ -384,12 +384,7 @@ class TracePlayer:
         )
         self.target_area = TargetArea(
             self.monitor,
-            LaneParts(
-                message_store=self.store,
-                delivery_count_table=DeliveryCountTable(),
-                return_counts=PlayedReturns(),
-                syncs_always=False,
-            ),
+            _lane_parts(self.store),
             memory,
             self.watermarks,
             self.loads,
@@ -568,6 +563,16 @@ class TracePlayer:
         for sequence in [sequence for sequence in lane.in_flight if sequence in gone]:
             gone.remove(sequence, sequence)
         self.target_area.forget(lane, gone)
+
+
+def _lane_parts(store: PlayedStore) -> LaneParts:
+    """Return what lanes ask of the played store."""
+    return LaneParts(
+        message_store=store,
+        delivery_count_table=DeliveryCountTable(),
+        return_counts=PlayedReturns(),
+        syncs_always=False,
+    )
 
 
 def _make_memory(budget: Budget, shares: Shares, rule: MemoryRule) -> MemoryParts:
