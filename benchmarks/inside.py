@@ -5,6 +5,8 @@ from __future__ import annotations
 from forebay.store.environment.locks import OwnedLock
 
 from ..dispatch.core.areas.target_area import TargetArea
+from ..dispatch.core.areas.watermarks import Watermarks
+from ..dispatch.engine.assembly.areas import Areas
 from ..dispatch.forebay import Forebay
 from ..store.index.index import Index
 from ..store.message_store import MessageStore
@@ -22,5 +24,13 @@ def store_of(bay: Forebay) -> MessageStore:
     return bay._engine.layers.store_layer.directory.message_store
 
 
+def areas_of(bay: Forebay) -> Areas:
+    return bay._engine.layers.areas
+
+
+def watermarks_of(bay: Forebay) -> Watermarks:
+    return areas_of(bay).watermarks
+
+
 def targets_of(bay: Forebay) -> TargetArea:
-    return bay._engine.layers.areas.target_area
+    return areas_of(bay).target_area

@@ -15,7 +15,7 @@ from .destinations_file import DestinationsFile
 from .disk.disk import Disk
 from .environment.account import Account, OpenAccount, Unlimited
 from .environment.clock import Clock, SteadyClock
-from .environment.locks import OwnedLock
+from .environment.locks import OwnedLock, StoreLocks
 from .environment.progress import OnProgress, tell_nobody
 from .errors import StoreFailed
 from .format.record import STATE
@@ -130,7 +130,7 @@ class DirectoryStore:
         self._disk, self._lock, self._clock = surroundings.disk, surroundings.state_lock, surroundings.clock
         self._options, self._store_id = options, store_id
         self._journaled, self._reads, self._mark = journaled, reads, mark
-        self._checkpoint_lock = OwnedLock()
+        self._locks = StoreLocks(OwnedLock(), surroundings.state_lock)
         self._is_closing = self._is_ended = False
         # The time by which messages are due and expire: it never goes back.
         self.steady = steady
@@ -197,8 +197,7 @@ class DirectoryStore:
             self._journaled,
             self.journal,
             self._clock,
-            lock=self._checkpoint_lock,
-            state_lock=self._lock,
+            self._locks,
             replay_position=replay_position,
             root_state=self._root_state,
             give_up_readers=self.give_up_readers,
@@ -214,8 +213,7 @@ class DirectoryStore:
             DiscardRecords(self.journal, self.duplicates),
             DueTimes(self.index, reads.timed),
             self.checkpointer,
-            checkpoint_lock=self._checkpoint_lock,
-            state_lock=self._lock,
+            self._locks,
             max_checkpoint_adds=self._options.max_checkpoint_adds,
         )
 
@@ -239,8 +237,7 @@ class DirectoryStore:
             self.journal,
             self.branches,
             surroundings.archive,
-            checkpoint_lock=self._checkpoint_lock,
-            state_lock=self._lock,
+            self._locks,
             replay_position=lambda: self.checkpointer.replay_position,
             is_full=lambda: self.message_store.is_full,
             retention_reasons=self.retention.reasons,
@@ -251,8 +248,7 @@ class DirectoryStore:
             self.journal,
             self.branches,
             self.transaction_records,
-            checkpoint_lock=self._checkpoint_lock,
-            state_lock=self._lock,
+            self._locks,
             account=surroundings.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
             sealed=cleaner.sealed,
@@ -354,12 +350,12 @@ class DirectoryStore:
 
     def write_destinations(self) -> None:
         """Write the destinations file if a checkpoint has brought something new and it is time. Requires: no lock."""
-        with self._checkpoint_lock:
+        with self._locks.checkpoint:
             if not self.journal.fullness.is_out_of_space:
                 self._destinations_file.refresh(self.checkpointer.end)
 
     def _write_last_destinations(self) -> None:
-        with self._checkpoint_lock:
+        with self._locks.checkpoint:
             if self.journal.fullness.is_out_of_space:  # the next open needs the remaining space
                 self._destinations_file.remove()
             else:

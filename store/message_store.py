@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
-from .environment.locks import OwnedLock
+from .environment.locks import StoreLocks
 from .errors import Closed, StoreFailed, StoreFull
 from .format.identity import Identity
 from .format.places import Extent, Singles
@@ -45,9 +45,8 @@ class MessageStore:
         discards: DiscardRecords,
         timetable: DueTimes,
         checkpointer: Checkpointer,
+        locks: StoreLocks,
         *,
-        checkpoint_lock: OwnedLock,
-        state_lock: OwnedLock,
         max_checkpoint_adds: int,
     ) -> None:
         """disk: has the quarantine. max_checkpoint_adds: most messages that are added between two checkpoints."""
@@ -60,13 +59,13 @@ class MessageStore:
         self._duplicates = duplicates
         self._discards = discards
         self._checkpointer = checkpointer
-        self._lock = state_lock
+        self._lock = locks.state
         self._max_checkpoint_adds = max_checkpoint_adds
         self._is_closed = False
         # Finds the messages whose time has come.
         self.timetable = timetable
         # The first of the three locks. Whoever holds it knows that no checkpoint, cleanup or relocation is under way.
-        self.checkpoint_lock = checkpoint_lock
+        self.checkpoint_lock = locks.checkpoint
         # The second of the three locks. Its holder knows that no sync is under way.
         self.sync_lock = journal.sync_lock
         self.adds = 0

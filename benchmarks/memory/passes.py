@@ -21,7 +21,7 @@ from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.dispatch.core.areas.observer import ListObserver
 from forebay.store.numbering import UNLIMITED
 
-from ..inside import lock_of, store_of, targets_of
+from ..inside import lock_of, store_of, watermarks_of
 from .traffic import BEGIN, SEND, Step, Traffic
 
 Facts = dict[str, float]
@@ -251,23 +251,23 @@ def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, me
         bodies = _Bodies(KIB)
         for _ in range(2 * limit_bytes // (KIB * BATCH_MESSAGES)):
             queue.send_many(bodies.messages(BATCH_MESSAGES))
-        targets: Any = targets_of(bay)
-        watching, looking_away = targets.watch, ListObserver()
+        watermarks: Any = watermarks_of(bay)
+        watching, looking_away = watermarks.watch, ListObserver()
         seconds: dict[bool, list[float]] = {True: [], False: []}
         with queue.subscribe() as consumer:
             _drain(consumer, BATCH_MESSAGES)
-            (target,) = targets.lists
+            (target,) = watermarks.lists
             for number in range(2 * stretches):
                 is_watched = number % 4 in (0, 3)
                 with lock_of(bay):
-                    targets.watch = watching if is_watched else looking_away
+                    watermarks.watch = watching if is_watched else looking_away
                     target.sample_at_bytes = 0 if is_watched else UNLIMITED
                 began = time.process_time()
                 for _ in range(messages // batch):
                     queue.send_many(bodies.messages(batch))
                     _drain(consumer, batch)
                 seconds[is_watched].append(time.process_time() - began)
-            targets.watch = watching
+            watermarks.watch = watching
         with_curve, without = median(seconds[True]), median(seconds[False])
         return {
             "with_us": with_curve / messages * 1e6,

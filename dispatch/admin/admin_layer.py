@@ -61,9 +61,9 @@ def make_admin_layer(
     removals = core.removals
     browsers = Browsers(
         monitor,
-        core.target_area,
+        core.watermarks,
         budget,
-        core.target_area.reclaim,
+        core.watermarks.reclaim,
         core.timed.is_expired,
         budget.holder("browsers"),
         budget.holders["read_buffers"],

@@ -34,13 +34,13 @@ from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.areas.reclaim import Reclaim
-from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
 from ..core.selector_groups.matching import SelectorMatcher
+from ..core.sharing.reclaim import Reclaim
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")
@@ -78,7 +78,7 @@ class Browsers:
     def __init__(
         self,
         monitor: Monitor,
-        target_area: TargetArea,
+        watermarks: Watermarks,
         budget: Budget,
         reclaim: Reclaim,
         is_expired: Callable[[bytes], bool],
@@ -88,7 +88,7 @@ class Browsers:
     ) -> None:
         """Make the one Browsers of a store.
 
-        target_area: says how much one load may bring, which a resize changes.
+        watermarks: says how much one load may bring, which a resize changes.
         reclaim: gives memory of the HeadQueueCache.
         is_expired: returns whether a message with the given properties has expired.
         holder: pays for loads.
@@ -96,7 +96,7 @@ class Browsers:
         current: returns the open queue for a queue that may have been closed in the meantime.
         """
         self._monitor = monitor
-        self._target_area = target_area
+        self._watermarks = watermarks
         self._budget = budget
         self._reclaim = reclaim
         self._is_expired = is_expired
@@ -243,7 +243,7 @@ class Browsers:
             if candidate is None:
                 return None
             begin = candidate.sequence
-        room = self._target_area.shares.load_bytes_max
+        room = self._watermarks.shares.load_bytes_max
         while True:
             runs, content_bytes, count = _choose(lane, begin, end, room)
             if not runs:

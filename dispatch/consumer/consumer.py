@@ -9,7 +9,7 @@ here: the take from RAM and the ack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -84,8 +84,8 @@ class ConsumerParts:
     transactions: TransactionRegistry
     confirmer: Confirmer
     policies: Policies
-    reminder: AckReminder = field(default_factory=AckReminder)
-    exclusives: ExclusiveConsumers = field(default_factory=ExclusiveConsumers)
+    reminder: AckReminder
+    exclusives: ExclusiveConsumers
 
 
 class Consumer(CoreConsumer):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..config.policies import Policies
 from .areas.dispatch_area import DispatchArea
 from .areas.target_area import TargetArea
+from .areas.watermarks import Watermarks
 from .confirmer import ThreadConfirmer
 from .destinations.dead_letter_queues import DeadLetterQueues
 from .destinations.destination_lanes import DestinationLanes
@@ -43,6 +44,7 @@ class CoreParts:
     monitor: Monitor
     policies: Policies
     target_area: TargetArea
+    watermarks: Watermarks
     dispatch_area: DispatchArea
     timed: TimedLanes
     redelivery: Redelivery

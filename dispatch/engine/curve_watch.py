@@ -14,7 +14,7 @@ from ...store.numbering import UNLIMITED
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.observer import ListObserver
-from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.model import TargetList
 
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
@@ -34,7 +34,7 @@ class CurveWatch(ListObserver):
 
     def __init__(
         self,
-        target_area: TargetArea,
+        watermarks: Watermarks,
         dispatch_area: DispatchArea,
         holder: Holder,
         limit_bytes: int,
@@ -45,7 +45,7 @@ class CurveWatch(ListObserver):
         holder: pays for the lists that are followed.
         shares_at: returns the shares of a limit; SettingsError: the limit is too small.
         """
-        self._target_area = target_area
+        self._watermarks = watermarks
         self._dispatch_area = dispatch_area
         self._holder = holder
         shares = _shares_around(limit_bytes, shares_at)
@@ -54,13 +54,13 @@ class CurveWatch(ListObserver):
         """Charged for each list that is followed."""
         self._tracks: dict[TargetList, Track] = {}
         # The high watermark that each limit would have granted to each list at the last measurement.
-        self._watermarks: dict[TargetList, tuple[int, ...]] = {}
+        self._granted: dict[TargetList, tuple[int, ...]] = {}
 
     def begin(self, target: TargetList) -> None:
         """Follow a new list if memory has room for its track; otherwise the curve leaves the list out."""
         if self._holder.held_bytes + self.track_bytes > self._bytes_max:
             return
-        self._target_area.make_room(self.track_bytes, None)
+        self._watermarks.reclaim.make_room(self.track_bytes, None)
         if not self._holder.reserve(self.track_bytes):
             return
         lane, pending_lane = target.lane, target.lane.pending_lane
@@ -72,7 +72,7 @@ class CurveWatch(ListObserver):
 
     @property
     def _bytes_max(self) -> int:
-        return self._target_area.shares.curve_bytes
+        return self._watermarks.shares.curve_bytes
 
     def shares_changed(self) -> None:
         """Follow fewer lists if the limit has become smaller."""
@@ -81,7 +81,7 @@ class CurveWatch(ListObserver):
 
     def _forget(self, target: TargetList) -> None:
         self._sampler.end(self._tracks.pop(target))
-        self._watermarks.pop(target, None)
+        self._granted.pop(target, None)
         target.sample_at_bytes = UNLIMITED
         self._holder.release(self.track_bytes)
 
@@ -95,19 +95,19 @@ class CurveWatch(ListObserver):
         target.sample_at_bytes = taken + quantum_bytes(waiting, charge)
         if taken == track.taken and waiting == track.waiting:
             return
-        held_bytes, lists = self._dispatch_area.in_flight_bytes, len(self._target_area.lists)
-        watermarks: Sequence[int] | None = self._watermarks.get(target)
+        held_bytes, lists = self._dispatch_area.in_flight_bytes, len(self._watermarks.lists)
+        watermarks: Sequence[int] | None = self._granted.get(target)
         if watermarks is None:
             watermarks = self._sampler.watermarks_of(lists, target.measured_rate)
         self._sampler.sample(track, waiting, taken, charge, watermarks, held_bytes, lists)
 
     def measured(self) -> None:
         """Sample all lists, and share each limit among them by their new rates. O(lists * limits)."""
-        lists, tracks = list(self._target_area.lists), self._tracks
-        self._watermarks = {}
+        lists, tracks = list(self._watermarks.lists), self._tracks
+        self._granted = {}
         if len(lists) <= LISTS_MAX:
             granted = self._sampler.watermarks([target.measured_rate for target in lists])
-            self._watermarks = {target: each for target, each in zip(lists, granted, strict=True) if target in tracks}
+            self._granted = {target: each for target, each in zip(lists, granted, strict=True) if target in tracks}
         for target in list(tracks):
             self.sample(target)
 
@@ -130,7 +130,7 @@ class CurveWatch(ListObserver):
 
         AssertionError if the curve follows a list that has ended.
         """
-        assert self._tracks.keys() <= self._target_area.lists.keys(), "a list that is gone is followed"
+        assert self._tracks.keys() <= self._watermarks.lists.keys(), "a list that is gone is followed"
         return self.track_bytes * len(self._tracks)
 
 

@@ -10,12 +10,13 @@ from ...store.space.data_log_retention import DataLogRetention
 from ...store.space.disk_use import DiskUse
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
 from ..core.settling.delays import DelayedRedelivery
 from ..core.settling.due import DueMessages
+from ..core.sharing.memory_parts import MemoryParts
+from ..core.sharing.reclaim import Reclaim
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
@@ -53,6 +54,7 @@ class ExplainedStore:
     queues: Queues
     topics: Topics
     transactions: TransactionRegistry
+    reclaim: Reclaim
     target_area: TargetArea
     dispatch_area: DispatchArea
     has_background: bool

@@ -16,6 +16,7 @@ from typing import Any
 from ..admin.rejections import Check, Rejections
 from ..core.areas.list_events import ListEvents
 from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import Delivery
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.model import LaneState, TargetList
@@ -29,11 +30,12 @@ from .reports import Reports
 class LateCalls(ListEvents):
     """The calls to owners that are made later. The assembly sets each owner as soon as it exists.
 
-    Before an owner is set, a call for it raises AttributeError, or AssertionError for the TargetArea. `make_room` does
+    Before an owner is set, a call for it raises AttributeError. `make_room` does
     nothing then.
     """
 
     target_area: TargetArea | None = None
+    watermarks: Watermarks
     timed: TimedLanes
     opener: DestinationOpener
     warmer: CacheWarmer
@@ -55,8 +57,7 @@ class LateCalls(ListEvents):
 
     def sampled(self, target: TargetList) -> None:
         """For DispatchArea: let the curve sample a list from which enough was taken. Requires: the lock."""
-        assert self.target_area is not None, "a list was taken from"
-        self.target_area.watch.sample(target)
+        self.watermarks.watch.sample(target)
 
     def unread(self, lane: LaneState) -> None:
         """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock."""

@@ -8,7 +8,7 @@ from typing import Final
 from ..consumer.slow import notice
 from ..consumer.stuck import StuckConsumers
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
 from ..loading.warmer import CacheWarmer
@@ -25,7 +25,7 @@ class Measurements:
     def __init__(
         self,
         monitor: Monitor,
-        target_area: TargetArea,
+        watermarks: Watermarks,
         dispatch_area: DispatchArea,
         warmer: CacheWarmer,
         stuck: StuckConsumers,
@@ -33,7 +33,7 @@ class Measurements:
     ) -> None:
         """Make the measurements of a store. consumers: returns all its consumers."""
         self._monitor = monitor
-        self._target_area = target_area
+        self._watermarks = watermarks
         self._dispatch_area = dispatch_area
         self._warmer = warmer
         self._stuck = stuck
@@ -50,7 +50,7 @@ class Measurements:
         if now < self.due_at:
             return 0
         seconds, self._measured_at = now - self._measured_at, now
-        self._target_area.measure(seconds)
+        self._watermarks.measure(seconds)
         self._warmer.resume()
         consumers = list(self._consumers())
         slow = notice(self._dispatch_area, self._monitor, consumers, now, seconds)

@@ -10,9 +10,9 @@ from ...cache.messages.message_cache import CacheStatistics
 from ...cache.process.guard import ProcessStatistics
 from ...cache.sharing.curve import Curve
 from ...store.tmp.storage import TmpStorageStatistics
-from ..core.areas.memory_parts import MemoryParts
-from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.monitor import Monitor, in_sections
+from ..core.sharing.memory_parts import MemoryParts
 from .process_watch import ProcessWatch
 
 
@@ -28,31 +28,31 @@ class MemoryReport(NamedTuple):
 class MemoryReports:
     """Makes reports about the memory of one store."""
 
-    def __init__(self, monitor: Monitor, memory: MemoryParts, target_area: TargetArea, process: ProcessWatch) -> None:
+    def __init__(self, monitor: Monitor, memory: MemoryParts, watermarks: Watermarks, process: ProcessWatch) -> None:
         self._monitor = monitor
         self._memory = memory
-        self._target_area = target_area
+        self._watermarks = watermarks
         self._process = process
 
     def observe_lists(self) -> None:
         """Bring the live curve up to date, some lists at a time. Requires: no lock."""
-        target_area = self._target_area
+        watermarks = self._watermarks
         with self._monitor.lock:
-            lists = list(target_area.lists)
+            lists = list(watermarks.lists)
         for part in in_sections(lists):
             with self._monitor.lock, self._monitor.all_or_broken:
                 for target in part:
-                    if target in target_area.lists:
-                        target_area.watch.sample(target)
+                    if target in watermarks.lists:
+                        watermarks.watch.sample(target)
 
     def since_open(self) -> MemoryReport:
         """Return a report with the curve since the store was opened. Requires: the lock. O(lanes)."""
         self._memory.destinations.catch_up()  # what hosts have dropped is no longer charged
-        return self._report(self._target_area.watch.curve())
+        return self._report(self._watermarks.watch.curve())
 
     def recent(self) -> MemoryReport:
         """Return a report with the curve of the last second. Requires: the lock. O(lanes)."""
-        return self._report(self._target_area.watch.recent_curve())
+        return self._report(self._watermarks.watch.recent_curve())
 
     def _report(self, curve: Curve) -> MemoryReport:
         memory = self._memory

@@ -20,6 +20,7 @@ from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import AUTO, Settings
 from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.monitor import Monitor
 from ..producer.producers import Producers
 from .index_fit import IndexFit
@@ -59,6 +60,7 @@ class Resizing:
         index_fit: IndexFit,
         budget: Budget,
         target_area: TargetArea,
+        watermarks: Watermarks,
         producers: Producers,
         windows: DuplicateWindows,
         settings: Settings,
@@ -68,6 +70,7 @@ class Resizing:
         self._index_fit = index_fit
         self._budget = budget
         self._target_area = target_area
+        self._watermarks = watermarks
         self._producers = producers
         self._windows = windows
         # The present settings, with the memory limit of the last resize.
@@ -108,7 +111,7 @@ class Resizing:
             self.settings = settings
             self._producers.limit_messages(settings)
             self._budget.resize(shares.limit_bytes)
-            self._target_area.take_shares(shares)
+            self._watermarks.take_shares(shares)
             self._windows.resize(shares)
         self._complete()
         if self._is_lowered:

@@ -38,7 +38,7 @@ def explain_in_short(store: ExplainedStore, queues: Sequence[DestinationState]) 
             if is_worth:
                 return explain_queue(store, queue).sentence
     with store.monitor.lock:
-        memory, could_give = store.memory.budget.statistics(), store.target_area.reclaim.order()
+        memory, could_give = store.memory.budget.statistics(), store.reclaim.order()
     return memory_sentence(memory, could_give)
 
 

@@ -18,7 +18,7 @@ def explain(store: ExplainedStore, subject: object) -> Explanation:
     if subject is None:
         with store.monitor.lock:
             memory = store.memory.budget.statistics()
-            could_give = store.target_area.reclaim.order()
+            could_give = store.reclaim.order()
         whole = explain_whole(sizes, pins.all(), store.monitor.clock_ms(), memory, could_give)
         blocked = explain_blocked(store)
         if not blocked:

@@ -29,6 +29,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.contracts import LaneCache
 from ..core.lists.load import Load
 from ..core.model import LaneState, TargetList
@@ -50,6 +51,7 @@ class EagerLoader:
         self,
         monitor: Monitor,
         target_area: TargetArea,
+        watermarks: Watermarks,
         dispatch_area: DispatchArea,
         loads: LoadRequests,
         spill_account: SpillAccount,
@@ -62,6 +64,7 @@ class EagerLoader:
         """
         self._monitor = monitor
         self._target_area = target_area
+        self._watermarks = watermarks
         self._dispatch_area = dispatch_area
         self._loads = loads
         self._spill_account = spill_account
@@ -136,7 +139,7 @@ class EagerLoader:
 
         Its next take, or room, makes it run low again.
         """
-        step_bytes = min(self._target_area.shares.load_bytes_max, target.low_watermark_bytes)
+        step_bytes = min(self._watermarks.shares.load_bytes_max, target.low_watermark_bytes)
         fed_bytes = target.direct_bytes + step_bytes
         if fed_bytes > target.read_ahead_bytes and target.is_ready:
             if fed_bytes > target.high_watermark_bytes or not target.is_next_cached:
@@ -244,7 +247,7 @@ class EagerLoader:
         room = max(bound_bytes - target.direct_bytes, 0)
         if runs:
             room = target.lane.load_room(room, runs.first)
-        return min(room, self._target_area.shares.load_bytes_max)
+        return min(room, self._watermarks.shares.load_bytes_max)
 
     def _part_cached_from_read(self, load: Load[TargetList], is_needed: bool) -> None:
         """Cut a load before its first read if the caches have enough of its first messages for a load of their own."""
@@ -355,11 +358,11 @@ class EagerLoader:
 
     def _reserve(self, load: Load[TargetList], is_needed: bool) -> None:
         """Reserve memory for messages to read. Without memory, messages become lazy, or else the load is cut."""
-        target_area, target = self._target_area, load.target
+        largest_bytes, target = self._watermarks.shares.large_message_bytes, load.target
         pending_lane = target.lane.pending_lane
         if not load.held:
             columns = [pending_lane.lengths(first, last) for first, last in load.runs]
-            if max(map(max, columns)) <= target_area.large_message_bytes:
+            if max(map(max, columns)) <= largest_bytes:
                 load.brings_all = not load.is_return and (not load.is_scan or target.selector_group.selector is None)
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
                 self._reserve_runs(load, load.runs, total, is_needed)
@@ -370,7 +373,7 @@ class EagerLoader:
         for sequence, length in lengths:
             if sequence in load.held:
                 continue
-            if length > target_area.large_message_bytes:
+            if length > largest_bytes:
                 self._make_lazy(load, sequence, is_needed)
                 continue
             wanted += content_charge_bytes(length)

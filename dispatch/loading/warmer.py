@@ -20,7 +20,7 @@ from ...store.journal.reading import Region
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ...store.stored_message import StoredMessage
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.destinations.queue_state import QueueState
 from ..core.memory.memory_registry import MemoryRegistry
 from ..core.model import LaneState
@@ -53,7 +53,7 @@ class CacheWarmer:
     def __init__(
         self,
         monitor: Monitor,
-        target_area: TargetArea,
+        watermarks: Watermarks,
         loads: LoadRequests,
         budget: Budget,
         memories: MemoryRegistry,
@@ -62,12 +62,12 @@ class CacheWarmer:
     ) -> None:
         """Make the one CacheWarmer of a store.
 
-        target_area: says how much memory each part may have, which a resize changes.
+        watermarks: says how much memory each part may have, which a resize changes.
         reading: pays for read buffers.
         queues: open queues by number.
         """
         self._monitor = monitor
-        self._target_area = target_area
+        self._watermarks = watermarks
         self._loads = loads
         self._budget = budget
         self._memories = memories
@@ -101,7 +101,7 @@ class CacheWarmer:
 
         O(lanes whose head is not whole) if it is. Requires: the lock.
         """
-        if self._budget.free_bytes >= self._target_area.shares.available_bytes * PLENTY_SHARE:
+        if self._budget.free_bytes >= self._watermarks.shares.available_bytes * PLENTY_SHARE:
             for memory in self._memories.all:
                 self._look_at(memory)
 
@@ -178,10 +178,10 @@ class CacheWarmer:
 
         Messages that are too large are left out, because a consumer's load would not hold them either.
         """
-        target_area = self._target_area
+        shares = self._watermarks.shares
         pending_lane = lane.pending_lane
         caches = [cache for cache in lane.caches if cache.has(pending_lane.number)]
-        room = min(room, target_area.shares.load_bytes_max)
+        room = min(room, shares.load_bytes_max)
         runs: list[tuple[int, int]] = []
         total = 0
         while begin < lane.published_end:
@@ -193,7 +193,7 @@ class CacheWarmer:
             first, last = found[0], min(found[1], lane.published_end - 1)
             for sequence, length in enumerate(pending_lane.lengths(first, last), first):
                 begin = sequence + 1
-                if length > target_area.large_message_bytes or any(
+                if length > shares.large_message_bytes or any(
                     cache.peek(pending_lane.number, sequence) for cache in caches
                 ):
                     continue

@@ -57,10 +57,9 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.lane_parts import LaneParts
 from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.memory_parts import MemoryParts
-from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.observer import ListObserver, TrafficObserver
 from ..core.areas.target_area import TargetArea
+from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
@@ -71,6 +70,8 @@ from ..core.monitor import Monitor
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
 from ..core.selector_groups.matching import NO_NAMES
+from ..core.sharing.memory_parts import MemoryParts
+from ..core.sharing.memory_rule import MemoryRule
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
@@ -377,16 +378,15 @@ class TracePlayer:
         memory = _make_memory(self.budget, shares, rule)
         events = ListEvents()  # reads for the HeadQueueCache are no hits
         self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
+        traffic = TrafficObserver()
+        self.watermarks = Watermarks(
+            memory, shares, self.loads, self.dispatch_area, lambda watermarks: ListObserver(), traffic
+        )
         self.target_area = TargetArea(
             self.monitor,
-            LaneParts(
-                message_store=self.store,
-                delivery_count_table=DeliveryCountTable(),
-                return_counts=PlayedReturns(),
-                syncs_always=False,
-            ),
+            _lane_parts(self.store),
             memory,
-            shares,
+            self.watermarks,
             self.loads,
             self.dispatch_area,
             events,
@@ -397,11 +397,16 @@ class TracePlayer:
                 consumer_memory=memory.consumers,
                 group_memory=memory.groups,
             ),
-            observer=lambda target_area: ListObserver(),
-            traffic=TrafficObserver(),
+            traffic=traffic,
         )
         self.loader = EagerLoader(
-            self.monitor, self.target_area, self.dispatch_area, self.loads, memory.overflow.account, reading
+            self.monitor,
+            self.target_area,
+            self.watermarks,
+            self.dispatch_area,
+            self.loads,
+            memory.overflow.account,
+            reading,
         )
         self._wanted = wanted
         self._milliseconds = 0
@@ -445,7 +450,7 @@ class TracePlayer:
         seconds = (first - self._milliseconds) / 1000
         self._milliseconds = first
         if seconds > 0:
-            self.target_area.measure(seconds)
+            self.watermarks.measure(seconds)
 
     def _wait(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
@@ -558,6 +563,16 @@ class TracePlayer:
         for sequence in [sequence for sequence in lane.in_flight if sequence in gone]:
             gone.remove(sequence, sequence)
         self.target_area.forget(lane, gone)
+
+
+def _lane_parts(store: PlayedStore) -> LaneParts:
+    """Return what lanes ask of the played store."""
+    return LaneParts(
+        message_store=store,
+        delivery_count_table=DeliveryCountTable(),
+        return_counts=PlayedReturns(),
+        syncs_always=False,
+    )
 
 
 def _make_memory(budget: Budget, shares: Shares, rule: MemoryRule) -> MemoryParts:

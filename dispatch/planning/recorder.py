@@ -42,7 +42,6 @@ from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.observer import TrafficObserver
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.model import (
@@ -53,6 +52,7 @@ from ..core.model import (
     TargetList,
     lane_of,
 )
+from ..core.sharing.memory_parts import MemoryParts
 from ..distribution.assigning import OwnSelectorGroup
 from ..topics.topic_state import SubscriptionState
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ..disk.disk import known_free_bytes
 from ..environment.clock import Clock
 from ..environment.late_log import LateLogger
-from ..environment.locks import OwnedLock, require_outside
+from ..environment.locks import StoreLocks, require_outside
 from ..errors import StoreFailed, StoreFull, TooManyFiles
 from ..format.state_record import Backlog, State, encode_counts, encode_root
 from ..index.block import Block, BlockDamaged
@@ -67,16 +67,14 @@ class Checkpointer:
         journaled: JournaledState,
         journal: Journal,
         clock: Clock,
+        locks: StoreLocks,
         *,
-        lock: OwnedLock,
-        state_lock: OwnedLock,
         replay_position: int,
         root_state: Callable[[int], State],
         give_up_readers: Callable[[], int],
     ) -> None:
         """Make the one Checkpointer of a store.
 
-        lock: whoever holds it knows that no checkpoint is under way.
         replay_position: where a replay would begin now.
         root_state: returns the state for a root with the next log sequence; called under the state lock.
         give_up_readers: closes files that are open only for reading, and returns how many.
@@ -85,8 +83,8 @@ class Checkpointer:
         self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
         self._journal = journal
         self._clock = clock
-        self._lock = lock
-        self._state_lock = state_lock
+        self._lock = locks.checkpoint
+        self._state_lock = locks.state
         self._root_state = root_state
         self._give_up_readers = give_up_readers
         # The changes that the checkpoint under way writes. None: there is none.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 from weakref import ref
@@ -299,6 +300,15 @@ _all: dict[ref[OwnedLock], None] = {}
 This is not a list: copying a list first allocates, which may run the garbage collector. The collector may free a lock
 and so shorten the list during the copy. In CPython 3.11 that ends the process.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLocks:
+    """The first and the last of the three locks of a store, for what takes both; the journal has the one between."""
+
+    checkpoint: OwnedLock
+    """Whoever holds it knows that no checkpoint, cleanup or relocation is under way."""
+    state: OwnedLock
 
 
 def require_outside(*locks: OwnedLock) -> None:

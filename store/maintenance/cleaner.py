@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..disk.layout import MAX_DATA_LOG_ID
 from ..environment.late_log import LateLogger
-from ..environment.locks import OwnedLock, require_outside
+from ..environment.locks import StoreLocks, require_outside
 from ..format.record import DROP
 from ..format.state_record import State, encode_state
 from ..index.index import Index
@@ -53,9 +53,8 @@ class Cleaner:
         journal: Journal,
         branches: Branches,
         archive: Archive | None,
+        locks: StoreLocks,
         *,
-        checkpoint_lock: OwnedLock,
-        state_lock: OwnedLock,
         replay_position: Callable[[], int],
         is_full: Callable[[], bool],
         retention_reasons: Callable[[], RetentionReasons],
@@ -72,8 +71,8 @@ class Cleaner:
         self._journal = journal
         self._branches = branches
         self._archive = archive
-        self._checkpoint_lock = checkpoint_lock
-        self._lock = state_lock
+        self._checkpoint_lock = locks.checkpoint
+        self._lock = locks.state
         self._replay_position = replay_position
         self._is_full = is_full
         self._retention_reasons = retention_reasons

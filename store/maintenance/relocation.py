@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from ..disk.disk import File
 from ..environment.account import Account
 from ..environment.late_log import LateLogger
-from ..environment.locks import OwnedLock, require_outside
+from ..environment.locks import StoreLocks, require_outside
 from ..errors import StoreFull
 from ..format.record import (
     ENTRY_BYTES,
@@ -127,9 +127,8 @@ class Relocation:
         journal: Journal,
         branches: Branches,
         transaction_records: TransactionRecords,
+        locks: StoreLocks,
         *,
-        checkpoint_lock: OwnedLock,
-        state_lock: OwnedLock,
         account: Account,
         data_log_bytes: int,
         sealed: Callable[[], set[int]],
@@ -142,12 +141,12 @@ class Relocation:
         self._index = index
         self._branches = branches
         self._journal = journal
-        self._checkpoint_lock = checkpoint_lock
-        self._lock = state_lock
+        self._checkpoint_lock = locks.checkpoint
+        self._lock = locks.state
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
-        self._prepared_moving = PreparedMoving(branches, transaction_records, journal, state_lock, account)
+        self._prepared_moving = PreparedMoving(branches, transaction_records, journal, locks.state, account)
         self._source: _Source | None = None
         # Data logs with unreadable messages: copying the others would free nothing.
         self._kept: set[int] = set()

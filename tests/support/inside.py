@@ -28,6 +28,7 @@ from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.areas.dispatch_area import DispatchArea
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
+from forebay.dispatch.core.areas.watermarks import Watermarks
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
 from forebay.dispatch.core.model import LaneState, NamedDestinationState, PersistentLaneState, TargetList
@@ -147,6 +148,10 @@ class Inside:
         return self.__layers.store_layer.overflow
 
     # ------------------------------------------------------------------ dispatch
+
+    @property
+    def watermarks(self) -> Watermarks:
+        return self.__layers.areas.watermarks
 
     @property
     def target_area(self) -> TargetArea:

@@ -9,6 +9,7 @@ DispatchArea, and not the other way round.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.messages.message_memory import MessageMemory
@@ -18,10 +19,20 @@ from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
 from ..model import Collector, CoreConsumer, LaneState, SelectorGroup, TargetList
+from ..sharing.memory_parts import MemoryParts
 from .list_events import ListEvents
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
-from .memory_parts import MemoryParts
+
+
+class MemoryWaiter(Protocol):
+    """Who can't go on because deliveries of others fill the memory: a consumer that takes, or a list to be loaded.
+
+    Structural, because the two have no base in common. It is called only while memory is short, so a slow call will do.
+    """
+
+    def on_credit(self) -> None:
+        """Go on, and leave `waits_for_memory`, if enough memory is free now. Requires: the lock."""
 
 
 class DispatchArea(Collector):
@@ -44,7 +55,7 @@ class DispatchArea(Collector):
         self.lists_holder = memories.common.lists_holder
         self.dispatch_holder = memories.common.dispatch_holder
         # Consumers that can't take because deliveries of others fill the memory, and lists that the loader gave up.
-        self.waits_for_memory: dict[CoreConsumer | TargetList, None] = {}
+        self.waits_for_memory: dict[MemoryWaiter, None] = {}
         self._now_ms = now_ms
         self._events = events
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0

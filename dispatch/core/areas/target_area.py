@@ -1,14 +1,14 @@
-"""TargetArea: all TargetLists of a store and the memory that they share.
+"""TargetArea: all TargetLists of a store, what arrives in them and what leaves them.
 
 An area is where all messages of one stage are: those of the TargetArea are for consumers to take, those of the
 DispatchArea were taken and are not settled.
 
-It makes and ends lists, offers arrivals to them, and sets their watermarks. There is one TargetArea for each open
-store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out belong to the
-DispatchArea.
+It makes and ends lists and offers arrivals to them; Watermarks say how much each list may hold. There is one TargetArea
+for each open store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out
+belong to the DispatchArea.
 
-It decides under the state lock; loading/eager.py reads outside the lock. core/areas/reclaim.py decides which memory is
-given back, and in which order.
+It decides under the state lock; loading/eager.py reads outside the lock. core/sharing/reclaim.py decides which memory
+is given back, and in which order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import Final
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.accounting.tab import Tab
-from ....cache.messages.message_memory import MessageMemory, QuotaMemory
-from ....cache.sharing.shares import Shares, high_watermark_bytes
+from ....cache.messages.message_memory import MessageMemory
 from ....store.format.properties import header_values_of_each
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
@@ -38,14 +37,14 @@ from ..model import (
     TargetList,
 )
 from ..monitor import Monitor
+from ..sharing.memory_parts import MemoryParts
 from .dispatch_area import DispatchArea
 from .lane_parts import LaneParts
 from .list_events import ListEvents
 from .list_order import arrange
 from .load_requests import LoadRequests
-from .memory_parts import MemoryParts
-from .observer import ListObserver, TrafficObserver
-from .reclaim import Reclaim
+from .observer import TrafficObserver
+from .watermarks import Watermarks
 
 Decoded = Sequence[dict[str, HeaderValue] | None]
 """Headers of messages, in order; None of one whose headers make no sense."""
@@ -63,7 +62,7 @@ The next open of the store finds the others again.
 
 
 class TargetArea(ListKeeper):
-    """All messages that lists have ready for consumers: the TargetLists of a store, and the memory that they share.
+    """All messages that lists have ready for consumers: the TargetLists of a store.
 
     The state lock guards it; every method requires it held.
     """
@@ -73,24 +72,21 @@ class TargetArea(ListKeeper):
         monitor: Monitor,
         lane_parts: LaneParts,
         memory: MemoryParts,
-        shares: Shares,
+        watermarks: Watermarks,
         loads: LoadRequests,
         dispatch_area: DispatchArea,
         events: ListEvents,
         *,
         distributions: Callable[[TargetArea], DistributionKeeper],
-        observer: Callable[[TargetArea], ListObserver],
         traffic: TrafficObserver,
     ) -> None:
         """Make the one TargetArea of a store.
 
         events: hears of lanes that nobody reads any more, and of those that are gone.
         distributions: makes what chooses the distribution of each destination.
-        observer: makes what is told about lists.
         traffic: is told what lists get and lose.
         """
         budget = memory.budget
-        self._group_memory = memory.groups
         self.consumer_memory = memory.consumers
         self.destination_memory = memory.destinations
         self.reader = LaneReader(monitor, lane_parts.message_store, Tab(budget.holders["read_buffers"]))
@@ -102,54 +98,20 @@ class TargetArea(ListKeeper):
         self._loads = loads
         self.memories = memory.memories
         self._dispatch_area = dispatch_area
-        self._rule = memory.rule
         self._overflow = memory.overflow
         self._events = events
         self._traffic = traffic
         self.distributions = distributions(self)
-        self.lists: dict[TargetList, None] = {}
+        self._watermarks = watermarks
+        # All lists: each has a share of the memory limit.
+        self.lists = watermarks.lists
         # Number of selector groups without a list. The first message for each needs one, and memory for it is kept.
         self.listless_selector_groups = 0
         # Lists that have ended while a load was under way, which still holds memory.
         self.leaving: dict[TargetList, None] = {}
-        self.reclaim = Reclaim(memory, self.lists.keys())
+        self._reclaim = watermarks.reclaim
         # (lane, sequence) of messages that were passed over because they could not be read.
         self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
-        self.watch = observer(self)
-        self.take_shares(shares)
-
-    def take_shares(self, shares: Shares) -> None:
-        """Set the memory limit, at first or anew, and give back what exceeds a share.
-
-        O(messages given back + lists).
-        """
-        self.shares = shares = self._rule.divide(shares)
-        for memory in self.memories.of_patterns.values():
-            memory.take_quota(shares.quotas[memory.quota.name])
-        self._dispatch_area.bound_in_flight(shares)
-        self.large_message_bytes = shares.large_message_bytes
-        self._group_memory.take_shares(shares.limit_bytes)
-        self._overflow.take_shares(shares)
-        self.make_room(0, None)
-        self.make_room(0, None, least=0)
-        self.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
-        for memory in self.memories.of_patterns.values():
-            self._keep_share(memory)
-        self.watch.shares_changed()
-        self.consumer_memory.catch_up()
-        self.destination_memory.catch_up()
-        self._move_all_watermarks()
-        for target in self.lists:
-            if target.direct_bytes < target.low_watermark_bytes:
-                self._loads.request(target)
-        self._dispatch_area.relieve()
-
-    def _keep_share(self, memory: QuotaMemory) -> None:
-        """Give back what a pattern's destinations hold above their share, which may have shrunk."""
-        reserved_by_others = self.shares.reserved_bytes - memory.quota.reserve_bytes
-        available_bytes = max(self.shares.available_bytes - reserved_by_others, 0)
-        memory.resize_own_caches(available_bytes, self.shares.pending_cache_share)
-        self.reclaim.make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
 
     # ------------------------------------------------------------------ selector groups
 
@@ -208,18 +170,7 @@ class TargetArea(ListKeeper):
         """Give a new list its share of memory."""
         self.make_room(LIST_BYTES, None)
         self.consumer_memory.charge(LIST_BYTES)
-        self.lists[target] = None
-        self.watch.begin(target)
-        # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
-        limit_bytes = self._update_fair_share(target.lane.memory)
-        watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
-        target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
-
-    def _update_fair_share(self, memory: MessageMemory) -> int:
-        """Find what each list of these destinations would hold if all were alike; return the limit that all divide."""
-        limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, memory.share_bytes)
-        memory.fair_list_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
-        return limit_bytes
+        self._watermarks.begin(target)
 
     def update_sole_lists(self, destination: DestinationState) -> None:
         """Set each lane's only list again, after selector groups or lanes were added or removed."""
@@ -294,8 +245,7 @@ class TargetArea(ListKeeper):
         """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
         self._dispatch_area.waits_for_memory.pop(target, None)
-        self.watch.end(target)
-        del self.lists[target]
+        self._watermarks.end(target)
         self.consumer_memory.release(LIST_BYTES)
         if target.load is not None:
             self.leaving[target] = None
@@ -310,56 +260,8 @@ class TargetArea(ListKeeper):
         """Return whether a load is under way, of a list or of one that has ended. O(lists)."""
         return bool(self.leaving) or any(target.is_loading for target in self.lists)
 
-    def measure(self, seconds: float) -> None:
-        """Move every list's high watermark according to what its consumers took in the last seconds. O(lists)."""
-        self._traffic.measures(seconds)
-        self.reclaim.measurements += 1
-        for target in self.lists:
-            target.measure(seconds)
-        self.consumer_memory.catch_up()
-        self.destination_memory.catch_up()
-        self._move_all_watermarks()
-        self.watch.measured()
-        self._dispatch_area.relieve()
-
-    def _move_all_watermarks(self) -> None:
-        rates = [target.measured_rate for target in self.lists]
-        common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
-        granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
-        for memory in self.memories.of_patterns.values():
-            own = [target for target in granted if target.lane.memory is memory]
-            own_rates = [target.measured_rate for target in own]
-            least = self._rule.high_watermarks(memory.quota.reserve_bytes, own_rates)
-            most = self._rule.high_watermarks(memory.quota.share_bytes, own_rates)
-            for target, least_bytes, most_bytes in zip(own, least, most, strict=True):
-                granted[target] = min(max(granted[target], least_bytes), most_bytes)
-        for each in self.memories.all:
-            self._update_fair_share(each)
-        for target, watermark_bytes in granted.items():
-            self._move_watermark_of(target, watermark_bytes)
-
     def shorten(self, target: TargetList) -> None:
-        """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
-        target.move_high_watermark(target.high_watermark_bytes, self.shares.read_ahead_share)
-        self._evict(
-            target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
-        )
-
-    def _move_watermark_of(self, target: TargetList, watermark_bytes: int) -> None:
-        """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
-        target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
-        self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
-
-    def _evict(self, target: TargetList, is_too_long: Callable[[], bool]) -> None:
-        """Move messages from the far end of a list, all but the first, to its lane's cache if they fit."""
-        evicted: list[StoredMessage] = []
-        while len(target.direct) > 1 and is_too_long():
-            evicted.append(target.evict_last())
-            target.release(charge_bytes(evicted[-1]))
-        put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
-        target.lane.pager.page_out(
-            [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
-        )
+        self._watermarks.shorten(target)
 
     # ------------------------------------------------------------------ arrivals
 
@@ -543,7 +445,7 @@ class TargetArea(ListKeeper):
         self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
     ) -> None:
         """Give memory back until `wanted_bytes` are free, as Reclaim.make_room does."""
-        self.reclaim.make_room(wanted_bytes, keep, least=least, least_seconds=least_seconds)
+        self._reclaim.make_room(wanted_bytes, keep, least=least, least_seconds=least_seconds)
 
     def audit(self) -> dict[str, int]:
         """Return what each holder's charge should be, found by walking all live objects.
@@ -564,8 +466,8 @@ class TargetArea(ListKeeper):
             "target_lists": sum(lists_bytes.values()),
             "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
             "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
-            "dispatch_area": self._dispatch_area.audit(lanes, self.shares),
-            "curve": self.watch.charge_bytes,
+            "dispatch_area": self._dispatch_area.audit(lanes, self._watermarks.shares),
+            "curve": self._watermarks.watch.charge_bytes,
             **self._overflow.audit(),
         }
 

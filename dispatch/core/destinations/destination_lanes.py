@@ -12,7 +12,6 @@ from ....store.format.branch import Branch
 from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
-from ..areas.memory_parts import MemoryParts
 from ..areas.target_area import TargetArea
 from ..lanes.non_persistent import SpillingLaneState
 from ..model import (
@@ -26,6 +25,7 @@ from ..model import (
 from ..monitor import Monitor
 from ..settling.delays import TimedLanes
 from ..settling.removal import Removals
+from ..sharing.memory_parts import MemoryParts
 from .overhead import DestinationOverhead
 
 

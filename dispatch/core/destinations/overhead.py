@@ -18,6 +18,7 @@ from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ....store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
+from ..areas.watermarks import Watermarks
 from ..memory.consumer_memory import ASSIGNED_BYTES, LIST_BYTES, selector_group_charge
 from ..model import LANE_STATE_BYTES, DestinationState
 
@@ -92,6 +93,7 @@ class DestinationOverhead:
     def __init__(
         self,
         target_area: TargetArea,
+        watermarks: Watermarks,
         budget: Budget,
         destination_memory: Tab,
         consumer_memory: Tab,
@@ -105,6 +107,7 @@ class DestinationOverhead:
         """
         self.holder = destination_memory.holder
         self._target_area = target_area
+        self._watermarks = watermarks
         self._budget = budget
         self._destination_memory = destination_memory
         self._consumer_memory = consumer_memory
@@ -116,7 +119,7 @@ class DestinationOverhead:
 
     def require_row(self, rows_bytes: int, charge_bytes: int) -> None:
         """Raise StoreFull if one more row would leave too little memory for open destinations."""
-        room_bytes = int(self._target_area.shares.destinations_bytes * ROWS_SHARE) - rows_bytes
+        room_bytes = int(self._watermarks.shares.destinations_bytes * ROWS_SHARE) - rows_bytes
         if room_bytes < charge_bytes:
             raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
 
@@ -147,7 +150,7 @@ class DestinationOverhead:
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
         self._destination_memory.catch_up()  # release the charges of objects that hosts have dropped
-        target_area, shares = self._target_area, self._target_area.shares
+        target_area, shares = self._target_area, self._watermarks.shares
         both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
@@ -237,7 +240,7 @@ class DestinationOverhead:
         rows_bytes: charge for rows and lanes that nobody uses.
         """
         charge = found.charge_bytes
-        is_too_much = charge + rows_bytes > self._target_area.shares.destinations_bytes
+        is_too_much = charge + rows_bytes > self._watermarks.shares.destinations_bytes
         if is_too_much or self._destination_memory.owed_bytes or not self.holder.reserve(charge):
             raise SettingsError(
                 f"memory_limit has no room for the {found.destinations + subscriptions:,} destinations and "

@@ -13,12 +13,13 @@ from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.lane_parts import LaneParts
 from ...core.areas.load_requests import LoadRequests
-from ...core.areas.memory_parts import MemoryParts
-from ...core.areas.memory_rule import MemoryRule
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
+from ...core.areas.watermarks import Watermarks
 from ...core.memory.group_memory import GroupMemory
 from ...core.memory.memory_registry import MemoryRegistry
+from ...core.sharing.memory_parts import MemoryParts
+from ...core.sharing.memory_rule import MemoryRule
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
 from .foundation import Foundation
@@ -35,6 +36,7 @@ class Areas:
     memory: MemoryParts
     loads: LoadRequests
     dispatch_area: DispatchArea
+    watermarks: Watermarks
     target_area: TargetArea
 
 
@@ -65,6 +67,20 @@ def make_areas(foundation: Foundation, store_layer: StoreLayer, recorder: Record
         make_dispatch_area, traffic = partial(RecordedDispatchArea, recorder), RecordedTraffic(recorder)
     memory = _make_memory(foundation, store_layer)
     dispatch_area = make_dispatch_area(memory, loads, directory.steady.now_ms, late_calls)
+    watermarks = late_calls.watermarks = Watermarks(
+        memory,
+        foundation.shares,
+        loads,
+        dispatch_area,
+        partial(
+            CurveWatch,
+            dispatch_area=dispatch_area,
+            holder=budget.holder("curve"),
+            limit_bytes=foundation.shares.limit_bytes,
+            shares_at=partial(shares_of, settings),
+        ),
+        traffic,
+    )
     target_area = TargetArea(
         foundation.monitor,
         LaneParts(
@@ -74,7 +90,7 @@ def make_areas(foundation: Foundation, store_layer: StoreLayer, recorder: Record
             syncs_always=settings.sync == "always",
         ),
         memory,
-        foundation.shares,
+        watermarks,
         loads,
         dispatch_area,
         late_calls,
@@ -85,17 +101,12 @@ def make_areas(foundation: Foundation, store_layer: StoreLayer, recorder: Record
             consumer_memory=memory.consumers,
             group_memory=memory.groups,
         ),
-        observer=partial(
-            CurveWatch,
-            dispatch_area=dispatch_area,
-            holder=budget.holder("curve"),
-            limit_bytes=foundation.shares.limit_bytes,
-            shares_at=partial(shares_of, settings),
-        ),
         traffic=traffic,
     )
     late_calls.target_area = target_area
-    return Areas(memory=memory, loads=loads, dispatch_area=dispatch_area, target_area=target_area)
+    return Areas(
+        memory=memory, loads=loads, dispatch_area=dispatch_area, watermarks=watermarks, target_area=target_area
+    )
 
 
 def _make_memory(foundation: Foundation, store_layer: StoreLayer) -> MemoryParts:

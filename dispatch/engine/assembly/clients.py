@@ -8,6 +8,8 @@ from ...consumer.consumer import ConsumerParts
 from ...consumer.consumers import Consumers
 from ...consumer.search import SearchParts
 from ...consumer.settlements import Settlements
+from ...consumer.stuck import AckReminder
+from ...distribution.exclusive import ExclusiveConsumers
 from ...producer.full_policy import FullPolicy
 from ...producer.lifetimes import Lifetimes
 from ...producer.producers import Producers, SendParts
@@ -89,6 +91,8 @@ def _make_consumer_parts(
         transactions=core.transactions,
         confirmer=core.confirmer,
         policies=foundation.policies,
+        reminder=AckReminder(),
+        exclusives=ExclusiveConsumers(),
     )
 
 

@@ -69,9 +69,7 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
     )
     transactions = _make_transactions(foundation, store_layer, areas, settling, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, settling.delayed)
-    overhead = DestinationOverhead(
-        areas.target_area, budget, foundation.existing, areas.memory.consumers, late_calls.close_some
-    )
+    overhead = _make_overhead(foundation, areas)
     lanes = _make_lanes(foundation, store_layer, areas, settling, overhead, removals)
     opener = late_calls.opener = DestinationOpener(
         rows=rows,
@@ -84,11 +82,9 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
     )
     queues = Queues(monitor, directory.journal, records, rows, opener, areas.target_area)
     groups = GroupedQueues(monitor, records, overhead, areas.target_area.distributions)
-    loader = EagerLoader(
-        monitor, areas.target_area, areas.dispatch_area, areas.loads, store_layer.overflow.account, reading
-    )
+    loader = _make_loader(foundation, store_layer, areas)
     warmer = late_calls.warmer = CacheWarmer(
-        monitor, areas.target_area, areas.loads, budget, areas.memory.memories, reading, queues.by_number
+        monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number
     )
     return Core(
         publisher=publisher,
@@ -103,6 +99,7 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
             monitor=monitor,
             policies=foundation.policies,
             target_area=areas.target_area,
+            watermarks=areas.watermarks,
             dispatch_area=areas.dispatch_area,
             timed=settling.timed,
             redelivery=settling.redelivery,
@@ -118,6 +115,29 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
                 overhead=overhead,
             ),
         ),
+    )
+
+
+def _make_overhead(foundation: Foundation, areas: Areas) -> DestinationOverhead:
+    return DestinationOverhead(
+        areas.target_area,
+        areas.watermarks,
+        foundation.budget,
+        foundation.existing,
+        areas.memory.consumers,
+        foundation.late_calls.close_some,
+    )
+
+
+def _make_loader(foundation: Foundation, store_layer: StoreLayer, areas: Areas) -> EagerLoader:
+    return EagerLoader(
+        foundation.monitor,
+        areas.target_area,
+        areas.watermarks,
+        areas.dispatch_area,
+        areas.loads,
+        store_layer.overflow.account,
+        foundation.budget.holders["read_buffers"],
     )
 
 

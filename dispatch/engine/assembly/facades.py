@@ -52,6 +52,7 @@ def gather_explained(layers: Layers) -> ExplainedStore:
         queues=layers.core.queues,
         topics=layers.clients.topic_layer.topics,
         transactions=layers.core.transactions,
+        reclaim=areas.watermarks.reclaim,
         target_area=areas.target_area,
         dispatch_area=areas.dispatch_area,
         has_background=layers.foundation.settings.background,

@@ -184,6 +184,7 @@ def _make_resizing(layers: Layers) -> Resizing:
         index_fit=index_fit,
         budget=foundation.budget,
         target_area=layers.areas.target_area,
+        watermarks=layers.areas.watermarks,
         producers=layers.clients.producers,
         windows=layers.store_layer.windows,
         settings=foundation.settings,
@@ -216,7 +217,7 @@ def _make_message_duties(layers: Layers, stuck: StuckConsumers) -> list[Duty]:
     """Return the duties for messages with a time: they offer due messages and remove expired ones."""
     monitor, areas, settling, admin = layers.foundation.monitor, layers.areas, layers.settling, layers.admin
     measurements = Measurements(
-        monitor, areas.target_area, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
+        monitor, areas.watermarks, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
     )
     return [
         ReleaseDuty(monitor, settling.due, admin.browsers, measurements, layers.store_layer.overflow),
@@ -250,7 +251,7 @@ def _make_reports(layers: Layers, check: HealthCheck, oldest: OldestMessages, pr
         monitor,
         check,
         DestinationReports(monitor, layers.core.queues, layers.clients.topic_layer.topics, oldest),
-        MemoryReports(monitor, areas.memory, areas.target_area, process),
+        MemoryReports(monitor, areas.memory, areas.watermarks, process),
         directory.disk_use,
         layers.store_layer.windows,
         {

@@ -92,7 +92,7 @@ def test_it_never_holds_more_than_its_share() -> None:
     bay = SimulatedBay(memory_limit="4MiB")
     slow_consumer(bay)
     share = bay.bay.statistics().caches["pending_cache"].share_bytes
-    assert share == int(PENDING_CACHE_SHARE * bay.target_area.shares.available_bytes) > 900 * KIB
+    assert share == int(PENDING_CACHE_SHARE * bay.watermarks.shares.available_bytes) > 900 * KIB
     for _ in range(50):
         fill(bay, 100)
         assert held_bytes(bay) <= share

@@ -133,7 +133,7 @@ def test_smallest_limit_near_the_best_is_recommended() -> None:
 def test_list_in_memory_is_looked_at_once_for_many_messages() -> None:
     bay = SimulatedBay(memory_limit="8MiB")
     looks = 0
-    watch = bay.target_area.watch
+    watch = bay.watermarks.watch
     look = watch.sample
 
     def counted(target: object) -> None:

@@ -166,7 +166,7 @@ def test_a_backlog_of_a_hundred_times_the_memory(tmp_path: Path, loads_ahead: bo
         parts = inside(bay)
         if loads_ahead:
             bay.step()
-        most = parts.target_area.shares.load_bytes_max * 8 // 10 // (MESSAGE_BYTES + 400)
+        most = parts.watermarks.shares.load_bytes_max * 8 // 10 // (MESSAGE_BYTES + 400)
         while deliveries := consumer.take(most):
             consumer.ack(deliveries)
             if loads_ahead:

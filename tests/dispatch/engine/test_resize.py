@@ -56,9 +56,9 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
         store.queue().send(b"x")
         store.queue().subscribe()
     assert bay.bay.settings == fresh.bay.settings
-    assert bay.target_area.shares == fresh.target_area.shares
+    assert bay.watermarks.shares == fresh.watermarks.shares
     assert bay.message_limit == fresh.message_limit
-    assert bay.target_area.large_message_bytes == fresh.target_area.large_message_bytes
+    assert bay.watermarks.shares.large_message_bytes == fresh.watermarks.shares.large_message_bytes
     for name in ("dispatch_bytes_max", "in_flight_bytes_max"):
         assert getattr(bay.dispatch_area, name) == getattr(fresh.dispatch_area, name), name
     assert bay.memories.common.head_queue_cache._share_bytes == fresh.memories.common.head_queue_cache._share_bytes
@@ -182,7 +182,7 @@ def test_full_caches_are_given_back_at_once() -> None:
     assert report.is_settled and not report.awaited
     assert report.limit_bytes == limit_of(bay) == 8 * MIB >= report.held_bytes
     holders = bay.bay.statistics().memory.holders
-    shares = bay.target_area.shares
+    shares = bay.watermarks.shares
     assert holders["pending_cache"] <= shares.pending_cache_bytes
     assert holders["head_queue_cache"] <= shares.head_queue_cache_bytes <= 2 * MIB
     assert holders["target_lists"] <= 3 * MIB
@@ -543,7 +543,7 @@ def test_up_and_down_under_traffic(tmp_path: Path) -> None:
         assert seen == list(range(6000))
         assert bay.resize("4MiB").is_settled
         assert bay.statistics().memory.limit_bytes == 4 * MIB
-        assert inside(bay).target_area.shares.limit_bytes == 4 * MIB
+        assert inside(bay).watermarks.shares.limit_bytes == 4 * MIB
         inside(bay).index._check()
         inside(bay).audit()
 

@@ -147,7 +147,7 @@ def test_what_is_said_to_be_given_back_first_is_as_long_as_anybody_gives() -> No
     heads.resize(heads.holder.held_bytes)
     fill(bay, 20, "flood", persistent=False)
     givers: list[str] = []
-    while order := bay.target_area.reclaim.order():
+    while order := bay.watermarks.reclaim.order():
         before = dict(bay.bay.statistics().memory.holders)
         bay.target_area.make_room(bay.budget.free_bytes + 1, None)
         after = bay.bay.statistics().memory.holders

@@ -59,7 +59,7 @@ def miss_share(loads_ahead: bool, queues: int = 1, limit: str = "4MiB") -> float
     bay.housekeep()
     if loads_ahead:
         bay.bay.step()
-    step_bytes = min(bay.target_area.shares.load_bytes_max, consumers[0].statistics().high_watermark_bytes // 2)
+    step_bytes = min(bay.watermarks.shares.load_bytes_max, consumers[0].statistics().high_watermark_bytes // 2)
     most = step_bytes * 8 // 10 // (KIB + 20 + OVERHEAD_BYTES)
     delivered = 0
     for _ in range(10_000 // most // queues):

@@ -20,7 +20,7 @@ from forebay.__main__ import main
 from forebay.cache.sharing import shares
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core.areas.memory_rule import MemoryRule
+from forebay.dispatch.core.sharing.memory_rule import MemoryRule
 from forebay.dispatch.planning.plan import PlannedLimit, plan, plan_file
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.dispatch.planning.report import table
@@ -102,7 +102,7 @@ def test_store_and_replay_have_the_same_room() -> None:
         bay = RecordedBay(memory_limit=settings.memory_limit, persistent_index=settings.persistent_index)
         player = TracePlayer(shares_of(settings), {}, MemoryRule(), TRACE_BYTES)
         assert player.budget.free_bytes == bay.budget.free_bytes
-        assert player.target_area.shares == bay.target_area.shares
+        assert player.watermarks.shares == bay.watermarks.shares
 
 
 def test_replay_keeps_the_ledger() -> None:

@@ -294,14 +294,14 @@ def test_what_waits_to_be_written_is_charged_and_memory_that_is_full_is_written_
     bay = RecordedBay(memory_limit="4MiB")
     queue = bay.queue()
     queue.send_many(Message(bytes(size)) for size in range(1000))
-    bay.target_area.measure(1.0)
+    bay.watermarks.measure(1.0)
     holder, block_bytes = bay.budget.holders["trace"], FULL_BYTES
     known_bytes = holder.held_bytes
     assert known_bytes >= TRACE_BYTES
     bay.check()
     for _ in range(6):
         queue.send_many(Message(bytes(size)) for size in range(1000))
-        bay.target_area.measure(1.0)
+        bay.watermarks.measure(1.0)
     assert holder.held_bytes >= known_bytes + block_bytes and bay.trace.size() == 0
     bay.check()
     browsers = bay.budget.holders["browsers"]
@@ -311,7 +311,7 @@ def test_what_waits_to_be_written_is_charged_and_memory_that_is_full_is_written_
         assert browsers.reserve(free_bytes)
     for _ in range(6):
         queue.send_many(Message(bytes(size)) for size in range(1000))
-        bay.target_area.measure(1.0)
+        bay.watermarks.measure(1.0)
     assert bay.trace.size() > block_bytes and holder.held_bytes < known_bytes + block_bytes
     with bay.lock:
         browsers.release(free_bytes)
@@ -328,7 +328,7 @@ def test_blocks_stay_in_order_when_two_come_to_write(monkeypatch: pytest.MonkeyP
     with own._writing:  # somebody is at it
         for _ in range(40):
             bay.queue().send_many(Message(bytes(size)) for size in range(1000))
-            bay.target_area.measure(1.0)
+            bay.watermarks.measure(1.0)
         assert 3 <= len(own._blocks) < 12
         assert bay.trace.size() == 0
     bay.bay.close()
@@ -348,7 +348,7 @@ def test_disk_that_stands_still_ends_the_recording(
     with own._writing:
         for _ in range(100):
             bay.queue().send_many(Message(bytes(size)) for size in range(1000))
-            bay.target_area.measure(1.0)
+            bay.watermarks.measure(1.0)
     assert not own._blocks
     bay.bay.close()
     assert [record.__dict__["event"] for record in caplog.records] == ["trace_ended"]

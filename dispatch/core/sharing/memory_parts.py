@@ -17,7 +17,7 @@ from .memory_rule import MemoryRule
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """What of memory the TargetArea, the DispatchArea and the Reclaim of a store all reach."""
+    """What of memory the areas, the Watermarks and the Reclaim of a store all reach."""
 
     budget: Budget
     memories: MemoryRegistry

@@ -1,0 +1,166 @@
+"""Watermarks: how many bytes each TargetList of a store should hold, and how the memory limit is divided.
+
+A MemoryRule decides; here the decision is carried out: the watermarks of all lists move, and what a list or cache holds
+above its share is given back. It happens once a second, at a resize and when a list begins, never for each message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....cache.accounting.charge import charge_bytes
+from ....cache.messages.message_memory import MessageMemory, QuotaMemory
+from ....cache.sharing.shares import Shares, high_watermark_bytes
+from ....store.stored_message import StoredMessage
+from ..model import TargetList
+from ..sharing.memory_parts import MemoryParts
+from ..sharing.reclaim import Reclaim
+from .dispatch_area import DispatchArea
+from .load_requests import LoadRequests
+from .observer import ListObserver, TrafficObserver
+
+
+class Watermarks:
+    """The shares of the memory limit, and the lists among which they are divided.
+
+    The state lock guards it; every method requires it held.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryParts,
+        shares: Shares,
+        loads: LoadRequests,
+        dispatch_area: DispatchArea,
+        observer: Callable[[Watermarks], ListObserver],
+        traffic: TrafficObserver,
+    ) -> None:
+        """Make the one Watermarks of a store.
+
+        observer: makes what is told about lists.
+        traffic: is told when a second has passed.
+        """
+        self._memory = memory
+        self._rule = memory.rule
+        self._loads = loads
+        self._dispatch_area = dispatch_area
+        self._traffic = traffic
+        # All lists, which the TargetArea begins and ends. Others only read it.
+        self.lists: dict[TargetList, None] = {}
+        self.reclaim = Reclaim(memory, self.lists.keys())
+        # How the memory limit is divided now.
+        self.shares = shares
+        # Observes the lists.
+        self.watch = observer(self)
+        self.take_shares(shares)
+
+    def take_shares(self, shares: Shares) -> None:
+        """Set the memory limit, at first or anew, and give back what exceeds a share.
+
+        O(messages given back + lists).
+        """
+        memory, make_room = self._memory, self.reclaim.make_room
+        patterns = memory.memories.of_patterns.values()
+        self.shares = shares = self._rule.divide(shares)
+        for each in patterns:
+            each.take_quota(shares.quotas[each.quota.name])
+        self._dispatch_area.bound_in_flight(shares)
+        memory.groups.take_shares(shares.limit_bytes)
+        memory.overflow.take_shares(shares)
+        make_room(0, None)
+        make_room(0, None, least=0)
+        memory.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
+        for each in patterns:
+            self._keep_share(each)
+        self.watch.shares_changed()
+        self._catch_up()
+        self._move_all()
+        for target in self.lists:
+            if target.direct_bytes < target.low_watermark_bytes:
+                self._loads.request(target)
+        self._dispatch_area.relieve()
+
+    def _keep_share(self, memory: QuotaMemory) -> None:
+        """Give back what a pattern's destinations hold above their share, which may have shrunk."""
+        reserved_by_others = self.shares.reserved_bytes - memory.quota.reserve_bytes
+        available_bytes = max(self.shares.available_bytes - reserved_by_others, 0)
+        memory.resize_own_caches(available_bytes, self.shares.pending_cache_share)
+        self.reclaim.make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
+
+    def _catch_up(self) -> None:
+        """Pay what consumers and destinations owe."""
+        self._memory.consumers.catch_up()
+        self._memory.destinations.catch_up()
+
+    def begin(self, target: TargetList) -> None:
+        """Give a new list, which is charged, its share of memory.
+
+        O(1): the other lists shrink to their fair share at the next measurement, however many there are.
+        """
+        self.lists[target] = None
+        self.watch.begin(target)
+        limit_bytes = self._update_fair_share(target.lane.memory)
+        watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
+        target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
+
+    def end(self, target: TargetList) -> None:
+        """Forget a list that is about to end."""
+        self.watch.end(target)
+        del self.lists[target]
+
+    def measure(self, seconds: float) -> None:
+        """Move every list's high watermark according to what its consumers took in the last seconds. O(lists)."""
+        self._traffic.measures(seconds)
+        self.reclaim.measurements += 1
+        for target in self.lists:
+            target.measure(seconds)
+        self._catch_up()
+        self._move_all()
+        self.watch.measured()
+        self._dispatch_area.relieve()
+
+    def _move_all(self) -> None:
+        """Divide the limit among the lists by their rates, within the quotas of patterns, and move their watermarks."""
+        rates = [target.measured_rate for target in self.lists]
+        common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
+        granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
+        memories = self._memory.memories
+        for memory in memories.of_patterns.values():
+            own = [target for target in granted if target.lane.memory is memory]
+            own_rates = [target.measured_rate for target in own]
+            least = self._rule.high_watermarks(memory.quota.reserve_bytes, own_rates)
+            most = self._rule.high_watermarks(memory.quota.share_bytes, own_rates)
+            for target, least_bytes, most_bytes in zip(own, least, most, strict=True):
+                granted[target] = min(max(granted[target], least_bytes), most_bytes)
+        for each in memories.all:
+            self._update_fair_share(each)
+        for target, watermark_bytes in granted.items():
+            self._move(target, watermark_bytes)
+
+    def _update_fair_share(self, memory: MessageMemory) -> int:
+        """Find what each list of these destinations would hold if all were alike; return the limit that all divide."""
+        limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, memory.share_bytes)
+        memory.fair_list_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
+        return limit_bytes
+
+    def shorten(self, target: TargetList) -> None:
+        """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
+        target.move_high_watermark(target.high_watermark_bytes, self.shares.read_ahead_share)
+        _evict(target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes)
+
+    def _move(self, target: TargetList, watermark_bytes: int) -> None:
+        """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
+        target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
+        _evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
+
+
+def _evict(target: TargetList, is_too_long: Callable[[], bool]) -> None:
+    """Move messages from the far end of a list, all but the first, to its lane's cache if they fit."""
+    evicted: list[StoredMessage] = []
+    while len(target.direct) > 1 and is_too_long():
+        evicted.append(target.evict_last())
+        target.release(charge_bytes(evicted[-1]))
+    put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
+    target.lane.pager.page_out(
+        [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
+    )
