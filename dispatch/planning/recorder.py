@@ -48,7 +48,6 @@ from ..core.model import (
     CoreConsumer,
     DestinationState,
     LaneState,
-    SelectorGroup,
     TargetList,
     lane_of,
 )
@@ -474,9 +473,8 @@ class RecordedTraffic(TrafficObserver):
     def list_added(self, target: TargetList) -> None:
         self._recorder.opened(target)
 
-    def unsubscribes(self, selector_group: SelectorGroup) -> None:
-        for target in selector_group.lists:
-            self._recorder.closed(target)
+    def list_ends(self, target: TargetList) -> None:
+        self._recorder.closed(target)
 
     def measures(self, seconds: float) -> None:
         self._recorder.tick(seconds)

@@ -31,7 +31,7 @@ class MemoryWaiter(Protocol):
     Structural, because the two have no base in common. It is called only while memory is short, so a slow call will do.
     """
 
-    def on_credit(self) -> None:
+    def try_again(self) -> None:
         """Go on, and leave `waits_for_memory`, if enough memory is free now. Requires: the lock."""
 
 

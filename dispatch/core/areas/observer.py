@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ....cache.sharing.curve import Curve
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
-from ..model import DestinationState, LaneState, SelectorGroup, TargetList
+from ..model import DestinationState, LaneState, TargetList
 
 
 class ListObserver:
@@ -66,8 +66,8 @@ class TrafficObserver:
     def list_added(self, target: TargetList) -> None:
         """Observe the new list of a selector group."""
 
-    def unsubscribes(self, selector_group: SelectorGroup) -> None:
-        """Observe that a selector group is about to end, with its lists."""
+    def list_ends(self, target: TargetList) -> None:
+        """Observe that the list of a selector group is about to end."""
 
     def measures(self, seconds: float) -> None:
         """Observe that so many seconds have passed."""

@@ -196,7 +196,6 @@ class TargetArea(ListKeeper):
 
     def unsubscribe(self, destination: DestinationState, selector_group: SelectorGroup) -> None:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
-        self._traffic.unsubscribes(selector_group)
         key = selector_group.selector.text if selector_group.selector is not None else None
         del destination.selector_groups[key]
         destination.misses += selector_group.misses
@@ -224,6 +223,7 @@ class TargetArea(ListKeeper):
 
     def _end_list(self, target: TargetList) -> None:
         """End a list. Its direct messages go to the HeadQueueCache if they fit."""
+        self._traffic.list_ends(target)
         self.drop(target)
         has_supply = target.has_supply
         memory, lane_number = target.lane.memory, target.lane.pending_lane.number

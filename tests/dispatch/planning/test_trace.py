@@ -245,6 +245,20 @@ def test_what_is_known_of_a_lane_goes_with_it_however_often_its_destination_is_c
     bay.check()
 
 
+def test_the_list_of_a_topic_that_is_deleted_under_a_pattern_is_not_charged_any_more() -> None:
+    bay = RecordedBay()
+    with bay.bay.topic("prices.*").subscribe() as consumer:
+        held: list[int] = []
+        for _ in range(3):
+            topic = bay.bay.topic("prices.tea")
+            topic.send(b"1.20")
+            consumer.ack(consumer.take())
+            topic.delete()
+            held.append(bay.bay.statistics().memory.holders["trace"])
+    assert held[0] == held[1] == held[2]
+    bay.check()
+
+
 def test_a_recording_that_has_ended_is_charged_for_no_lane_and_no_list() -> None:
     bay = RecordedBay()
     idle = bay.bay.statistics().memory.holders["trace"]
