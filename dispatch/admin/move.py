@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ...store.errors import ForebayError, StoreFailed, StoreFull
+from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, with_times
 from ...store.message_store import MessageStore
@@ -83,8 +83,9 @@ class Mover:
                     begin += considered
                     moved += taken
         except ForebayError as error:
-            # Of the last batch only what had no space says how much was moved: one StoreFailed is raised for all calls.
-            error.stored = moved + (error.stored if isinstance(error, StoreFull) else 0)  # type: ignore[attr-defined]
+            # Some errors say how much of the last batch was moved. But one StoreFailed is raised by all calls.
+            partly = 0 if isinstance(error, StoreFailed) else getattr(error, "stored", 0)
+            error.stored = moved + partly  # type: ignore[attr-defined]
             raise
         return moved
 
@@ -145,9 +146,10 @@ class Mover:
             self._monitor.raise_if_closed()
             if lane.destination.has_groups:
                 self._groups.note(to)
+            free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             try:
                 for sequence, properties, body, timestamp in batch:
-                    if sequence not in lane.in_flight and lane.pending_lane.is_pending(sequence) and body is not None:
+                    if sequence in free and body is not None:
                         if has_times(properties):
                             target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
                         else:

@@ -161,7 +161,7 @@ class DestinationLimits:
             raise self._full(size)
 
     def admit_now(self, sizes: Sequence[int], reservation: Reservation, deadline: float | None = None) -> int:
-        """Reserve room for as many of these messages as possible; return how many. 0: the sender must wait in `room`.
+        """Reserve room for as many of these messages as possible; return how many. 0: the sender must `wait_for_room`.
 
         The reservation must be given back. deadline: when the sender stops waiting; None: as the policy says. Raises
         StoreFull if the policy does not wait at all; MessageTooLarge. Requires: no lock.

@@ -30,8 +30,7 @@ from .reports import Reports
 class LateCalls(ListEvents):
     """The calls to owners that are made later. The assembly sets each owner as soon as it exists.
 
-    Before an owner is set, a call for it raises AttributeError. `make_room` does
-    nothing then.
+    Before an owner is set, a call for it raises AttributeError. `make_room` does nothing then.
     """
 
     target_area: TargetArea | None = None

@@ -164,7 +164,7 @@ def explain_consumer(store: ExplainedStore, consumer: Consumer) -> Explanation:
     if causes[0].reason == READY:
         count = causes[0].messages
         return Explanation(f"Nothing keeps the consumer of {name} from {count:,} message{plural(count)}.", causes)
-    said = " and ".join(_because(cause) for cause in _first_of_each_reason(causes))
+    said = " and ".join(_because(cause) for cause in _foremost(causes))
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
@@ -534,8 +534,8 @@ def _them(messages: int) -> str:
     return "it" if messages == 1 else "them"
 
 
-def _first_of_each_reason(causes: Sequence[Cause]) -> list[Cause]:
-    """Keep the first cause of each reason. Of memory, the largest holder stands for all."""
+def _foremost(causes: Sequence[Cause]) -> list[Cause]:
+    """Return the causes, or only the first if it is memory: there the largest holder stands for all."""
     return [causes[0]] if causes[0].reason == MEMORY else list(causes)
 
 

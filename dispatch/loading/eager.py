@@ -75,7 +75,7 @@ class EagerLoader:
         self.durations = DurationHistogram()
 
     def step(self) -> bool:
-        """Do one load for the list that is nearest to starving; return whether there was one. Requires: no lock."""
+        """Do one load for the list that is nearest to starving; return whether there may be more. Requires: no lock."""
         load: Load[TargetList] | None = None
         try:
             with self._monitor.lock, self._monitor.all_or_broken:

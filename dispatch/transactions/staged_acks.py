@@ -1,4 +1,4 @@
-"""StagedAcks: the deliveries that a transaction acknowledges. These stay in flight until the outcome.
+"""StagedAcks: the deliveries that a transaction acknowledges. They are parked until the outcome.
 
 The commit record names their messages, except non-persistent ones and those of a subscription without a name, which
 have no records. After a crash the messages are pending again, unless the transaction was prepared.

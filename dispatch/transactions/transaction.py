@@ -1,10 +1,8 @@
-"""Transactions: messages that are sent and acknowledged together, all or nothing, over any queues and topics of a
-store.
+"""Transactions: messages that are sent and acknowledged together, all or nothing, over any queues and topics.
 
-Before the commit, nobody sees the messages that a transaction sends, and acknowledged messages stay in flight. The
-commit is one
-record, however large the transaction: after a crash either all of it has taken effect or nothing. A prepared
-transaction survives a crash and waits for its outcome.
+Before the commit, nobody sees the messages that a transaction sends, and nobody else gets those that it acknowledges.
+The commit is one record, however large the transaction: after a crash either all of it has taken effect or nothing. A
+prepared transaction survives a crash and waits for its outcome.
 
 Non-persistent messages, and acks of a subscription without a name, have no records. They are in RAM until the commit
 and end with a crash; so a transaction with any of them can't be prepared.

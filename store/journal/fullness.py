@@ -20,7 +20,7 @@ from .reserve import LAST_BYTES, LESSER_KINDS, LESSER_SHARE, Reserve
 
 
 class Fullness:
-    """What stops records of one journal. Every method requires the lock; of the properties, none does."""
+    """What stops records of one journal. Methods require the lock; properties without it may be a record old."""
 
     def __init__(
         self,

@@ -512,19 +512,23 @@ class Relocation:
             self._waiting.add(source.data_log)
             return False
         contents, flags = _as_copied(lane, messages)
-        with journal.all_or_broken:
-            if needs is not None:
-                slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
-                journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
-                self._append_needs(Survivors(lane.number, first, len(messages)), needs)
-            if len(contents) == 1:
-                (properties, body), lengths = contents[0], [content_bytes(messages[0])]
-                size = len(properties) + len(body)
-                offset = journal.append_one(flags, lane.destination_number, first, timestamp, properties, body, size)
-            else:
-                offset, lengths = journal.append_slice(flags, lane.destination_number, first, timestamp, contents)
-            lane.move(journal.data_log, offset, first, lengths)
-        self._account.release(charge_bytes)
+        try:
+            with journal.all_or_broken:
+                if needs is not None:
+                    slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
+                    journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
+                    self._append_needs(Survivors(lane.number, first, len(messages)), needs)
+                if len(contents) == 1:
+                    (properties, body), lengths = contents[0], [content_bytes(messages[0])]
+                    size = len(properties) + len(body)
+                    offset = journal.append_one(
+                        flags, lane.destination_number, first, timestamp, properties, body, size
+                    )
+                else:
+                    offset, lengths = journal.append_slice(flags, lane.destination_number, first, timestamp, contents)
+                lane.move(journal.data_log, offset, first, lengths)
+        finally:
+            self._account.release(charge_bytes)
         self.messages += len(messages)
         self.appended_bytes += SLICE_BYTES + ENTRY_BYTES * len(messages) + sum(lengths)
         return True

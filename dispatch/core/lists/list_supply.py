@@ -1,7 +1,7 @@
 """ListSupply: how much a TargetList may hold, and how fast its consumers take from it.
 
-TargetArea sets the watermarks, the loader keeps the direct messages between them, and once a second the rate of taking
-is measured. This class does not know the lane or the consumers.
+Watermarks sets its marks, the loader keeps the direct messages between them, and once a second the rate of taking is
+measured. This class does not know the lane or the consumers.
 """
 
 from __future__ import annotations

@@ -52,7 +52,6 @@ class Load(Generic[L]):
         began_at: float,
     ) -> None:
         """Begin with the chosen runs; nothing is reserved or read yet."""
-        # What to load.
         # The list that the load is for.
         self.target = target
         # Runs of sequences to load, in order, all in one block.

@@ -105,6 +105,22 @@ def test_what_is_in_flight_stays_and_counts_for_no_limit() -> None:
         simulated.check()
 
 
+def test_what_a_transaction_decides_about_stays_though_it_lies_in_tmp_storage() -> None:
+    simulated = SimulatedBay(memory_limit="4MiB")
+    orders, late = simulated.queue(), simulated.queue("late")
+    orders.send_many(Message(bytes(20_000), persistent=False) for _ in range(300))
+    with orders.subscribe(prefetch=0) as consumer:
+        transaction = simulated.bay.transaction()
+        acknowledged = 0
+        while acknowledged < 200 and (deliveries := consumer.take(10)):
+            consumer.ack(deliveries, transaction=transaction)
+            acknowledged += len(deliveries)
+        assert orders.move(late) == 300 - acknowledged == late.depth > 90
+        transaction.commit()
+        assert orders.depth == 0 and late.depth == 300 - acknowledged
+        simulated.check()
+
+
 def test_what_a_transaction_decides_about_stays() -> None:
     simulated = filled(3)
     orders, late = simulated.queue(), simulated.queue("late")
