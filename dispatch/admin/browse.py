@@ -39,8 +39,8 @@ from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
+from ..core.reclaim.reclaim import Reclaim
 from ..core.selector_groups.matching import SelectorMatcher
-from ..core.sharing.reclaim import Reclaim
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 ASIDE_SECONDS: Final = 50e-6
 """Long enough for another thread to wake up and get the interpreter, which takes about 30 µs."""
-AT_ONCE: Final = 100
+SECTION_ITEMS: Final = 100
 """Number of destinations, subscriptions or lists that are examined before the lock is released for others."""
 
 
@@ -177,5 +177,5 @@ IS_MACHINE_CODE: Final = type(_nothing) is not FunctionType
 
 def in_sections(everything: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield slices small enough for one section each; between two sections other threads may take the lock."""
-    for begin in range(0, len(everything), AT_ONCE):
-        yield everything[begin : begin + AT_ONCE]
+    for begin in range(0, len(everything), SECTION_ITEMS):
+        yield everything[begin : begin + SECTION_ITEMS]

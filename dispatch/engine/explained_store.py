@@ -13,10 +13,10 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
+from ..core.reclaim.memory_parts import MemoryParts
+from ..core.reclaim.reclaim import Reclaim
 from ..core.settling.delays import DelayedRedelivery
 from ..core.settling.due import DueMessages
-from ..core.sharing.memory_parts import MemoryParts
-from ..core.sharing.reclaim import Reclaim
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry

@@ -13,7 +13,7 @@ from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
 from ..core.memory.consumer_memory import ASSIGNED_BYTES, selector_group_charge
 from ..core.model import DestinationState
 from ..core.monitor import Monitor
-from ..core.sharing.memory_parts import MemoryParts
+from ..core.reclaim.memory_parts import MemoryParts
 from .open_destinations import OpenDestinations
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ...store.maintenance.retention_reasons import PENDING_MESSAGE
 from ..admission.limits import LimitedDestination
-from ..admission.wait_line import SpaceLine
+from ..admission.space_line import SpaceLine
 from ..core.model import DestinationState
 from ..engine.explained_store import ExplainedStore
 from .cause import Cause

@@ -67,11 +67,11 @@ from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memory_registry import MemoryRegistry
 from ..core.model import NO_HAND_OUT, CoreConsumer, DestinationState, LaneState, SelectorGroup, TargetList, consumer_of
 from ..core.monitor import Monitor
+from ..core.reclaim.memory_parts import MemoryParts
+from ..core.reclaim.memory_rule import MemoryRule
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
 from ..core.selector_groups.matching import NO_NAMES
-from ..core.sharing.memory_parts import MemoryParts
-from ..core.sharing.memory_rule import MemoryRule
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector

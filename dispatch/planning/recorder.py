@@ -51,7 +51,7 @@ from ..core.model import (
     TargetList,
     lane_of,
 )
-from ..core.sharing.memory_parts import MemoryParts
+from ..core.reclaim.memory_parts import MemoryParts
 from ..distribution.assigning import OwnSelectorGroup
 from ..topics.topic_state import SubscriptionState
 

@@ -10,7 +10,7 @@ from ...cache.spill.overflow import Overflow
 from ...store.errors import StoreFailed, StoreFull
 from ...store.space.cleanup import Cleanup
 from ..admission.limits import LimitedDestination, Wait
-from ..admission.wait_line import SpaceLine
+from ..admission.space_line import SpaceLine
 from ..config.policies import Policies
 from ..core.confirmer import Confirmer, ThreadConfirmer
 from ..core.monitor import Monitor

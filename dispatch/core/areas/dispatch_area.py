@@ -19,7 +19,7 @@ from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
 from ..model import Collector, CoreConsumer, LaneState, SelectorGroup, TargetList
-from ..sharing.memory_parts import MemoryParts
+from ..reclaim.memory_parts import MemoryParts
 from .list_events import ListEvents
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests

@@ -7,7 +7,7 @@ It makes and ends lists and offers arrivals to them; Watermarks say how much eac
 for each open store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out
 belong to the DispatchArea.
 
-It decides under the state lock; loading/eager.py reads outside the lock. core/sharing/reclaim.py decides which memory
+It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim/reclaim.py decides which memory
 is given back, and in which order.
 """
 
@@ -37,7 +37,7 @@ from ..model import (
     TargetList,
 )
 from ..monitor import Monitor
-from ..sharing.memory_parts import MemoryParts
+from ..reclaim.memory_parts import MemoryParts
 from .dispatch_area import DispatchArea
 from .lane_parts import LaneParts
 from .list_events import ListEvents

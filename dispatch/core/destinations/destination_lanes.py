@@ -23,9 +23,9 @@ from ..model import (
     PersistentLaneState,
 )
 from ..monitor import Monitor
+from ..reclaim.memory_parts import MemoryParts
 from ..settling.delays import TimedLanes
 from ..settling.removal import Removals
-from ..sharing.memory_parts import MemoryParts
 from .overhead import DestinationOverhead
 
 

@@ -18,8 +18,8 @@ from ...core.areas.target_area import TargetArea
 from ...core.areas.watermarks import Watermarks
 from ...core.memory.group_memory import GroupMemory
 from ...core.memory.memory_registry import MemoryRegistry
-from ...core.sharing.memory_parts import MemoryParts
-from ...core.sharing.memory_rule import MemoryRule
+from ...core.reclaim.memory_parts import MemoryParts
+from ...core.reclaim.memory_rule import MemoryRule
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
 from .foundation import Foundation

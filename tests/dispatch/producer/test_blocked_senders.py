@@ -15,8 +15,8 @@ from simulated_bay import SimulatedBay
 from waiting_senders import Sender
 
 from forebay import Closed, DestinationPolicy, Message, Queue, SettingsError, StoreFull, Topic
-from forebay.dispatch.admission import wait_line as space_line
-from forebay.dispatch.admission.wait_line import SpaceLine
+from forebay.dispatch.admission import space_line as space_line
+from forebay.dispatch.admission.space_line import SpaceLine
 
 KIB = 1024
 

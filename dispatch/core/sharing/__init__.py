@@ -1,1 +1,0 @@
-"""Sharing: how an open store divides its RAM among lists and caches, and who gives back first."""
