@@ -136,11 +136,12 @@ class Evictor(EvictionRule):
         yield from arrivals.waiting(by_priority=self._eviction == "lowest_priority")
 
     def _waiting(self, subscription: SubscriptionState) -> int:
-        """Return how many messages are published and not in flight."""
+        """Return how many messages are published, not in flight, and in no open transaction."""
         for pending_lane in filter(None, subscription.subscriber.lanes):
             pending_lane.catch_up()
         waiting = subscription.depth
         for lane in subscription.all_lanes():
             unwanted = lane.unwanted.count if lane.unwanted is not None else 0
-            waiting -= len(lane.in_flight) + unwanted + lane.pending_lane.next_sequence - lane.published_end
+            held = len(lane.in_flight) + lane.parked.count
+            waiting -= held + unwanted + lane.pending_lane.next_sequence - lane.published_end
         return waiting

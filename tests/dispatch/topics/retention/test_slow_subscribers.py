@@ -124,6 +124,21 @@ def test_of_each_key_the_newest_stays() -> None:
     bay.check()
 
 
+@pytest.mark.parametrize("eviction", ["oldest", "latest_per_key"])
+def test_what_an_open_transaction_decides_about_is_not_lost(eviction: str) -> None:
+    bay = limited(4, eviction)
+    consumer = bay.bay.topic("prices").subscribe()
+    send(bay, 0, 0, group="tea")
+    with bay.bay.transaction() as transaction:
+        consumer.ack(consumer.take(1), transaction=transaction)
+        for n in range(1, 9):
+            send(bay, n, n, group="tea")
+        assert evicted(bay) == 4
+        transaction.rollback()
+    assert numbers(consumer) == [0, 5, 6, 7, 8]
+    bay.check()
+
+
 def test_with_more_keys_than_there_is_room_the_oldest_goes() -> None:
     bay = limited(8, "latest_per_key")
     consumer = bay.bay.topic("prices").subscribe()
