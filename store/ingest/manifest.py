@@ -202,8 +202,11 @@ def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
 
 
 def _is_old(disk: Disk, name: str, now_ms: int) -> bool:
-    """Return whether a part is old by its header; False if the header does not verify."""
-    file = disk.open_for_reading(name)
+    """Return whether a part is old by its header; False if the header does not verify, or a store has just taken it."""
+    try:
+        file = disk.open_for_reading(name)
+    except FileNotFoundError:
+        return False
     try:
         return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).created + LEASE_MS < now_ms
     except (RecordDamaged, UnknownVersion):

@@ -339,6 +339,23 @@ def test_sweep_leaves_what_a_manifest_names_and_what_is_young() -> None:
     assert disk.exists(part_names(kept)[0]) and not disk.exists(part_names(other)[0])
 
 
+class TakenMeanwhile(SimulatedDisk):
+    """A disk on which a store that opens takes the parts of every set while somebody sweeps."""
+
+    def list(self, directory: str) -> list[str]:
+        names = super().list(directory)
+        for name in names:
+            if name.startswith("part-"):
+                self.remove(f"{directory}/{name}")
+        return names
+
+
+def test_sweep_goes_on_where_a_store_takes_a_set_meanwhile() -> None:
+    disk = TakenMeanwhile()
+    stage(disk, "other", [[Row("orders", b"x")]])
+    assert sweep(disk, bytes(16), NOW_MS + LEASE_MS + 1) == 0
+
+
 @pytest.mark.parametrize("load_id", ["", ".", "../x", "a/b", "a b", "x" * 101, "ß", None, 7, ".hidden"])
 def test_a_load_id_that_is_no_name_is_refused(load_id: object) -> None:
     with pytest.raises(SettingsError, match="load_id"):
