@@ -509,7 +509,7 @@ class AsyncConsumer:
         await self._settle_all(self._consumer.ack, _inner(deliveries))
 
     async def _settle_all(self, settle: Callable[[Any], object], batch: Any) -> None:
-        parts = list(_parts(batch)) if isinstance(batch, list) else [batch]
+        parts = list(_parts(batch)) if isinstance(batch, list) and len(batch) > 1 else [batch]
         if len(parts) > 1:
             with self._monitor.lock:
                 self._consumer.check_held(batch)
