@@ -23,7 +23,7 @@ from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
-from forebay import AckTooLate, DestinationPolicy, Message, Queue, StateError, StoreFailed, StoreFull
+from forebay import AckTooLate, Consumer, DestinationPolicy, Message, Queue, StateError, StoreFailed, StoreFull
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.metadata.store import MetadataFull
@@ -596,27 +596,8 @@ def test_ack_in_a_loop_says_that_its_delivery_went_back_while_it_made_room() -> 
     run_jumping(main())
 
 
-def test_batch_of_acks_that_is_refused_half_way_gives_credit_for_what_it_settled() -> None:
-    bay, queue = full_of_small_messages()
-    calls: list[int] = []
-    consumer = queue.subscribe(prefetch=100, on_ready=lambda: calls.append(0))
-    depth = 0
-    with pytest.raises(StoreFull):
-        while True:
-            taken = []
-            while more := consumer.take(100):
-                taken += more
-            # No two of a run, and one in each hundred stays, so no data log becomes free.
-            taken.sort(key=lambda delivery: delivery.sequence % 2)
-            calls.clear()
-            depth = queue.depth
-            consumer.ack([delivery for delivery in taken if delivery.sequence % 100])
-    assert 0 < depth - queue.depth < 90, "it was refused half-way"
-    assert calls == [0]
-    assert consumer.take()
-
-
-def test_batch_of_rejects_that_is_refused_half_way_gives_credit_for_what_it_removed() -> None:
+@pytest.mark.parametrize("settle", [Consumer.ack, Consumer.reject])
+def test_batch_that_is_refused_half_way_gives_credit_for_what_it_settled(settle: Callable[..., None]) -> None:
     policies = {">": DestinationPolicy(dead_letter_queue=None)}
     bay, queue = full_of_small_messages(partial(SimulatedBay, policies=policies))
     calls: list[int] = []
@@ -631,7 +612,7 @@ def test_batch_of_rejects_that_is_refused_half_way_gives_credit_for_what_it_remo
             taken.sort(key=lambda delivery: delivery.sequence % 2)
             calls.clear()
             depth = queue.depth
-            consumer.reject([delivery for delivery in taken if delivery.sequence % 100])
+            settle(consumer, [delivery for delivery in taken if delivery.sequence % 100])
     assert 0 < depth - queue.depth < 90, "it was refused half-way"
     assert calls == [0]
     assert consumer.take()
