@@ -38,7 +38,7 @@ from .engine.health import Health
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import DataLogReport, Explanation
-from .host_properties import Properties, StoreProperties
+from .host_properties import Properties
 from .queue import Queue, TemporaryQueue
 from .topic import TemporaryTopic, Topic, TopicPattern
 from .transactions.transaction import Transaction
@@ -56,7 +56,7 @@ class Forebay:
 
     def __init__(self, engine: Engine, lock: DirectoryLock | None, admin: AdminServer | None = None) -> None:
         self._engine = engine
-        self._transactions = engine.layers.core.transactions
+        self._parts = engine.for_forebay
         self._lock = lock
         self._admin = admin
         self._closing = OwnedLock()
@@ -117,19 +117,13 @@ class Forebay:
         if is_pattern(checked) and not parts.topics.exists(checked):
             found: Topic = TopicPattern(parts, checked)
         else:
-            found = Topic(parts, parts.topics.named(checked, self._engine.for_queues.confirmer))
+            found = Topic(parts, parts.topics.named(checked, parts.confirmer))
         return found if codec is None else TypedTopic(found, codec)
 
     @property
     def properties(self) -> Properties:
         """The small named values that the host keeps: bindings, sessions, cursors. See Properties."""
-        engine = self._engine
-        directory, confirmer = engine.layers.store_layer.directory, engine.for_queues.confirmer
-        return Properties(
-            StoreProperties(
-                engine.monitor, directory.host_properties, directory.property_records, directory.journal, confirmer
-            )
-        )
+        return Properties(self._parts.properties)
 
     def temporary_queue(self) -> TemporaryQueue:
         """Make a queue with a name that nobody can guess, for replies. It ends with its `close` or that of the store.
@@ -158,13 +152,13 @@ class Forebay:
 
     def transaction(self) -> Transaction:
         """Begin a transaction over any queues of this store. StoreFull: memory_limit has no room for it."""
-        return self._transactions.begin()
+        return self._parts.transactions.begin()
 
     def prepared(self) -> list[Transaction]:
         """Return the prepared transactions that wait for their outcome, including those that survived a crash."""
         with self._engine.monitor.lock:
             self._engine.monitor.raise_if_closed()
-            return self._transactions.prepared()
+            return self._parts.transactions.prepared()
 
     def statistics(self) -> Statistics:
         """Return a snapshot. O(destinations + data logs), no disk."""
@@ -195,7 +189,7 @@ class Forebay:
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. It syncs the journal."""
         self._engine.monitor.raise_if_closed()
-        self._engine.layers.store_layer.directory.message_store.checkpoint()
+        self._parts.message_store.checkpoint()
 
     def cleanup(self) -> CleanupReport:
         """Relocate messages out of sparse data logs, and delete or archive data logs that nothing needs, now and all at
@@ -204,7 +198,7 @@ class Forebay:
         Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
         """
         self._engine.monitor.raise_if_closed()
-        return self._engine.layers.store_layer.directory.cleanup.run()
+        return self._parts.cleanup.run()
 
     def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
         """Explain a data log, a queue, a topic, a consumer, a transaction or the whole store, as data and as a
@@ -233,7 +227,7 @@ class Forebay:
         if isinstance(subject, bytes):
             from .explain.prepared import explain_prepared
 
-            return explain_prepared(self._engine.monitor, self._transactions, subject)
+            return explain_prepared(self._engine.explained, subject)
         from .explain.whole import explain
 
         return explain(self._engine.explained, subject)

@@ -120,7 +120,7 @@ class Queue(Sender):
         with monitor.lock, monitor.all_or_broken:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
-            with parts.deadlines.reserving(options.deadline_seconds):
+            with parts.consumers.reserving(options):
                 consumer = parts.consumers.attach(queue, options)
         if monitor.deferred:
             monitor.run_deferred()

@@ -49,22 +49,10 @@ class AsyncForebay:
         if not isinstance(bay, Forebay):
             raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}")
         loop, engine = asyncio.get_running_loop(), bay._engine
-        core, directory = engine.layers.core, engine.layers.store_layer.directory
         self._synchronous = bay
         self._workers = workers or _new_workers()
         bell = LoopWaker(loop)
-        self._caller = LoopConfirmer(
-            engine.monitor,
-            core.publisher,
-            core.confirmer,
-            directory.message_store,
-            directory.journal,
-            directory.index.cache,
-            core.loader,
-            loop,
-            self._workers,
-            bell,
-        )
+        self._caller = LoopConfirmer(engine.for_loops, loop, self._workers, bell)
         self._for_queues, self._for_topics = engine.for_queues, engine.for_topics
         self._context = LoopContext(self._caller, bell)
 
@@ -119,9 +107,7 @@ class AsyncForebay:
             sender: Topic = TopicPattern(self._for_topics, name, self._caller)
         else:
             if topic is None:
-                topic = await self._caller.call(
-                    self._for_topics.topics.named, name, self._for_topics.producers.confirmer
-                )
+                topic = await self._caller.call(self._for_topics.topics.named, name, self._for_topics.confirmer)
             sender = Topic(self._for_topics, topic, self._caller)
         found = AsyncTopic(self._context, sender)
         return found if codec is None else AsyncTypedTopic(found, codec)

@@ -13,16 +13,11 @@ from concurrent.futures import Executor, Future
 from typing import Any, Final, TypeVar, cast
 
 from ...store.errors import Closed
-from ...store.index.block_cache import BlockCache
-from ...store.journal.journal import Journal
-from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
-from ..core.confirmer import Confirmer, ThreadConfirmer
+from ..core.confirmer import Confirmer
 from ..core.lists.load import Load
 from ..core.model import TargetList
-from ..core.monitor import Monitor
-from ..core.publisher import Publisher
-from ..loading.eager import EagerLoader
+from ..engine.facade_parts import LoopParts
 from .group_commit import GroupCommit
 from .wakeups import LoopWaker
 
@@ -70,28 +65,15 @@ class Woken:
 class LoopConfirmer(Confirmer):
     """One event loop that calls an open store. Only its thread may use it."""
 
-    def __init__(
-        self,
-        monitor: Monitor,
-        publisher: Publisher,
-        threads: ThreadConfirmer,
-        message_store: MessageStore,
-        journal: Journal,
-        block_cache: BlockCache,
-        loader: EagerLoader,
-        loop: asyncio.AbstractEventLoop,
-        workers: Executor,
-        bell: LoopWaker,
-    ) -> None:
-        """threads: does what is owed, in a worker."""
-        self.monitor = monitor
-        self._publisher = publisher
-        self._threads = threads
-        self._syncs_always = publisher.syncs_always
-        self._message_store = message_store
-        self._journal = journal
-        self._block_cache = block_cache
-        self._loader = loader
+    def __init__(self, parts: LoopParts, loop: asyncio.AbstractEventLoop, workers: Executor, bell: LoopWaker) -> None:
+        self.monitor = parts.monitor
+        self._publisher = parts.publisher
+        self._threads = parts.threads
+        self._syncs_always = parts.publisher.syncs_always
+        self._message_store = parts.message_store
+        self._journal = parts.journal
+        self._block_cache = parts.block_cache
+        self._loader = parts.loader
         self.loop = loop
         # The position that `confirmed` must confirm for the last call; 0: none.
         self.owed = 0
@@ -105,7 +87,7 @@ class LoopConfirmer(Confirmer):
         self._ended = 0
         self._workers = workers
         self._bell = bell
-        self._group_commit = GroupCommit(monitor, threads, loop, workers)
+        self._group_commit = GroupCommit(parts.monitor, parts.threads, loop, workers)
 
     # ------------------------------------------------------------------ what a write owes
 

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ...cache.accounting.tab import Tab
 from ...store.environment.locks import condition_of
 from ...store.errors import ArgumentError, Closed, NestedCall, SettingsError, StoreFull
 from ...store.journal.journal import Journal
 from ...store.message import Message
 from ...store.numbering import UNLIMITED
 from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messages, check_seconds
-from ..config.policies import Policies
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
@@ -30,16 +28,13 @@ from ..core.model import NO_HAND_OUT, CoreConsumer, DestinationState, LaneState,
 from ..core.monitor import Monitor
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
-from ..core.settling.deadlines import AckDeadlines
-from ..core.settling.redelivery import Redelivery
-from ..distribution.exclusive import ExclusiveConsumers
-from ..transactions.transaction import Transaction, TransactionRegistry
+from ..transactions.transaction import Transaction
+from .consumer_registry import ConsumerRegistry
 from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, Processing, Rejections, run_in_threads
 from .search import Search, SearchParts
 from .settlements import Settlements, batch_of
 from .statistics import ConsumerStatistics, consumer_statistics
-from .stuck import AckReminder
 from .waits import Waits
 
 PUBLIC: Final = (
@@ -75,17 +70,10 @@ class ConsumerParts:
     monitor: Monitor
     journal: Journal
     dispatch_area: DispatchArea
-    consumer_memory: Tab
-    """Pays for consumers."""
     searches: SearchParts
     settlements: Settlements
-    deadlines: AckDeadlines
-    redelivery: Redelivery
-    transactions: TransactionRegistry
+    registry: ConsumerRegistry
     confirmer: Confirmer
-    policies: Policies
-    reminder: AckReminder
-    exclusives: ExclusiveConsumers
 
 
 class Consumer(CoreConsumer):
@@ -133,8 +121,7 @@ class Consumer(CoreConsumer):
         self.in_flight = 0
         # Number of deliveries so far; each delivery keeps its number. Read-only for callers.
         self.delivered = 0
-        slow_seconds = parts.policies.of(destination.name).slow_consumer_seconds
-        self.activity = Activity(slow_seconds, options.on_slow, monitor.monotonic())
+        self.activity = Activity(options.slow_seconds, options.on_slow, monitor.monotonic())
         self.waits = Waits(options.on_ready, is_limited=destination.admission is not None)
         self.stage = TAKING
         self.collector = destination.distribution.collector
@@ -647,12 +634,7 @@ class Consumer(CoreConsumer):
         self._dispatch_area.waits_for_memory.pop(self, None)
         self.destination.delivered += self.delivered
         distribution.leave(self)
-        self._parts.consumer_memory.release(self.charge_bytes)
-        self._parts.reminder.closes(self, held)
-        self._parts.redelivery.return_held(held, processed)
-        self._parts.deadlines.unwatch(self)
-        if self.is_exclusive:
-            self._parts.exclusives.leave(self)
+        self._parts.registry.leave(self, held, processed)
         distribution.offer_passed_over()
         self.waits.wake_takes(selector_group)
         self.waits.end()
@@ -670,7 +652,7 @@ class Consumer(CoreConsumer):
 
     def held_in_transactions(self) -> list[Delivery]:
         """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
-        return self._parts.transactions.held_by(self)
+        return self._parts.settlements.held_in_transactions(self)
 
     def die(self) -> None:
         """Take and return nothing any more, because this is the copy in a forked child."""

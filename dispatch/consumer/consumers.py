@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.overhead import DestinationOverhead
@@ -30,9 +31,13 @@ class Consumers:
         self._target_area = target_area
         self._distributions = distributions
         self._overhead = overhead
-        self.deadlines = parts.deadlines
+        self._registry = parts.registry
         # Durations of takes that found nothing in RAM and returned messages.
         self.take_durations = parts.searches.take_durations
+
+    def reserving(self, options: ConsumerOptions) -> AbstractContextManager[None]:
+        """Reserve memory for the deadline of a consumer attached in the block. StoreFull. Requires: the lock."""
+        return self._registry.reserving(options)
 
     def require_room(self, topics: Collection[DestinationState], options: ConsumerOptions) -> None:
         """Make room for a consumer of new subscriptions of these topics, before the subscriptions are made.
@@ -44,22 +49,18 @@ class Consumers:
     def attach(self, destination: DestinationState, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.
 
-        StoreFull: memory has no room for it. Requires: the lock, and `deadlines.reserving`.
+        StoreFull: memory has no room for it. Requires: the lock, and that the caller is inside `reserving`.
         """
-        parts, charge_bytes = self._parts, options.charge_bytes
-        self._overhead.require_consumer(destination, options.selector, charge_bytes)
+        self._overhead.require_consumer(destination, options.selector, options.charge_bytes)
         if options.priority:
             self._distributions.begin_assigning(destination)
         selector_group = self._target_area.subscribe(destination, options.selector)
-        parts.consumer_memory.charge(charge_bytes)
-        consumer = Consumer(parts, destination, selector_group, options)
-        if options.deadline_seconds:
-            self.deadlines.watch(consumer, options.deadline_seconds)
+        self._registry.charge(options)
+        consumer = Consumer(self._parts, destination, selector_group, options)
         selector_group.add_consumer(consumer)
         destination.distribution.join(consumer, selector_group)
         consumer.arm()
-        if parts.dispatch_area.starving(consumer.selector_group) is not None:
+        if self._parts.dispatch_area.starving(consumer.selector_group) is not None:
             self._target_area.wake(selector_group)
-        if options.is_exclusive:
-            parts.exclusives.join(consumer)
+        self._registry.enter(consumer, options)
         return consumer

@@ -30,6 +30,8 @@ class ConsumerOptions:
     """Called with the consumer when it is found to be slow."""
     deadline_seconds: float
     """Ack deadline in seconds; 0: there is none."""
+    slow_seconds: float | None
+    """Seconds without a take or an ack after which it is slow; None: it never is."""
 
     @property
     def is_of_a_loop(self) -> bool:
@@ -79,7 +81,16 @@ def consumer_options(
         bounds = f"from {CONSUMER_PRIORITY_MIN} to {CONSUMER_PRIORITY_MAX}"
         raise argument_error(f"a consumer's priority must be an int {bounds}, not {priority!r}", priority, int)
     deadline_seconds = _deadline_of(ack_deadline_seconds, policy)
-    return ConsumerOptions(compiled(selector), prefetch, exclusive, priority, on_ready, on_slow, deadline_seconds)
+    return ConsumerOptions(
+        compiled(selector),
+        prefetch,
+        exclusive,
+        priority,
+        on_ready,
+        on_slow,
+        deadline_seconds,
+        policy.slow_consumer_seconds,
+    )
 
 
 def _deadline_of(given: object, policy: DestinationPolicy) -> float:

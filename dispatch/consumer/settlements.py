@@ -124,6 +124,10 @@ class Settlements:
             self.check_held(consumer, batch)
             checked.hold(batch)
 
+    def held_in_transactions(self, consumer: CoreConsumer) -> list[Delivery]:
+        """Return the deliveries of a consumer that open transactions hold. O(deliveries held). Requires: the lock."""
+        return self._transactions.held_by(consumer)
+
     # ------------------------------------------------------------------ the other ways
 
     def nack(self, consumer: CoreConsumer, batch: Sequence[Delivery], delay: float) -> bool:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FunctionType
-from typing import Final, TypeVar, cast, final
+from typing import Final, TypeVar
 
 from ...store.environment.clock import Clock
 from ...store.environment.late_log import LateLogger, emit_late
@@ -30,12 +30,12 @@ SECTION_ITEMS: Final = 100
 """Number of destinations, subscriptions or lists that are examined before the lock is released for others."""
 
 
-@final
 class BareLock:
     """The state lock for the sections of single messages, where they are machine code.
 
     There a `with` of a compiled object calls its methods directly. Of any other object it looks two methods up, and
-    makes a tuple for each call: that takes twice as long. The interpreter uses `OwnedLock.bare` instead.
+    makes a tuple for each call: that takes twice as long. The interpreter uses the subclass that `OwnedLock.bare`
+    makes: its special methods are those of the lock, which are C.
     """
 
     __slots__ = ("_enter", "_leave")
@@ -78,9 +78,9 @@ class Monitor:
         #             raise
         #
         # Decision 17 says what the calls would cost.
-        self.bare_lock = (
-            BareLock(self.lock.acquire, self.lock.release) if IS_MACHINE_CODE else cast("BareLock", self.lock.bare())
-        )
+        self.bare_lock = BareLock(self.lock.acquire, self.lock.release)
+        if not IS_MACHINE_CODE:
+            self.bare_lock = self.lock.bare(BareLock)
         # Number of sections of single messages so far. If a call finds another number inside than before, it has
         # waited. A take only counts, because the ack that follows it steps aside.
         self.entries = 0

@@ -22,7 +22,13 @@ from .assembly.areas import make_areas, make_recorder
 from .assembly.audit import make_audit
 from .assembly.clients import make_clients
 from .assembly.core import make_core
-from .assembly.facades import gather_explained, gather_queue_parts, gather_topic_parts
+from .assembly.facades import (
+    gather_explained,
+    gather_forebay_parts,
+    gather_loop_parts,
+    gather_queue_parts,
+    gather_topic_parts,
+)
 from .assembly.foundation import Foundation, make_foundation
 from .assembly.housekeeping import Explaining, make_housekeeping
 from .assembly.layers import Layers
@@ -67,7 +73,7 @@ def _make_layers(foundation: Foundation, recorder: Recorder | None, store_layer:
 class Engine:
     """The composition root of one open store. `open_forebay` makes it, and a Forebay holds it.
 
-    Queues and topics get only some of its parts.
+    Whoever is above the engine gets only some of its parts, as bundles. The layers are for the engine itself.
     """
 
     def __init__(self, settings: Settings, surroundings: Surroundings, explaining: Explaining) -> None:
@@ -81,6 +87,7 @@ class Engine:
         try:
             self.layers = _make_layers(foundation, recorder, store_layer)
             self.monitor.lock.on_broken.append(self._wake_on_failure)
+            self.for_forebay, self.for_loops = gather_forebay_parts(self.layers), gather_loop_parts(self.layers)
             self.for_queues, self.for_topics = gather_queue_parts(self.layers), gather_topic_parts(self.layers)
             self.ledger_audit = make_audit(self.layers)
             self.explained = gather_explained(self.layers)

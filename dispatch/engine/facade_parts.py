@@ -1,19 +1,26 @@
-"""The parts to which queues and topics pass their calls on, for threads and event loops alike."""
+"""The parts to which a Forebay, its queues and topics, and event loops pass their calls on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...store.index.block_cache import BlockCache
+from ...store.journal.journal import Journal
+from ...store.message_store import MessageStore
+from ...store.space.cleanup import Cleanup
 from ..admin.browse import Browsers
 from ..admin.move import Mover
 from ..admin.queue_admin import QueueAdmin
 from ..admin.temporaries import Temporaries
 from ..config.policies import Policies
 from ..consumer.consumers import Consumers
-from ..core.confirmer import Confirmer
+from ..core.confirmer import Confirmer, ThreadConfirmer
 from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
+from ..core.publisher import Publisher
 from ..core.settling.deadlines import AckDeadlines
+from ..host_properties import StoreProperties
+from ..loading.eager import EagerLoader
 from ..producer.producers import Producers
 from ..topics.consumers import TopicConsumers
 from ..topics.registry import Topics
@@ -21,6 +28,17 @@ from ..topics.retained import RetainedMessages
 from ..topics.subscriptions.patterns import PatternRegistry
 from ..topics.subscriptions.subscription_admin import SubscriptionAdmin
 from ..topics.topic_admin import TopicAdmin
+from ..transactions.transaction import TransactionRegistry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForebayParts:
+    """The parts of an open store that its Forebay uses itself. Housekeeping is beside them, in the engine."""
+
+    transactions: TransactionRegistry
+    properties: StoreProperties
+    message_store: MessageStore
+    cleanup: Cleanup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +67,7 @@ class TopicParts:
 
     monitor: Monitor
     producers: Producers
+    confirmer: Confirmer
     policies: Policies
     topics: Topics
     topic_admin: TopicAdmin
@@ -57,3 +76,17 @@ class TopicParts:
     subscription_admin: SubscriptionAdmin
     retained: RetainedMessages
     temporaries: Temporaries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopParts:
+    """The parts of an open store that an event loop uses, so that its calls never wait for the disk."""
+
+    monitor: Monitor
+    publisher: Publisher
+    threads: ThreadConfirmer
+    """Does in a worker thread what calls of the loop owe."""
+    message_store: MessageStore
+    journal: Journal
+    block_cache: BlockCache
+    loader: EagerLoader

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from ...store.errors import SettingsError
-from ..core.monitor import Monitor
-from ..transactions.transaction import TransactionRegistry
+from ..engine.explained_store import ExplainedStore
 from .cause import Cause, Explanation
 from .words import plural
 
 TRANSACTION: Final = "transaction"
 
 
-def explain_prepared(monitor: Monitor, transactions: TransactionRegistry, xid: bytes) -> Explanation:
+def explain_prepared(store: ExplainedStore, xid: bytes) -> Explanation:
     """Explain what the prepared transaction of an xid decides about.
 
     Requires: the lock is not held. SettingsError: there is no such transaction.
     """
+    monitor = store.monitor
     monitor.raise_if_closed()
     with monitor.lock, monitor.all_or_broken:
-        found = next((each for each in transactions.prepared() if each.xid == xid), None)
+        found = next((each for each in store.transactions.prepared() if each.xid == xid), None)
         concerned = found.messages_by_destination() if found is not None else {}
     if found is None:
         raise SettingsError(f"there is no prepared transaction {xid[:100]!r}: Forebay.prepared lists those there are")

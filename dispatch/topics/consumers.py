@@ -57,8 +57,7 @@ class TopicConsumers:
             consumer.
         Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """
-        deadlines = self._consumers.deadlines
-        with self._monitor.lock, self._monitor.all_or_broken, deadlines.reserving(options.deadline_seconds):
+        with self._monitor.lock, self._monitor.all_or_broken, self._consumers.reserving(options):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             found = topic.subscription_for_report(name) if name is not None else None
@@ -110,11 +109,7 @@ class TopicConsumers:
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
         """Make a consumer of all topics that match a pattern, including topics that are made later."""
-        with (
-            self._monitor.lock,
-            self._monitor.all_or_broken,
-            self._consumers.deadlines.reserving(options.deadline_seconds),
-        ):
+        with self._monitor.lock, self._monitor.all_or_broken, self._consumers.reserving(options):
             self._monitor.raise_if_closed()
             with self._topics.held_matching(pattern) as found:
                 self._consumers.require_room(found, options)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import ref
 
 from ..errors import ForebayError, NestedCall, StoreFailed
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 else:
     _RLock = type(threading.RLock())
 
+
+Entry = TypeVar("Entry", bound=AbstractContextManager[object])
 
 WAIT_SECONDS_MAX: Final = threading.TIMEOUT_MAX
 
@@ -95,17 +97,16 @@ class OwnedLock(_RLock):
     is_owned = _RLock._is_owned
     """Return whether this thread holds the lock."""
 
-    def bare(self) -> AbstractContextManager[object]:
-        """Return an object that enters and leaves this lock without a line of Python, for the hot paths.
+    def bare(self, kind: type[Entry]) -> Entry:
+        """Return an object that enters and leaves this lock without a line of Python, for interpreted hot paths.
 
-        It refuses nobody. So the caller checks `is_owned` before entering, and `failure` inside.
+        It refuses nobody. So the caller checks `is_owned` before entering, and `failure` inside. kind: the interpreted
+        class to which the object belongs. It enters and leaves nothing itself, and its constructor is not called.
         """
-        # The special methods of a class need not be functions: these two are methods of the lock, which are C. Machine
-        # code passes the object to them, and so to `acquire` as its argument `blocking`. Therefore the object is the
-        # number 1.
+        # The special methods of a class need not be functions: these two are methods of the lock, which are C.
         entry = {"__slots__": (), "__enter__": self.acquire, "__exit__": self.__exit__}
-        made: AbstractContextManager[object] = type("BareLock", (int,), entry)(1)
-        return made
+        made: type[Entry] = type(kind.__name__, (kind,), entry)
+        return made.__new__(made)
 
     def break_by(self, error: BaseException) -> None:
         """Refuse all later entries, because a change of guarded state was not completed. Requires: the lock.

@@ -9,18 +9,23 @@ It is state in RAM. An open finds it anew: what it depends on are the disk's fre
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from ..disk.disk import Disk, known_free_bytes
 from ..errors import StoreFailed, StoreFull
 from ..format.record import DROP, HEADER_BYTES, RELOCATED, TRANSACTIONAL
 from .data_log import RECORDS_MAX
-from .reserve import LAST_BYTES, LESSER_KINDS, LESSER_SHARE, Reserve
+from .reserve import ADDING_KINDS, LAST_BYTES, LESSER_KINDS, LESSER_SHARE, Reserve
 
 
 class Fullness:
-    """What stops records of one journal. Methods require the lock; properties without it may be a record old."""
+    """What stops records of one journal.
+
+    The journal says what happened, and others only read. Methods require the lock; what is read without it may be a
+    record old.
+    """
 
     def __init__(
         self,
@@ -85,6 +90,19 @@ class Fullness:
         """Return whether so many more bytes would exceed the store's limit."""
         return self.limit_bytes is not None and self._journal_bytes() + size > self.limit_bytes
 
+    def set_stall(self, limit: str | None) -> None:
+        """Refuse new messages with StoreFull, which names that limit (a write stall); None: admit them again."""
+        self.stall = limit
+
+    @contextmanager
+    def accepting_replacements(self) -> Iterator[None]:
+        """Admit messages in the block as records that settle, because they replace others, as dead letters do."""
+        self.accepts_replacements = True
+        try:
+            yield
+        finally:
+            self.accepts_replacements = False
+
     # ------------------------------------------------------------------ one record
 
     def refuse_stalled(self, flags: int) -> None:
@@ -92,6 +110,10 @@ class Fullness:
         takes_a_place = flags & RELOCATED or (self.accepts_replacements and flags & TRANSACTIONAL)
         if self.stall is not None and not takes_a_place:
             raise StoreFull(1, 0, self.stall)
+
+    def is_adding(self, kind: int) -> bool:
+        """Return whether a record of a kind only adds, so that it needs room that a record that settles does not."""
+        return kind in ADDING_KINDS and not self.accepts_replacements
 
     def require_room(self, size: int, flags: int, refill: Callable[[], bool]) -> None:
         """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve.
@@ -162,6 +184,20 @@ class Fullness:
             return self.reserve.fill(4 * self._first_bytes)
         except OSError as error:
             raise self._fail(f"the reserve could not be made ({error.strerror})") from error
+
+    def refill(self) -> bool:
+        """Fill the reserve. The disk is then full no more, unless the newest data log is makeshift.
+
+        False: the disk has no space for the reserve.
+        """
+        if not self.fill_reserve():
+            return False
+        self.is_full = self.is_makeshift
+        return True
+
+    def disk_refused(self) -> None:
+        """Note that the disk had no space for a record."""
+        self.is_refusing = True
 
     def lend(self) -> bool:
         """Give a part of the reserve to the index, after which the disk counts as full. False: none is left."""

@@ -50,7 +50,7 @@ from .data_log import (
 from .data_log_files import DataLogFiles, NewDataLog
 from .fullness import Fullness
 from .open_data_logs import OpenDataLogs
-from .reserve import ADDING_KINDS, SETTLING, Reserve
+from .reserve import SETTLING, Reserve
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
@@ -293,7 +293,7 @@ class Journal:
             self._restamp()
             assert self._file is not None
             self._file.seek(self.offset)
-            self.fullness.is_refusing = True
+            self.fullness.disk_refused()
             raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space") from error
         raise self.fail(f"a journal write failed ({error.strerror})") from error
 
@@ -318,12 +318,8 @@ class Journal:
 
         Requires: the lock throughout.
         """
-        self.fullness.accepts_replacements = True
-        try:
-            with self.all_or_broken:
-                yield
-        finally:
-            self.fullness.accepts_replacements = False
+        with self.fullness.accepting_replacements(), self.all_or_broken:
+            yield
 
     # ------------------------------------------------------------------ room
 
@@ -339,7 +335,7 @@ class Journal:
         fullness = self.fullness
         if kind == MESSAGE:
             fullness.refuse_stalled(flags)
-        is_adding = kind in ADDING_KINDS and not fullness.accepts_replacements
+        is_adding = fullness.is_adding(kind)
         if is_adding:
             fullness.require_room(size, flags, self.refill)
         fullness.spare_acks(kind, size, self.offset)
@@ -358,7 +354,7 @@ class Journal:
         Relocated copies and dead letters are still written, because each replaces another message, and so are records
         that are not messages. During a stall every append takes the slow path; without one none does.
         """
-        self.fullness.stall = limit
+        self.fullness.set_stall(limit)
         if self._limit >= 0:
             self._set_limit(0)
 
@@ -374,12 +370,11 @@ class Journal:
         fullness = self.fullness
         if fullness.is_full and self._limit >= 0:
             try:
-                if fullness.fill_reserve():
+                if fullness.refill():
                     if fullness.is_makeshift:
                         with self.all_or_broken:
                             self.roll()
                     else:
-                        fullness.is_full = False
                         self._set_limit(0)
             except StoreFull:
                 return False

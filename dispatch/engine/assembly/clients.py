@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...consumer.consumer import ConsumerParts
+from ...consumer.consumer_registry import ConsumerRegistry
 from ...consumer.consumers import Consumers
 from ...consumer.search import SearchParts
 from ...consumer.settlements import Settlements
-from ...consumer.stuck import AckReminder
-from ...distribution.exclusive import ExclusiveConsumers
 from ...producer.full_policy import FullPolicy
 from ...producer.lifetimes import Lifetimes
 from ...producer.producers import Producers, SendParts
@@ -74,7 +73,6 @@ def _make_consumer_parts(
         monitor=monitor,
         journal=directory.journal,
         dispatch_area=areas.dispatch_area,
-        consumer_memory=areas.memory.consumers,
         searches=SearchParts(monitor, areas.dispatch_area, areas.loads, core.loader, settling.due),
         settlements=Settlements(
             monitor,
@@ -86,13 +84,8 @@ def _make_consumer_parts(
             core.transactions,
             foundation.late_calls.reject,
         ),
-        deadlines=settling.deadlines,
-        redelivery=settling.redelivery,
-        transactions=core.transactions,
+        registry=ConsumerRegistry(areas.memory.consumers, settling.deadlines, settling.redelivery),
         confirmer=core.confirmer,
-        policies=foundation.policies,
-        reminder=AckReminder(),
-        exclusives=ExclusiveConsumers(),
     )
 
 

@@ -1,10 +1,42 @@
-"""Gathers the parts that queues, topics and explanations use."""
+"""Gathers the parts that a Forebay, its queues and topics, event loops and explanations use."""
 
 from __future__ import annotations
 
+from ...host_properties import StoreProperties
 from ..explained_store import ExplainedDisk, ExplainedStore, ExplainedTimes
-from ..facade_parts import QueueParts, TopicParts
+from ..facade_parts import ForebayParts, LoopParts, QueueParts, TopicParts
 from .layers import Layers
+
+
+def gather_forebay_parts(layers: Layers) -> ForebayParts:
+    """Return the parts that a Forebay needs."""
+    directory, core = layers.store_layer.directory, layers.core
+    return ForebayParts(
+        transactions=core.transactions,
+        properties=StoreProperties(
+            layers.foundation.monitor,
+            directory.host_properties,
+            directory.property_records,
+            directory.journal,
+            core.confirmer,
+        ),
+        message_store=directory.message_store,
+        cleanup=directory.cleanup,
+    )
+
+
+def gather_loop_parts(layers: Layers) -> LoopParts:
+    """Return the parts that an event loop needs."""
+    directory, core = layers.store_layer.directory, layers.core
+    return LoopParts(
+        monitor=layers.foundation.monitor,
+        publisher=core.publisher,
+        threads=core.confirmer,
+        message_store=directory.message_store,
+        journal=directory.journal,
+        block_cache=directory.index.cache,
+        loader=core.loader,
+    )
 
 
 def gather_queue_parts(layers: Layers) -> QueueParts:
@@ -30,6 +62,7 @@ def gather_topic_parts(layers: Layers) -> TopicParts:
     return TopicParts(
         monitor=layers.foundation.monitor,
         producers=layers.clients.producers,
+        confirmer=layers.core.confirmer,
         policies=layers.foundation.policies,
         topics=topics.topics,
         topic_admin=topics.topic_admin,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -150,7 +151,7 @@ def test_the_paths_of_single_messages_refuse_who_is_inside_and_everybody_after_a
 
 def test_the_bare_lock_is_the_lock_itself() -> None:
     lock, seen = OwnedLock(), []
-    bare = lock.bare()
+    bare = lock.bare(nullcontext)
 
     def other() -> None:
         with lock:

@@ -150,8 +150,8 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a closed consumer is still watched for its deadline",
-        "Consumer._close",
-        "self._parts.deadlines.unwatch(self)",
+        "ConsumerRegistry.leave",
+        "self._deadlines.unwatch(consumer)",
         "pass",
         "tests/dispatch/core/test_ack_deadline.py::test_a_close_ends_it_and_a_kill_brings_it_back_as_ever",
     ),

@@ -100,14 +100,42 @@ def test_a_makeshift_data_log_keeps_half_for_acks_and_its_end_for_drops() -> Non
 
 def test_a_stall_refuses_messages_that_replace_none() -> None:
     held = Held()
-    held.fullness.stall = "the limit at hand"
+    held.fullness.set_stall("the limit at hand")
     assert not held.fullness.is_admitting and held.fullness.unchecked_end(FIRST_BYTES, 1, 0) == 0
     for flags in (0, TRANSACTIONAL):
         with pytest.raises(StoreFull, match="the limit at hand"):
             held.fullness.refuse_stalled(flags)
     held.fullness.refuse_stalled(RELOCATED)
-    held.fullness.accepts_replacements = True
-    held.fullness.refuse_stalled(TRANSACTIONAL)
+    with held.fullness.accepting_replacements():
+        held.fullness.refuse_stalled(TRANSACTIONAL)
+    held.fullness.set_stall(None)
+    held.fullness.refuse_stalled(0)
+
+
+def test_a_message_that_replaces_another_adds_nothing() -> None:
+    held = Held()
+    assert held.fullness.is_adding(MESSAGE) and not held.fullness.is_adding(ACK)
+    with pytest.raises(ZeroDivisionError), held.fullness.accepting_replacements():
+        assert not held.fullness.is_adding(MESSAGE)
+        raise ZeroDivisionError
+    assert held.fullness.is_adding(MESSAGE), "also after an error in the block"
+
+
+def test_a_disk_is_full_until_the_reserve_is_whole_and_the_data_log_no_makeshift() -> None:
+    held = Held()
+    held.fullness.lend()
+    held.disk.fail("preallocate", 1, errno.ENOSPC)
+    assert not held.fullness.refill() and held.fullness.is_full
+    assert held.fullness.refill() and not held.fullness.is_full
+    held.fullness.begin_data_log(FILE_BYTES // 2, True, FIRST_BYTES)
+    assert held.fullness.refill() and held.fullness.is_full
+
+
+def test_a_record_that_the_disk_refused_is_forgotten_once_there_is_room() -> None:
+    held = Held()
+    held.fullness.disk_refused()
+    assert held.fullness.is_out_of_space and not held.fullness.is_full
+    assert held.fullness.note_room() and not held.fullness.is_out_of_space
 
 
 def test_a_disk_that_fails_the_reserve_fails_the_journal() -> None:

@@ -593,9 +593,8 @@ def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journ
         append_one(journal, 4 | RELOCATED, 1, 0, 5, b"", b"a copy")
     with pytest.raises(StoreFull):
         send(journal, b"one")
-    journal.fullness.accepts_replacements = True
-    append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
-    journal.fullness.accepts_replacements = False
+    with journal.accepting_replacements():
+        append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
     journal.set_write_stall(None)
     assert journal.fullness.stall is None
     send(journal, b"one")

@@ -1,0 +1,64 @@
+"""ConsumerRegistry: what an open consumer is entered in besides its queue, from its making to its close.
+
+Its charge, its ack deadline, the line of exclusive consumers, and the return of what it holds at its end. All of it is
+state in RAM, and a crash ends every consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from ...cache.accounting.tab import Tab
+from ..core.deliveries.delivery import Delivery
+from ..core.model import CoreConsumer
+from ..core.settling.deadlines import AckDeadlines
+from ..core.settling.redelivery import Redelivery
+from ..distribution.exclusive import ExclusiveConsumers
+from .options import ConsumerOptions
+from .stuck import AckReminder
+
+
+class ConsumerRegistry:
+    """The open consumers of a store, as those see them who charge, watch and rank consumers.
+
+    The state lock guards it.
+    """
+
+    def __init__(self, memory: Tab, deadlines: AckDeadlines, redelivery: Redelivery) -> None:
+        """Make the one ConsumerRegistry of a store. memory: pays for consumers."""
+        self._memory = memory
+        self._deadlines = deadlines
+        self._redelivery = redelivery
+        self._exclusives = ExclusiveConsumers()
+        self._reminder = AckReminder()
+
+    def reserving(self, options: ConsumerOptions) -> AbstractContextManager[None]:
+        """Reserve memory for the deadline of a consumer that is made in the block. StoreFull. Requires: the lock."""
+        return self._deadlines.reserving(options.deadline_seconds)
+
+    def charge(self, options: ConsumerOptions) -> None:
+        """Charge for a consumer that is about to be made. Requires: the caller has made room, and the lock."""
+        self._memory.charge(options.charge_bytes)
+
+    def enter(self, consumer: CoreConsumer, options: ConsumerOptions) -> None:
+        """Watch a consumer for its deadline, and let an exclusive one join the line.
+
+        Requires: the lock, the caller is inside `reserving`, and the consumer has joined its queue.
+        """
+        if options.deadline_seconds:
+            self._deadlines.watch(consumer, options.deadline_seconds)
+        if options.is_exclusive:
+            self._exclusives.join(consumer)
+
+    def leave(self, consumer: CoreConsumer, held: Sequence[Delivery], processed: frozenset[Delivery] | None) -> None:
+        """Give back all deliveries of a consumer that closes, and forget it. Requires: the lock.
+
+        held: its deliveries. processed: those that count as tried, as in `Consumer.close`.
+        """
+        self._memory.release(consumer.charge_bytes)
+        self._reminder.closes(consumer, held)
+        self._redelivery.return_held(held, processed)
+        self._deadlines.unwatch(consumer)
+        if consumer.is_exclusive:
+            self._exclusives.leave(consumer)
