@@ -24,11 +24,12 @@ from .producer.send_pipeline import Batch
 from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
+from .topics.fan_out import FanOut
 from .topics.reader import TopicReader
 from .topics.registry import Topics
 from .topics.subscriptions.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.subscriptions.subscription_admin import SubscriptionAdmin
-from .topics.topic_state import FanOut, TopicState
+from .topics.topic_state import TopicState
 
 PUBLIC: Final = (
     *SENDER_PUBLIC,

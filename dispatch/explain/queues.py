@@ -24,7 +24,7 @@ from ..core.model import CoreConsumer, DestinationState, LaneState, TargetList, 
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
-from ..topics.topic_state import SubscriptionLaneState
+from ..topics.subscription_state import SubscriptionLaneState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .disk import MEMORY, memory_causes

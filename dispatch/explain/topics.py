@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ..engine.explained_store import ExplainedStore
-from ..topics.topic_state import SubscriptionState, TopicState
+from ..topics.subscription_state import SubscriptionState
+from ..topics.topic_state import TopicState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .disk import HOLDERS_SAID

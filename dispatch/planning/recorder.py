@@ -53,7 +53,7 @@ from ..core.model import (
 )
 from ..core.reclaim.memory_parts import MemoryParts
 from ..distribution.assigning import OwnSelectorGroup
-from ..topics.topic_state import SubscriptionState
+from ..topics.subscription_state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch.recorder")
 

@@ -18,7 +18,7 @@ from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.confirmer import Confirmer
 from ..core.model import NamedDestinationState, NonPersistentLaneState, PersistentLaneState
-from ..topics.topic_state import FanOut
+from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
 

@@ -33,7 +33,7 @@ from ..config.checks import deadline_after
 from ..core.confirmer import Confirmer
 from ..core.lifecycle import Lifecycle
 from ..core.model import NamedDestinationState, NonPersistentLaneState
-from ..topics.topic_state import FanOut
+from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline, checked_non_persistent

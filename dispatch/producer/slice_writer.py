@@ -12,7 +12,7 @@ from ..core.model import DestinationState, NonPersistentLaneState, PersistentLan
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
-from ..topics.topic_state import FanOut
+from ..topics.fan_out import FanOut
 
 
 class SliceWriter:

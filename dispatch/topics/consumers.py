@@ -13,11 +13,12 @@ from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 from .registry import Topics
 from .retained import RetainedMessages
+from .subscription_state import SubscriptionState
 from .subscriptions.cursors import Target, within
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
-from .topic_state import SubscriptionState, TopicState
+from .topic_state import TopicState
 
 
 class TopicConsumers:
@@ -72,7 +73,7 @@ class TopicConsumers:
             if subscription not in topic.online:
                 self._subscriptions.go_online(subscription, is_shared=is_shared)
             consumer = self._consumers.attach(subscription, options)
-            refused = self._retained.give((subscription,)) if is_new else None
+            refused = self._retained.give(((topic, subscription),)) if is_new else None
             position = self._journal.end
         if refused is not None:
             consumer.close()
@@ -118,7 +119,7 @@ class TopicConsumers:
                 self._patterns.add(pattern_state, options.selector)
                 for topic in found:
                     self._patterns.join(pattern_state, topic)
-            refused = self._retained.give(pattern_state.members.values())
+            refused = self._retained.give((topic, pattern_state.members[topic.number]) for topic in found)
         if refused is not None:
             consumer.close()
             raise refused

@@ -8,7 +8,8 @@ from ..core.destinations.overhead import FAN_OUT_BYTES, DestinationOverhead
 from ..core.model import NON_PERSISTENT_LANE_BYTES
 from ..core.monitor import Monitor
 from ..core.settling.removal import Removals
-from .topic_state import FanOut, TopicState
+from .fan_out import FanOut
+from .topic_state import TopicState
 
 
 class FanOuts:

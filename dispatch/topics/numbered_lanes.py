@@ -8,7 +8,7 @@ from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.queue_registry import Queues
 from ..core.model import LaneState, PersistentLaneState
 from .registry import Topics
-from .topic_state import SubscriptionState
+from .subscription_state import SubscriptionState
 
 
 class NumberedLanes:

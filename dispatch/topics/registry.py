@@ -23,8 +23,9 @@ from ..core.settling.removal import Removals
 from .latest_keys import KeyMemory
 from .retention.eviction import Evictor
 from .retention.topic_retention import TopicRetention
+from .subscription_state import SubscriptionRegistry, SubscriptionState
 from .subscriptions.patterns import PatternRegistry
-from .topic_state import SubscriptionRegistry, SubscriptionState, TopicState
+from .topic_state import TopicState
 
 
 class TopicMaker:

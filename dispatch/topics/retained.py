@@ -17,7 +17,8 @@ from ...store.state.property_table import PropertyTable
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from .fan_outs import FanOuts
-from .topic_state import SubscriptionState
+from .subscription_state import SubscriptionState
+from .topic_state import TopicState
 
 logger = LateLogger("forebay.dispatch")
 
@@ -48,14 +49,13 @@ class RetainedMessages:
         self._confirmer = confirmer
         self._fan_outs = fan_outs
 
-    def give(self, subscriptions: Iterable[SubscriptionState]) -> ForebayError | None:
+    def give(self, new: Iterable[tuple[TopicState, SubscriptionState]]) -> ForebayError | None:
         """Give new subscriptions the retained messages of their topics. Return the error if memory has no room for one.
 
-        Requires: the lock; the subscriptions have a consumer. O(retained messages).
+        new: each with its topic. Requires: the lock; the subscriptions have a consumer. O(retained messages).
         """
         now_ms = self._now_ms()
-        for subscription in subscriptions:
-            topic = subscription.topic
+        for topic, subscription in new:
             for value in self._properties.retained(topic.number):
                 try:
                     retained = decode_retained(value)

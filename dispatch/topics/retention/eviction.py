@@ -19,7 +19,8 @@ from ...core.model import LaneState, NonPersistentLaneState
 from ...core.settling.removal import Removals
 from ..arrivals import ArrivalOrder, Run
 from ..latest_keys import KeyMemory, NewestPerKey, Place, key_of
-from ..topic_state import EvictionRule, SubscriptionLaneState, SubscriptionState, TopicLaneState
+from ..subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState
+from ..verdicts import Verdicts
 
 SLACK: Final = 8
 """Evictions are batched: they begin once the messages above the limit are more than 1/SLACK of the limit."""
@@ -70,7 +71,11 @@ class Evictor(EvictionRule):
         subscription.latest.note(key, place)
 
     def note_keys(
-        self, lane: TopicLaneState, lanes: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
+        self,
+        priority: int,
+        lanes: Iterable[SubscriptionLaneState],
+        messages: Sequence[StoredMessage],
+        verdicts: Verdicts,
     ) -> None:
         """Note the keys of arriving messages.
 
@@ -78,13 +83,12 @@ class Evictor(EvictionRule):
         """
         if self._eviction != "latest_per_key":
             return
-        verdicts = lane.topic.verdicts
         readers = [reader for reader in lanes if not reader.subscription.misses_nothing]
         for message in messages:
             key = key_of(self._key_name, message[1])
             if key is None:
                 continue
-            verdicts.begin(lane.priority, message[0])
+            verdicts.begin(priority, message[0])
             try:
                 for reader in readers:
                     subscription, selector = reader.subscription, reader.subscription.selector

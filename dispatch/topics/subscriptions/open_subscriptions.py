@@ -20,7 +20,8 @@ from ...core.monitor import Monitor
 from ...core.settling.delays import TimedLanes
 from ...core.settling.removal import Removals
 from ...selectors.selector import compile_selector
-from ..topic_state import SubscriptionRegistry, SubscriptionState, TopicState
+from ..subscription_state import SubscriptionRegistry, SubscriptionState
+from ..topic_state import TopicState
 from ..verdicts import Verdicts
 from .unmatched import UnmatchedSweeper
 from .unrecorded import UnrecordedStore

@@ -21,7 +21,8 @@ from ...core.areas.target_area import TargetArea
 from ...core.model import DestinationState, LaneState, NamedDestinationState, PersistentLaneState, SelectorGroup
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
-from ..topic_state import SubscriptionState, TopicState
+from ..subscription_state import SubscriptionState
+from ..topic_state import TopicState
 from ..verdicts import SubscriptionSelectorGroup, Verdicts
 from .open_subscriptions import OpenSubscriptions
 
@@ -63,7 +64,7 @@ class PatternRegistry:
         selector = self._selectors[pattern_state]
         text = selector.text if selector is not None else None
         subscriber = self._records.subscribe(topic.number, None, text)
-        member = pattern_state.members[topic] = PatternMember(topic, subscriber, selector, pattern_state)
+        member = pattern_state.members[topic.number] = PatternMember(topic, subscriber, selector, pattern_state)
         self._subscriptions.begin(member)
         self._subscriptions.go_online(member, is_shared=False)
         self._target_area.subscribe(member, selector)
@@ -85,7 +86,8 @@ class PatternState(NamedDestinationState):
         super().__init__(target_area, 0, pattern)
         self.registry = registry
         self._verdicts = verdicts
-        self.members: dict[TopicState, PatternMember] = {}
+        # By the number of the topic.
+        self.members: dict[int, PatternMember] = {}
         assert isinstance(self.distribution, TopicTurns)
         self.turns = self.distribution
 
@@ -152,6 +154,6 @@ class PatternMember(SubscriptionState):
 
     def end_consumers(self) -> None:
         """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
-        if self.pattern.members.pop(self.topic, None) is not None:
+        if self.pattern.members.pop(self.topic.number, None) is not None:
             self.pattern.turns.withdraw(self, self.pattern.selector_group)
             self.on_consumer_closed()

@@ -17,7 +17,8 @@ from ....store.records.subscription_records import SubscriptionRecords
 from ...core.confirmer import Confirmer
 from ...core.monitor import Monitor
 from ...transactions.transaction import TransactionRegistry
-from ..topic_state import SubscriptionState, TopicState
+from ..subscription_state import SubscriptionState
+from ..topic_state import TopicState
 from .cursors import Landing, Target, within
 from .open_subscriptions import OpenSubscriptions
 

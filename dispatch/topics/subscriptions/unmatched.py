@@ -23,7 +23,7 @@ from ....store.records.subscription_records import SubscriptionRecords
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...core.monitor import Monitor
-from ..topic_state import SubscriptionLaneState, SubscriptionState
+from ..subscription_state import SubscriptionLaneState, SubscriptionState
 
 RUN_MESSAGES_MAX: Final = 512
 RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2

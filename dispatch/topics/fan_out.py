@@ -1,0 +1,150 @@
+"""FanOut: how a non-persistent message of a topic gets to the subscriptions that exist at the moment.
+
+What it gives away is in RAM and in tmp-storage, and a crash forgets it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...cache.spill.overflow import Overflow
+from ...store.errors import Closed
+from ...store.format.retained import Retained
+from ...store.format.times import Times, has_times, times_of
+from ...store.numbering import LANE_SHIFT, NON_PERSISTENT
+from ..core.destinations.destination_lanes import DestinationLanes
+from ..core.destinations.overhead import FAN_OUT_BYTES
+from ..core.model import NonPersistentLaneState
+from ..core.selector_groups.matching import values_of
+from ..core.settling.removal import Removals
+from ..selectors.selector import FIELD_NAMES
+from .subscription_state import SubscribedTopic, SubscriptionState
+
+
+class FanOut:
+    """Gives non-persistent messages of one topic priority to the subscriptions that exist at the moment.
+
+    Each subscription that has a consumer and wants a message gets it into a lane of its own, in RAM and then in
+    tmp-storage, so a slow subscriber holds up nobody. A subscription keeps its messages until it ends; a durable one
+    does so while it is offline, too. All lanes of one priority use the same sequences, so a message has one id, whoever
+    gets it. A message that has no room in several lanes waits in one pool and is spilled once.
+
+    The state lock guards it.
+    """
+
+    delivery_mode: ClassVar[str] = "NON_PERSISTENT"
+
+    def __init__(
+        self, lanes: DestinationLanes, overflow: Overflow, removals: Removals, topic: SubscribedTopic, priority: int
+    ) -> None:
+        self._lanes = lanes
+        self._buffer = overflow.buffer
+        self._removals = removals
+        self.destination = topic
+        self.priority = priority
+        self.id_prefix = lanes.non_persistent_prefix(topic.number, priority)
+        # Number of the pool in which lanes without room share messages.
+        self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
+        self.next_sequence = lanes.take_sequence(self.pool)
+        # Content bytes of all messages sent.
+        self.sent_bytes = 0
+        topic.target_area.destination_memory.charge(FAN_OUT_BYTES)
+        # Number of sequences that were given to one subscription, or sent before the topic was opened.
+        self._given_alone = self.next_sequence
+
+    @property
+    def sent(self) -> int:
+        """Return how many messages were sent."""
+        return self.next_sequence - self._given_alone
+
+    def give_retained(self, subscription: SubscriptionState, retained: Retained) -> None:
+        """Give a new subscription a message that its topic retains.
+
+        StoreFull or SpillFailed: the subscription does not get the message. RecordDamaged: nobody can read it.
+
+        The message becomes a non-persistent message of that subscription alone. Messages that are given one after the
+        other under one hold of the lock have consecutive sequences. Requires: the lock.
+        """
+        sequence, selector = self.next_sequence, subscription.selector
+        timestamp, _, properties, body = retained
+        message = (sequence, properties, body, timestamp)
+        if selector is not None and not selector.matches(values_of(self, message, FIELD_NAMES)):
+            return
+        self.next_sequence = sequence + 1  # even if the call fails, as for a message that is sent
+        self._given_alone += 1
+        lane = self._lane_of(subscription)
+        self._buffer.arriving = (self.pool, sequence)
+        try:
+            lane.skip_to(sequence)
+            if has_times(properties):
+                lane.add_timed(timestamp, properties, body, times_of(properties))
+            else:
+                lane.add(timestamp, properties, body)
+        finally:
+            self._buffer.arriving = None
+        lane.retained = range(lane.retained.start if lane.retained else sequence, sequence + 1)
+        if self.destination.evictor is not None:
+            self.destination.evictor.given((lane,), message)
+
+    def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
+        """Give a message to all subscriptions that want it; return its sequence.
+
+        StoreFull or SpillFailed: no subscription has it.
+        """
+        return self._give(timestamp, properties, body, None)
+
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
+        """Give a message that has a delay, an expiry, or both to all subscriptions that want it."""
+        return self._give(timestamp, properties, body, times)
+
+    def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
+        if not self.destination.is_open:
+            raise Closed("the topic")
+        sequence = self.next_sequence
+        self.next_sequence = sequence + 1  # even if the call fails, because a lane may have counted it
+        self.sent_bytes += len(properties) + len(body)
+        topic, evictor = self.destination, self.destination.evictor
+        verdicts = topic.verdicts
+        message = (sequence, properties, body, timestamp)
+        given: list[NonPersistentLaneState] = []
+        passed_over = 0
+        verdicts.begin(self.priority, sequence)
+        buffer = self._buffer
+        buffer.arriving = (self.pool, sequence)
+        try:
+            for subscription in topic.online:
+                selector = subscription.selector
+                if selector is not None and not verdicts.matches(selector, self, message):
+                    continue
+                if evictor is not None and not evictor.has_room(subscription):
+                    passed_over += 1
+                    continue
+                lane = self._lane_of(subscription)
+                lane.skip_to(sequence)
+                if times is None:
+                    lane.add(timestamp, properties, body)
+                else:
+                    lane.add_timed(timestamp, properties, body, times)
+                given.append(lane)
+        except BaseException:
+            for lane in given:
+                self._take_back(lane, sequence)
+            raise
+        finally:
+            verdicts.end()
+            buffer.arriving = None
+        if evictor is not None:
+            topic.evicted += passed_over
+            evictor.given(given, message)
+        return sequence
+
+    def _lane_of(self, subscription: SubscriptionState) -> NonPersistentLaneState:
+        lane = subscription.non_persistent_lanes[self.priority]
+        if lane is None:
+            lane = self._lanes.ensure_non_persistent(subscription, self.priority, self.pool, self.id_prefix)
+            lane.first_sequence = self.next_sequence - 1
+        return lane
+
+    def _take_back(self, lane: NonPersistentLaneState, sequence: int) -> None:
+        """Take a message back from a lane because another subscription has no room: either all get it or none."""
+        self._removals.remove(lane, ((sequence, sequence),))

@@ -1,0 +1,122 @@
+"""SharedReading: what one list of a topic leaves to the cache that all subscriptions of the topic share.
+
+A list has its own copy of a message, but the shared cache has one copy for all of them. So a list that others are near
+to stays short, and one read of a record serves all who will need its messages soon. Only RAM is concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ...cache.accounting.charge import OVERHEAD_BYTES
+from ...cache.messages.message_memory import MessageMemory
+from ...cache.messages.shared_cache import SharedCache
+from ...store.numbering import UNLIMITED
+from ...store.stored_message import StoredMessage
+from ..core.lists.load import Load
+from ..core.model import TargetList
+
+SHARED_LIST_BYTES: Final = (1024, 128 * 1024)
+"""Least and most bytes that a list holds if other subscriptions of the topic are read too."""
+SHARED_LISTS_SHARE: Final = 1 / 4
+"""Part of the memory for waiting messages that all lists of a topic may hold together. Each list has its own copy of a
+message, but the cache has one copy for all of them."""
+SHARED_LOAD_SHARE: Final = 1 / 8
+"""Part of the memory for waiting messages that one load may bring if other lists follow close behind."""
+STRAY_LOAD_BYTES: Final = 64 * 1024
+"""Least bytes that a load brings for a list that nobody follows and that finds nothing in the shared cache."""
+
+
+class SharedReading:
+    """How one lane of a subscription reads beside those of other subscriptions. The state lock guards it.
+
+    It knows the other subscriptions by their *fronts* alone: the sequences from which their lists will be loaded.
+    """
+
+    __slots__ = ("cache", "is_followed", "has_neighbours", "_memory", "_lane_number")
+
+    def __init__(
+        self, memory: MessageMemory, lane_number: int, wanted_by_others: Callable[[], int], *, has_neighbours: bool
+    ) -> None:
+        """Make it for one lane of a subscription.
+
+        lane_number: that of the topic's lane. wanted_by_others: as in SharedCache.
+        """
+        self.cache = SharedCache(memory.pending_cache, lane_number, wanted_by_others)
+        # Whether other subscriptions were close behind at the last load, so that a read for this one serves them too.
+        self.is_followed = has_neighbours
+        # Whether other subscriptions were close at the last load.
+        self.has_neighbours = has_neighbours
+        self._memory = memory
+        self._lane_number = lane_number
+
+    def note_neighbours(self) -> None:
+        """Note that another subscription has just come, which may be close."""
+        self.is_followed = self.has_neighbours = True
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """Return a message from the shared cache. None: it is not there."""
+        return self.cache.peek(self._lane_number, sequence)
+
+    # ------------------------------------------------------------------ how much a list and a load may be
+
+    def list_bytes_max(self, readers: int) -> int:
+        """Return how many bytes a list should hold at most, if so many subscriptions are read."""
+        if not self.has_neighbours:
+            return UNLIMITED
+        least, most = SHARED_LIST_BYTES
+        return max(least, min(most, self._list_share_bytes(readers)))
+
+    def _list_share_bytes(self, readers: int) -> int:
+        """Return the equal part of one list of what all lists of the topic may hold together."""
+        return int(self._memory.waiting_bytes_max * SHARED_LISTS_SHARE) // readers
+
+    def load_room(self, list_bytes: int, first: int) -> int:
+        """Return how many bytes to load: more than the list has room for, if the list is short because of others.
+
+        A record of many messages is then read once, and the cache keeps the rest for this list and those behind it. A
+        load that brought much would take the place of what other lists need next.
+        """
+        if not self.has_neighbours or self.peek(first) is not None:
+            return list_bytes
+        if self.is_followed:
+            return max(list_bytes, int(self._memory.waiting_bytes_max * SHARED_LOAD_SHARE))
+        return max(list_bytes, STRAY_LOAD_BYTES)
+
+    def has_room_ahead(self, charge_bytes: int, sequence: int, room_bytes: int, readers: int) -> bool:
+        """Return whether a list with so much room should hold a message ahead of a take.
+
+        If RAM has the message, it may as well stay in the shared cache. If it is on disk, it is read ahead only where
+        all lists of the topic have room for such a message: copies that nobody needs yet would take the room of what
+        all want next.
+        """
+        if self.peek(sequence) is None:
+            room_bytes = max(room_bytes, self._list_share_bytes(readers))
+        return charge_bytes <= room_bytes
+
+    # ------------------------------------------------------------------ what was read for one, and is kept for others
+
+    def note_fronts(self, load: Load[TargetList], fronts: list[int], mean_bytes: float) -> int:
+        """Note who is near after a load. Return the first sequence that others need of it soon; UNLIMITED: nobody does.
+
+        fronts: those of the other subscriptions. mean_bytes: what one message takes in RAM on average.
+        """
+        # Messages farther off would leave the cache before they are needed.
+        reach = int(self.cache.share_bytes / 2 / mean_bytes)
+        at = load.target.first_to_load
+        self.is_followed = any(at - reach <= front <= at for front in fronts)
+        self.has_neighbours = any(abs(at - front) <= reach for front in fronts)
+        self.cache.follow_readers([load.first, *fronts])
+        return min((front for front in fronts if load.first - reach <= front <= load.last), default=UNLIMITED)
+
+    def keep(self, load: Load[TargetList], least: int) -> None:
+        """Keep the messages of a load from a sequence on in the shared cache, as far as it has room."""
+        for message in load.messages or [load.held[sequence] for sequence in sorted(load.held)]:
+            if message[0] >= least and message[2] is not None and not self.cache.put(self._lane_number, message):
+                break
+
+
+def mean_charge_bytes(content_bytes: int, messages: int) -> float:
+    """Return what one of these messages takes in RAM on average."""
+    return OVERHEAD_BYTES + content_bytes / max(messages, 1)

@@ -1,0 +1,489 @@
+"""SubscriptionState: one subscription of a topic as dispatch sees it, and what it knows of its topic.
+
+Lists, caches and the loader treat a subscription like a queue: it has lanes, a selector group while somebody reads it,
+and a number by which the caches know its messages. Arrivals go to the subscriptions that are read at the moment. The
+others find their messages in the index when a consumer comes.
+
+A subscription, its lanes, and the topic that keeps it point at each other, so they share this module. Of the topic and
+its lanes only what subscriptions ask of them is here, as base classes; `topic_state` has the rest. The two owners above
+that a topic with subscriptions calls are declared here as contracts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...cache.accounting.charge import content_charge_bytes
+from ...store.format.state_record import TOPIC
+from ...store.index.subscriptions import Subscriber, Subscriptions
+from ...store.index.topic_lane import SubscriptionLane
+from ...store.numbering import BEHIND_ALL, UNLIMITED
+from ...store.stored_message import StoredMessage
+from ...store.structures.sequence_set import SequenceSet
+from ..core.counting.counters import Volume
+from ..core.deliveries.contracts import LaneStore
+from ..core.deliveries.delivery import LaneMessages
+from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
+from ..core.lanes.queue_lane import QueueLaneState
+from ..core.lists.load import Load
+from ..core.model import (
+    DestinationState,
+    LaneState,
+    ListKeeper,
+    NamedDestinationState,
+    NonPersistentLaneState,
+    PersistentLaneState,
+    SelectorGroup,
+    TargetList,
+)
+from ..core.selector_groups.matching import SelectorMatcher
+from ..selectors.selector import Selector
+from .arrivals import ArrivalOrder
+from .latest_keys import NewestPerKey
+from .shared_reading import SharedReading, mean_charge_bytes
+from .verdicts import SubscriptionSelectorGroup, Verdicts
+
+
+class EvictionRule(ABC):
+    """The rule by which slow subscribers of one topic lose messages. The state lock guards it."""
+
+    @abstractmethod
+    def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
+        """Return how many of the messages that were just stored, and are not published yet, the subscriber may get."""
+
+    @abstractmethod
+    def has_room(self, subscription: SubscriptionState) -> bool:
+        """Return whether the subscriber may get one more non-persistent message."""
+
+    @abstractmethod
+    def given(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
+        """Note that these lanes have just got a non-persistent message."""
+
+    @abstractmethod
+    def note_keys(
+        self,
+        priority: int,
+        lanes: Iterable[SubscriptionLaneState],
+        messages: Sequence[StoredMessage],
+        verdicts: Verdicts,
+    ) -> None:
+        """Note the keys of arriving messages. verdicts: those of the topic.
+
+        For each subscriber that wants a message, it is now the newest of its key.
+        """
+
+    @abstractmethod
+    def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
+        """Apply the rule to messages first to last, which have just come. Those before `end` were admitted."""
+
+
+class SubscriptionRegistry(ABC):
+    """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
+
+    unrecorded: LaneStore
+    """Settles messages for subscriptions without a name."""
+    verdicts: Verdicts
+    """The verdicts for all topics, because only one message arrives at a time under the lock."""
+
+    @abstractmethod
+    def leave(self, subscription: SubscriptionState) -> None:
+        """Take a subscription offline, because its last consumer is closed. Requires: the lock."""
+
+
+class SubscribedTopic(NamedDestinationState):
+    """The part of a topic that its subscriptions know: which there are, and what they share.
+
+    The state lock guards it.
+    """
+
+    __slots__ = ("subscribers", "evictor", "registry", "kept", "online", "evicted")
+
+    def __init__(
+        self,
+        target_area: ListKeeper,
+        number: int,
+        name: str,
+        subscribers: Subscriptions,
+        evictor: EvictionRule | None,
+        registry: SubscriptionRegistry,
+    ) -> None:
+        """Make the state of a topic of which no subscription is read.
+
+        subscribers: the store's part of the subscriptions of all topics.
+        evictor: the rule for slow subscribers, if the policy has `subscriber_max_messages`.
+        """
+        super().__init__(target_area, number, name)
+        self.subscribers = subscribers
+        self.evictor = evictor
+        self.registry = registry
+        # Durable subscriptions that are read or have state in RAM, by name.
+        self.kept: dict[str, SubscriptionState] = {}
+        # Subscriptions with a consumer, durable or not.
+        self.online: dict[SubscriptionState, None] = {}
+        # Messages that slow subscribers have lost, counted once for each subscriber.
+        self.evicted = 0
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """Which selectors match the arriving message."""
+        return self.registry.verdicts
+
+    @property
+    def durable(self) -> list[str]:
+        """Return the names of the durable subscriptions, in order. O(durable subscriptions)."""
+        return self.subscribers.table.names(self.number)
+
+    @property
+    def durable_numbers(self) -> list[int]:
+        """Return the numbers of the durable subscriptions, in the order of their names. O(durable subscriptions)."""
+        return self.subscribers.table.numbers(self.number)
+
+    @property
+    def durable_count(self) -> int:
+        """Number of durable subscriptions."""
+        return self.subscribers.table.count(self.number)
+
+    def subscription_for_report(self, name: str) -> SubscriptionState | None:
+        """Return the state to report for a durable subscription; None if no subscription has the name.
+
+        For a closed subscription this is a separate object, which only the report uses.
+        """
+        if (kept := self.kept.get(name)) is not None:
+            return kept
+        number = self.subscribers.table.number_of(self.number, name)
+        subscriber = None if number is None else self.subscribers.for_report(number)
+        return None if subscriber is None else SubscriptionState(self, subscriber, None)
+
+    def durable_subscription(self, name: str) -> SubscriptionState | None:
+        """Return the state of a durable subscription, made if none is kept. None: no subscription has the name."""
+        if (kept := self.kept.get(name)) is not None:
+            return kept
+        number = self.subscribers.table.number_of(self.number, name)
+        subscriber = None if number is None else self.subscribers.opened(number)
+        return None if subscriber is None else SubscriptionState(self, subscriber, None)
+
+    def keep(self, subscription: SubscriptionState) -> SubscriptionState:
+        """Keep the state of a durable subscription until `leave`; return it."""
+        subscription.charge()
+        self.kept[subscription.subscriber.facts.name] = subscription
+        return subscription
+
+    def durable_subscriptions(self) -> Iterator[SubscriptionState]:
+        """Yield the state to report for each durable subscription, by name."""
+        return (found for name in self.durable if (found := self.subscription_for_report(name)) is not None)
+
+    def note_neighbours(self) -> None:
+        """Tell the only subscription so far that another one is read now. O(messages of its lists)."""
+        for subscription in self.online:
+            for lane in subscription.lanes:
+                if isinstance(lane, SubscriptionLaneState):
+                    lane.note_neighbours()
+
+    def subscriptions(self) -> list[SubscriptionState]:
+        """Return the subscriptions that are read or have state in RAM; kept durable ones are first."""
+        return [*dict.fromkeys((*self.kept.values(), *self.online))]
+
+
+class SubscribedLane(PersistentLaneState):
+    """The part of a topic's lane that the lanes of its subscriptions know. The state lock guards it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def fronts(self, *, but: LaneState) -> list[int]:
+        """Return the sequences from which lists of other subscriptions will be loaded.
+
+        O(subscriptions that are read).
+        """
+
+
+class SubscriptionLaneState(QueueLaneState):
+    """Dispatch's state of a lane of a subscription."""
+
+    __slots__ = ("examined", "subscription", "subscription_lane", "topic_lane", "_reading")
+
+    def __init__(
+        self, subscription: SubscriptionState, pending_lane: SubscriptionLane, topic_lane: SubscribedLane
+    ) -> None:
+        super().__init__(subscription, pending_lane.topic, topic_lane.id_prefix, pending_lane)
+        self.subscription = subscription
+        self.subscription_lane = pending_lane
+        self.topic_lane = topic_lane
+        self._reading = SharedReading(
+            self.memory,
+            pending_lane.topic.number,
+            self._first_of_others,
+            has_neighbours=len(subscription.topic.online) > 1,
+        )
+        self.pending_cache = self._reading.cache
+        self.caches = (self._reading.cache, self.memory.head_queue_cache)
+        self.is_timed = topic_lane.is_timed
+        self.published_end = topic_lane.published_end
+        self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
+        self.first_bytes = max(topic_lane.first_bytes, pending_lane.first_bytes)
+        if not subscription.is_durable:
+            self.message_store = subscription.topic.registry.unrecorded
+            self.syncs = False
+        # The selector matches all pending messages before this sequence.
+        self.examined = 0
+        if subscription.selector is not None:
+            self.unwanted = SequenceSet()
+
+    def leave_shared(self) -> None:
+        """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
+        self._reading.cache.leave()
+
+    def passed_over(self, first: int, end: int) -> None:
+        """Acknowledge messages for the subscription that do not match."""
+        if self.unwanted is not None:
+            self.unwanted.add(first, end - 1)
+
+    def note_neighbours(self) -> None:
+        """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
+        self._reading.note_neighbours()
+        for target in self.destination.lists_over(self):
+            self.destination.target_area.shorten(target)
+
+    def _first_of_others(self) -> int:
+        """Return the first sequence that another subscription may look for in RAM."""
+        return min(self.topic_lane.fronts(but=self), default=BEHIND_ALL)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether the subscription is durable; only then are its acks in the journal."""
+        return self.subscription.is_durable
+
+    @property
+    def list_bytes_max(self) -> int:
+        """Most bytes that a list should hold.
+
+        Messages for several readers belong in the cache, which has one copy for all.
+        """
+        return self._reading.list_bytes_max(self._reader_count)
+
+    @property
+    def _reader_count(self) -> int:
+        """Number of subscriptions of the topic that are read."""
+        return len(self.subscription.topic.online)
+
+    @property
+    def reads_for_others(self) -> bool:
+        """Return whether another subscription was close behind at the last load."""
+        return self._reading.is_followed
+
+    def load_room(self, list_bytes: int, first: int) -> int:
+        """Return how many bytes to load: more than the list has room for, if the list is short because of others."""
+        return self._reading.load_room(list_bytes, first)
+
+    def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
+        """Return whether the next message is too large to be put into this list ahead of a take."""
+        if not self._reading.has_neighbours or (run := self.pending_lane.ready_run(sequence, 1)) is None:
+            return False
+        charge_bytes = content_charge_bytes(self.pending_lane.lengths(*run)[0])
+        return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._reader_count)
+
+    def loaded(self, load: Load[TargetList]) -> None:
+        """Keep messages that were read for one subscription for others that will need them soon."""
+        reading, messages = self._reading, self.topic_lane.pending_lane
+        fronts = self.topic_lane.fronts(but=self)
+        mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
+        least = reading.note_fronts(load, fronts, mean_bytes)
+        if reading.has_neighbours:  # first, because messages that leave the list make room for others
+            self.destination.target_area.shorten(load.target)
+        if load.regions and least < UNLIMITED:
+            reading.keep(load, least)
+        reading.cache.drop_before(min([load.target.first_to_load, *fronts]))  # the list may have been cut since
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """Return a message from the cache that the topic's subscriptions share. None: it is not there."""
+        return self._reading.peek(sequence)
+
+    @property
+    def swept_lane(self) -> LaneState:
+        """Return the topic's lane, from which messages are removed when they have expired."""
+        return self.topic_lane
+
+
+class SubscriptionState(DestinationState):
+    """Dispatch's state of a subscription. `name` is that of its topic, `number` its own. The state lock guards it."""
+
+    __slots__ = (
+        "topic",
+        "subscriber",
+        "selector",
+        "matcher",
+        "is_reader",
+        "latest",
+        "arrivals",
+        "is_shared",
+        "is_charged",
+    )
+
+    noun = "subscription"
+    kind = TOPIC
+    keeps_groups = False
+
+    def __init__(self, topic: SubscribedTopic, subscriber: Subscriber, selector: Selector | None) -> None:
+        super().__init__(topic.target_area, subscriber.facts.number, topic.name)
+        self.topic = topic
+        self.subscriber = subscriber
+        self.selector = selector
+        self.admission = topic.admission  # a message that is settled here may make room for the topic's senders
+        # Judges messages for the selector, even while no consumer reads.
+        self.matcher = SelectorMatcher(selector) if selector is not None else None
+        # Whether Topic.reader made it, to begin at a chosen place.
+        self.is_reader = False
+        # Set if the policy evicts by key.
+        self.latest: NewestPerKey | None = None
+        # Set if the policy evicts waiting messages.
+        self.arrivals: ArrivalOrder | None = None
+        # Whether its consumers share the messages, so that further consumers may join.
+        self.is_shared = False
+        # Whether it is charged, because it is read or has state in RAM.
+        self.is_charged = False
+
+    def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
+        return SubscriptionSelectorGroup(selector, self.topic.verdicts)
+
+    def on_consumer_closed(self) -> None:
+        """Take the subscription offline once its last consumer has closed."""
+        if self.selector_groups:
+            return
+        self.topic.registry.leave(self)
+        if not self.topic.online:
+            for lane in self.topic.all_lanes():
+                lane.memory.pending_cache.forget(lane.pending_lane.number)
+
+    @property
+    def is_durable(self) -> bool:
+        return self.subscriber.is_durable
+
+    @property
+    def subscription_name(self) -> str | None:
+        """Return the name of a durable subscription; None for one without a name."""
+        return self.subscriber.facts.name if self.subscriber.is_durable else None
+
+    @property
+    def qualified_name(self) -> str:
+        """Return the topic's qualified name, followed by a slash and the name of the subscription if it has one."""
+        own_name = self.subscription_name
+        return super().qualified_name if own_name is None else f"{super().qualified_name}/{own_name}"
+
+    @property
+    def misses_nothing(self) -> bool:
+        """Whether the subscriber must miss nothing, however slow it is: a durable one, or a reader."""
+        return self.is_reader or self.subscriber.is_durable
+
+    def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
+        """Return the subscription's part of a lane of the topic, made on first use."""
+        priority = topic_lane.pending_lane.priority
+        lane = self.lanes[priority]
+        if lane is None:
+            pending_lane = self.subscriber.lanes[priority]
+            assert pending_lane is not None
+            assert isinstance(topic_lane, SubscribedLane)
+            lane = SubscriptionLaneState(self, pending_lane, topic_lane)
+            self.put_lane(priority, lane)
+            non_persistent = self.non_persistent_lanes[priority]
+            if non_persistent is not None:
+                non_persistent.persistent_lane = lane
+            self.target_area.add_lane(lane)
+        assert isinstance(lane, SubscriptionLaneState)
+        return lane
+
+    def open_lanes(self) -> Iterator[SubscriptionLaneState]:
+        """Open all its lanes, with the messages that were published while it had no consumer."""
+        for topic_lane in self.topic.all_lanes():
+            lane = self.lane_of(topic_lane)
+            lane.published_end = topic_lane.published_end
+            yield lane
+
+    def charge(self) -> None:
+        """Charge for this object, because the topic keeps it from now on. A second call does nothing."""
+        if not self.is_charged:
+            self.is_charged = True
+            self.target_area.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
+
+    def forget(self) -> None:
+        """Make the caches forget a subscription that has ended."""
+        if self.latest is not None:
+            self.latest.close()
+        self.let_go()
+        caches = self.memory.pending_cache, self.memory.head_queue_cache
+        for pending_lane in filter(None, self.subscriber.lanes):
+            for cache in caches:
+                cache.forget(pending_lane.number)
+            self.memory.head_queue_cache.reopen(pending_lane.number)
+
+    def let_go(self) -> None:
+        """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
+        for lane in self.all_lanes():
+            self.target_area.on_lane_gone(lane)
+        if self.is_charged:
+            self.is_charged = False
+            self.target_area.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
+
+    def drop(self) -> None:
+        """Forget everything, because the subscription has ended.
+
+        Requires: the lock, and that its consumers are closed.
+        """
+        for lane in self.lanes:
+            if isinstance(lane, SubscriptionLaneState):
+                lane.leave_shared()
+        self.drop_lanes()
+
+    def _non_persistent(self) -> Iterator[NonPersistentLaneState]:
+        return filter(None, self.non_persistent_lanes)
+
+    @property
+    def is_blank(self) -> bool:
+        """Return whether it has no consumer, and this object could be made anew without loss. O(lanes)."""
+        counts = [self.misses + self.delivered + self.dead_lettered + len(self.selector_groups)]
+        for lane in self.all_lanes():
+            counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
+            counts += (lane.dead_letters.count, lane.parked.count, len(lane.in_flight))
+        counts += (lane.pending_lane.pending_messages for lane in self._non_persistent())
+        return self.selector is None and not any(counts)
+
+    @property
+    def enqueued(self) -> int:
+        persistent = sum(
+            pending_lane.topic.next_sequence - max(lane.first_sequence, pending_lane.first_sequence)
+            for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and pending_lane is not None
+        )
+        return persistent + sum(
+            lane.pending_lane.next_sequence - lane.first_sequence for lane in self._non_persistent()
+        )
+
+    @property
+    def enqueued_bytes(self) -> int:
+        """Content bytes of messages that arrived, including those in lanes that are not open yet."""
+        persistent = sum(
+            pending_lane.enqueued_bytes - max(lane.first_bytes, pending_lane.first_bytes)
+            for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and pending_lane is not None
+        )
+        return persistent + sum(lane.enqueued_bytes for lane in self._non_persistent())
+
+    @property
+    def depth(self) -> int:
+        persistent = sum(pending_lane.depth[0] for pending_lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.pending_lane.pending_messages for lane in self._non_persistent())
+
+    @property
+    def depth_bytes(self) -> int:
+        persistent = sum(pending_lane.depth[1] for pending_lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
+
+    def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
+        """Return depth, arrivals and departures, including those of lanes that are not open yet."""
+        whole = super().volume(lanes)
+        return whole._replace(
+            depth=self.depth,
+            depth_bytes=self.depth_bytes,
+            enqueued=self.enqueued,
+            enqueued_bytes=self.enqueued_bytes,
+        )
