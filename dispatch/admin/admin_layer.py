@@ -26,6 +26,22 @@ from .transfer import LaneTransfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettering:
+    """The owners that make dead letters. They are made before consumers, which reject deliveries."""
+
+    transfer: LaneTransfer
+    writer: DeadLetterWriter
+    rejections: Rejections
+
+
+def make_dead_lettering(core: CoreParts, directory: DirectoryStore, slice_messages_max: int) -> DeadLettering:
+    """Make these owners. slice_messages_max: most messages that are moved in one slice."""
+    transfer = _make_transfer(core, directory, slice_messages_max)
+    writer = _make_writer(core, directory, transfer)
+    return DeadLettering(transfer=transfer, writer=writer, rejections=_make_rejections(core, directory, writer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdminLayer:
     """The owners of operations on whole destinations. A class that needs only one owner takes that owner alone."""
 
@@ -33,7 +49,6 @@ class AdminLayer:
     mover: Mover
     dead_letter_recovery: DeadLetterRecovery
     dead_letters: DeadLetterMover
-    rejections: Rejections
     sweeper: ExpirySweeper
     queue_admin: QueueAdmin
     temporaries: Temporaries
@@ -49,14 +64,11 @@ def make_admin_layer(
     topics: Topics,
     topic_admin: TopicAdmin,
     transactions: TransactionRegistry,
-    slice_messages_max: int,
+    dead_lettering: DeadLettering,
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminLayer:
-    """Make all owners.
-
-    directory: has the parts that they use. slice_messages_max: most messages that are moved in one slice.
-    """
+    """Make all owners. directory: has the parts that they use."""
     monitor, confirmer, queues = core.monitor, core.confirmer, core.destinations.queues
     removals = core.removals
     browsers = Browsers(
@@ -69,8 +81,7 @@ def make_admin_layer(
         budget.holders["read_buffers"],
         queues.for_report,
     )
-    transfer = _make_transfer(core, directory, slice_messages_max)
-    writer = _make_writer(core, directory, transfer)
+    transfer, writer = dead_lettering.transfer, dead_lettering.writer
     recovery = _make_recovery(core, directory, topics)
     queue_admin = QueueAdmin(
         monitor, directory.message_store, directory.destination_records, confirmer, queues, removals, transactions
@@ -80,7 +91,6 @@ def make_admin_layer(
         mover=_make_mover(core, directory, browsers, transfer),
         dead_letter_recovery=recovery,
         dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_maintenance),
-        rejections=_make_rejections(core, directory, writer),
         sweeper=ExpirySweeper(
             monitor,
             directory.message_store,

@@ -10,20 +10,16 @@ background threads, also with a checkpoint to make. Factories are passed to what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from ..admin.rejections import Check, Rejections
 from ..core.areas.list_events import ListEvents
 from ..core.areas.target_area import TargetArea
 from ..core.areas.watermarks import Watermarks
-from ..core.deliveries.delivery import Delivery
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.model import LaneState, TargetList
 from ..core.settling.delays import TimedLanes
 from ..loading.warmer import CacheWarmer
 from ..topics.numbered_lanes import NumberedLanes
-from ..transactions.transaction import Transaction
 from .reports import Reports
 
 
@@ -39,7 +35,6 @@ class LateCalls(ListEvents):
     opener: DestinationOpener
     warmer: CacheWarmer
     numbered_lanes: NumberedLanes
-    rejections: Rejections
     reports: Reports
 
     def make_room(self, wanted_bytes: int) -> None:
@@ -79,19 +74,6 @@ class LateCalls(ListEvents):
         Requires: the lock.
         """
         self.opener.close_some()
-
-    def reject(
-        self,
-        deliveries: Sequence[Delivery],
-        reason: str,
-        transaction: Transaction | None,
-        check: Check,
-    ) -> None:
-        """For consumers: make deliveries dead letters. Requires: no lock. StoreFull, StoreFailed.
-
-        transaction: the dead letters and acks take effect with its commit; None: now. check: as in Rejections.reject.
-        """
-        self.rejections.reject(deliveries, reason, transaction, check)
 
     def status_of_the_whole(self) -> dict[str, Any]:
         """For StatusReporter: return the status without queues, topics and consumers. Requires: no lock."""

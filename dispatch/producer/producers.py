@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.message_store import MessageStore
 from ..config.settings import Settings
 from ..core.confirmer import ThreadConfirmer
@@ -48,8 +47,10 @@ class Producers:
         transactions: TransactionRegistry,
         timed: TimedLanes,
         parts: SendParts,
+        slice_messages_max: int,
         settings: Settings,
     ) -> None:
+        """Make the one Producers of a store. slice_messages_max: most messages that a send writes in one slice."""
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
         # Adds persistent messages to the `destination_lane` of their LaneState. It is the `message_store` of that, too.
@@ -66,7 +67,7 @@ class Producers:
         self.slices = parts.slices
         self.space = parts.space
         self.full_policy = parts.full_policy
-        self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
+        self.slice_messages_max = slice_messages_max
         self.limit_messages(settings)
 
     def limit_messages(self, settings: Settings) -> None:

@@ -10,17 +10,15 @@ from .store_layer import StoreLayer
 
 
 def make_admin(foundation: Foundation, store_layer: StoreLayer, core: Core, clients: Clients) -> AdminLayer:
-    """Make these owners, and let consumers reject deliveries from now on. Requires: the store is open."""
-    admin = make_admin_layer(
+    """Make these owners. Requires: the store is open."""
+    return make_admin_layer(
         core.parts,
         store_layer.directory,
         budget=foundation.budget,
         topics=clients.topic_layer.topics,
         topic_admin=clients.topic_layer.topic_admin,
         transactions=core.transactions,
-        slice_messages_max=clients.producers.slice_messages_max,
+        dead_lettering=clients.dead_lettering,
         wake_maintenance=foundation.wakeups.wake_maintenance,
         random_bytes=foundation.clock.random_bytes,
     )
-    foundation.late_calls.rejections = admin.rejections
-    return admin

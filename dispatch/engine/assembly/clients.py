@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....store.format.record import SLICE_MESSAGES_MAX
+from ...admin.admin_layer import DeadLettering, make_dead_lettering
+from ...admin.rejections import Rejections
 from ...consumer.consumer import ConsumerParts
 from ...consumer.consumer_registry import ConsumerRegistry
 from ...consumer.consumers import Consumers
@@ -27,6 +30,7 @@ from .store_layer import StoreLayer
 class Clients:
     """The owners that serve consumers, topics and senders."""
 
+    dead_lettering: DeadLettering
     consumers: Consumers
     topic_layer: TopicLayer
     space: Space
@@ -41,7 +45,9 @@ def make_clients(
     foundation: Foundation, store_layer: StoreLayer, areas: Areas, settling: Settling, core: Core
 ) -> Clients:
     """Make the owners that serve consumers, topics and senders. Requires: the store is open."""
-    parts = _make_consumer_parts(foundation, store_layer, areas, settling, core)
+    slice_messages_max = SLICE_MESSAGES_MAX if foundation.settings.use_vectored_io else 1
+    dead_lettering = make_dead_lettering(core.parts, store_layer.directory, slice_messages_max)
+    parts = _make_consumer_parts(foundation, store_layer, areas, settling, core, dead_lettering.rejections)
     consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
     topic_layer = make_topic_layer(
         core.parts,
@@ -61,12 +67,19 @@ def make_clients(
         foundation.policies,
         foundation.wakeups.ask_for_cleanup,
     )
-    producers = _make_producers(foundation, store_layer, settling, core, topic_layer, space)
-    return Clients(consumers=consumers, topic_layer=topic_layer, space=space, producers=producers)
+    producers = _make_producers(foundation, store_layer, settling, core, topic_layer, space, slice_messages_max)
+    return Clients(
+        dead_lettering=dead_lettering, consumers=consumers, topic_layer=topic_layer, space=space, producers=producers
+    )
 
 
 def _make_consumer_parts(
-    foundation: Foundation, store_layer: StoreLayer, areas: Areas, settling: Settling, core: Core
+    foundation: Foundation,
+    store_layer: StoreLayer,
+    areas: Areas,
+    settling: Settling,
+    core: Core,
+    rejections: Rejections,
 ) -> ConsumerParts:
     monitor, directory = foundation.monitor, store_layer.directory
     return ConsumerParts(
@@ -82,7 +95,7 @@ def _make_consumer_parts(
             settling.deadlines,
             settling.redelivery,
             core.transactions,
-            foundation.late_calls.reject,
+            rejections.reject,
         ),
         registry=ConsumerRegistry(areas.memory.consumers, settling.deadlines, settling.redelivery),
         confirmer=core.confirmer,
@@ -96,6 +109,7 @@ def _make_producers(
     core: Core,
     topic_layer: TopicLayer,
     space: Space,
+    slice_messages_max: int,
 ) -> Producers:
     monitor, directory, destinations = foundation.monitor, store_layer.directory, core.parts.destinations
     message_store, now_ms = directory.message_store, directory.steady.now_ms
@@ -122,5 +136,6 @@ def _make_producers(
                 foundation.policies,
             ),
         ),
+        slice_messages_max=slice_messages_max,
         settings=foundation.settings,
     )
