@@ -64,7 +64,7 @@ class Forebay:
     @property
     def settings(self) -> Settings:
         """The settings, with the memory limit of the last resize."""
-        return self._engine.housekeeping.resizing.settings
+        return self._parts.resizing.settings
 
     @property
     def is_closed(self) -> bool:
@@ -162,14 +162,14 @@ class Forebay:
 
     def statistics(self) -> Statistics:
         """Return a snapshot. O(destinations + data logs), no disk."""
-        return self._engine.housekeeping.reports.statistics()
+        return self._parts.reports.statistics()
 
     def health(self) -> Health:
         """Return whether the store does everything it should, and a sentence for each problem.
 
         O(1), no disk; never raises.
         """
-        return self._engine.housekeeping.check.health()
+        return self._parts.check.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Set the memory_limit until the next open; return the result.
@@ -184,7 +184,7 @@ class Forebay:
 
         Raises SettingsError, StoreFailed, Closed.
         """
-        return self._engine.housekeeping.resizing.resize(memory_limit)
+        return self._parts.resizing.resize(memory_limit)
 
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. It syncs the journal."""

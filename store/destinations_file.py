@@ -176,7 +176,7 @@ class DestinationsFile:
         """Return all entries: queues by name, then topics by name, each followed by its durable subscriptions."""
         with self._lock:
             destinations = list(self._destinations.values())
-            durable = self._subscriptions.table.encoded()
+            durable = self._subscriptions.encoded()
         by_topic: dict[int, list[Subscription]] = {}
         for facts in durable:
             if not facts.is_retention:
@@ -197,7 +197,7 @@ class DestinationsFile:
                 yield lane
             return
         for priority in range(PRIORITIES):
-            found = self._index.lanes.get(entry.number << LANE_SHIFT | priority)
+            found = self._index.find_lane(entry.number << LANE_SHIFT | priority)
             if found is not None:
                 yield found
 

@@ -153,7 +153,7 @@ class DirectoryStore:
             self.subscriptions.lane_numbered,
         )
         self.retention = self._made_retention()
-        self.positions = Positions(self.index.cache, self._lock, self.journal.open_data_logs.reader)
+        self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
         self.cleanup = self._made_cleanup(surroundings, now)
         rules = self.cleanup.trimmer.rules
         self.destination_records = DestinationRecords(

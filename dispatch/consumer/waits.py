@@ -100,6 +100,14 @@ class Waits:
         if self.when_closed is not None:
             self.when_closed()
 
+    def tell_end(self, due: list[Callable[[], None]]) -> None:
+        """Have on_ready called, with credit or without, because the next take raises the reason."""
+        self.readiness.tell(due)
+
+    def fileno(self) -> int:
+        """Return the descriptor, made with the first call. As Readiness.fileno."""
+        return self.readiness.fileno()
+
     def moved(self, selector_group: SelectorGroup) -> None:
         """Wait for messages of another selector group from now on."""
         if self.readiness.is_armed:

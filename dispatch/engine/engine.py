@@ -85,13 +85,16 @@ class Engine:
         recorder = make_recorder(foundation, surroundings.trace) if surroundings.trace is not None else None
         store_layer, self.recovery = open_store_layer(foundation, surroundings)
         try:
-            self.layers = _make_layers(foundation, recorder, store_layer)
+            self.layers = layers = _make_layers(foundation, recorder, store_layer)
+            self._directory, self._recorder = store_layer.directory, recorder
+            self._open_destinations = layers.open_destinations
             self.monitor.lock.on_broken.append(self._wake_on_failure)
-            self.for_forebay, self.for_loops = gather_forebay_parts(self.layers), gather_loop_parts(self.layers)
-            self.for_queues, self.for_topics = gather_queue_parts(self.layers), gather_topic_parts(self.layers)
-            self.ledger_audit = make_audit(self.layers)
-            self.explained = gather_explained(self.layers)
-            self.housekeeping = make_housekeeping(self.layers, surroundings, self.explained, explaining)
+            self.for_loops = gather_loop_parts(layers)
+            self.for_queues, self.for_topics = gather_queue_parts(layers), gather_topic_parts(layers)
+            self.ledger_audit = make_audit(layers)
+            self.explained = gather_explained(layers)
+            self.housekeeping = made = make_housekeeping(layers, surroundings, self.explained, explaining)
+            self.for_forebay = gather_forebay_parts(layers, made.resizing, made.check, made.reports)
             self._restore()
         except BaseException:
             store_layer.directory.abandon()  # the next attempt may need the descriptors
@@ -107,23 +110,23 @@ class Engine:
         core, topics, admin = layers.core, layers.clients.topic_layer, layers.admin
         lanes = core.parts.destinations.lanes
         with self.monitor.lock:
-            used = lanes.used_at_open(layers.store_layer.directory.branches.prepared)
+            used = lanes.used_at_open(self._directory.branches.prepared)
             for queue in core.queues.restore(used):
                 layers.areas.target_area.distributions.begin_assigning(queue)
             topics.restore(lanes, used)
-            subscriptions = layers.store_layer.directory.subscriptions
-            rows_bytes = subscriptions.rows_charge + layers.store_layer.directory.index.idle.charge_bytes
-            core.overhead.restore(layers.open_destinations.census(), subscriptions.count, rows_bytes)
-            topics.retention.apply_all(layers.open_destinations.topics())
+            subscriptions = self._directory.subscriptions
+            rows_bytes = subscriptions.rows_charge + self._directory.index.idle.charge_bytes
+            core.overhead.restore(self._open_destinations.census(), subscriptions.count, rows_bytes)
+            topics.retention.apply_all(self._open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
                 if lane.pending_lane.pending_messages:
                     core.warmer.begin(lane)
             core.transactions.recover(topics.numbered_lanes.ensure)
-            if layers.recorder is not None:
-                queues = layers.open_destinations.queues()
-                layers.recorder.begin(lane for queue in queues for lane in queue.all_lanes())
+            if self._recorder is not None:
+                queues = self._open_destinations.queues()
+                self._recorder.begin(lane for queue in queues for lane in queue.all_lanes())
             admin.dead_letter_recovery.recover(was_killed=not self.recovery.clean)
-            layers.settling.timed.restore(layers.open_destinations.lanes())
+            layers.settling.timed.restore(self._open_destinations.lanes())
             forgotten = layers.settling.delayed.restore()
             admin.temporaries.restore()
         admin.temporaries.sweep()
@@ -144,7 +147,7 @@ class Engine:
 
         If the lock is broken, only the journal is right, and nothing in RAM is used any more.
         """
-        monitor, directory, background = self.monitor, self.layers.store_layer.directory, self.housekeeping.background
+        monitor, directory, background = self.monitor, self._directory, self.housekeeping.background
         if self._is_ended:
             return
         try:
@@ -159,8 +162,8 @@ class Engine:
         monitor.is_closed = True
         try:
             background.stop(timeout)
-            if self.layers.recorder is not None:
-                self.layers.recorder.close()
+            if self._recorder is not None:
+                self._recorder.close()
             directory.close()
             if self.housekeeping.status is not None:
                 self.housekeeping.status.end()
@@ -181,9 +184,9 @@ class Engine:
         layers.admin.temporaries.delete_all()
         layers.store_layer.overflow.close()
         topics = layers.clients.topic_layer
-        for taken_from in [*layers.open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
+        for taken_from in [*self._open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
             taken_from.end_consumers()
-        for destination in layers.open_destinations.queues_and_topics():
+        for destination in self._open_destinations.queues_and_topics():
             if destination.admission is not None:
                 destination.admission.close()
         layers.clients.space.close()
@@ -200,9 +203,10 @@ class Engine:
 
         Requires: the lock.
         """
-        self.layers.foundation.wakeups.wake_loader()
-        self.layers.foundation.wakeups.wake_maintenance()
-        for consumer in list(self.layers.open_destinations.consumers()):
+        wakeups = self.layers.foundation.wakeups
+        wakeups.wake_loader()
+        wakeups.wake_maintenance()
+        for consumer in list(self._open_destinations.consumers()):
             consumer.wake_on_failure()
 
     def die_in_child(self) -> None:
@@ -212,15 +216,15 @@ class Engine:
             made_anew()
         self.monitor.is_closed = self._is_ended = True
         self.housekeeping.background.forget()
-        self.layers.store_layer.directory.journal.stop()
-        for consumer in self.layers.open_destinations.consumers():
+        self._directory.journal.stop()
+        for consumer in self._open_destinations.consumers():
             consumer.die()
 
     # ------------------------------------------------------------------ work
 
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
-        message_store, monitor = self.layers.store_layer.directory.message_store, self.monitor
+        message_store, monitor = self._directory.message_store, self.monitor
         # Check all locks here, because a duty that is refused inside would count as failing.
         require_outside(monitor.lock, message_store.sync_lock, message_store.checkpoint_lock)
         monitor.raise_if_closed()

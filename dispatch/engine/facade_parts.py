@@ -29,16 +29,22 @@ from ..topics.subscriptions.patterns import PatternRegistry
 from ..topics.subscriptions.subscription_admin import SubscriptionAdmin
 from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
+from .health import HealthCheck
+from .reports import Reports
+from .resizing import Resizing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForebayParts:
-    """The parts of an open store that its Forebay uses itself. Housekeeping is beside them, in the engine."""
+    """The parts of an open store that its Forebay uses itself."""
 
     transactions: TransactionRegistry
     properties: StoreProperties
     message_store: MessageStore
     cleanup: Cleanup
+    resizing: Resizing
+    check: HealthCheck
+    reports: Reports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

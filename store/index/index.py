@@ -214,6 +214,10 @@ class Index:
             if lane_number & NON_PERSISTENT or lane_number >> LANE_SHIFT not in destinations:
                 put_off.forget_all()
 
+    def find_lane(self, number: int) -> DestinationLane | None:
+        """Return the lane of a number; None: it is a row, or there is none."""
+        return self.lanes.get(number)
+
     def lane_numbered(self, number: int) -> DestinationLane:
         return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
@@ -332,6 +336,10 @@ class Index:
             use.acked_data_logs.discard(data_log)
         if data_log != by_data_log:
             self.use(by_data_log).acked_data_logs.add(data_log)
+
+    def find_use(self, data_log: int) -> DataLogUse | None:
+        """Return the use of a data log; None: nothing was ever in it."""
+        return self.uses.get(data_log)
 
     def use(self, data_log: int) -> DataLogUse:
         """Return the use of a data log; an unknown one is needed by nothing."""

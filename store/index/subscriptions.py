@@ -17,7 +17,7 @@ from typing import Final
 
 from ..environment.account import OpenAccount, Uncounted
 from ..format.record import SEQUENCE_MAX, RecordDamaged
-from ..format.state_record import TOPIC, Backlog, Destination, State, Subscription
+from ..format.state_record import TOPIC, Backlog, Destination, EncodedRows, State, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
 from .index import Index, LaneMaker
 from .pending_lane import JournaledLane
@@ -123,7 +123,7 @@ class Subscriptions(LaneMaker):
         if destination.kind == TOPIC and not self.is_topic(destination.number):
             insort(self._numbers, destination.number)
             for priority in range(PRIORITIES):
-                known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
+                known = self._index.find_lane(destination.number << LANE_SHIFT | priority)
                 if known is not None:  # the record that created the topic was lost, and messages came before this one
                     lane = self.make_lane(destination.number, priority, 0)
                     lane.replace(known)
@@ -171,6 +171,10 @@ class Subscriptions(LaneMaker):
     def count(self) -> int:
         """Number of subscriptions, durable or not, open or not."""
         return len(self.table) + sum(not each.is_durable for each in self.by_number.values())
+
+    def encoded(self) -> EncodedRows[Subscription]:
+        """Return all durable subscriptions as a record has them. It copies bytes and makes no objects."""
+        return self.table.encoded()
 
     def numbers(self) -> set[int]:
         """Return the numbers of all subscriptions."""

@@ -113,7 +113,7 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
         reader,
         transactions=undecided,
         leases=leases,
-        durable=subscriptions.table.encoded,
+        durable=subscriptions.encoded,
     )
     return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
 

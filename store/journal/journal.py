@@ -165,6 +165,10 @@ class Journal:
         """Log sequence of the next record. Requires: the lock."""
         return self._word >> WORD_SHIFT
 
+    def reader(self, data_log: int) -> tuple[File, int]:
+        """Return an open file of a data log and its salt, as OpenDataLogs.reader does. Requires: the lock."""
+        return self.open_data_logs.reader(data_log)
+
     # ---------------------------------------------------------------- appending
 
     def append_one(

@@ -293,7 +293,7 @@ class Relocation:
 
     def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> _Source | None:
         try:
-            file, salt = self._journal.open_data_logs.reader(data_log)
+            file, salt = self._journal.reader(data_log)
         except (OSError, RecordDamaged) as problem:
             self._give_up(data_log, f"it cannot be opened ({problem})")
             return None
@@ -355,7 +355,7 @@ class Relocation:
     def _move_prepared(self, source: _Source) -> None:
         """Move the slices of prepared transactions, once nothing else in the data log is live. Requires: no lock."""
         with self._lock:
-            use = self._index.uses.get(source.data_log)
+            use = self._index.find_use(source.data_log)
             if use is not None and use.pending_messages:
                 return
         moved = self._prepared_moving.move(source.data_log, source.file, source.salt, source.end)
@@ -395,7 +395,7 @@ class Relocation:
         The index is searched if transactions sent messages, because a slice does not say whether it was committed.
         Requires: the lock.
         """
-        use = self._index.uses.get(source.data_log)
+        use = self._index.find_use(source.data_log)
         if use is None or not use.pending_messages:
             self._finish(source, use)
             return None
@@ -417,7 +417,7 @@ class Relocation:
         source.has_transactional |= piece.has_transactional
         found: list[Live] = []
         for (number, _), (first, last) in piece.sequences.items():
-            lane = self._index.lanes.get(number)
+            lane = self._index.find_lane(number)
             if lane is not None:
                 extents = lane.placed(source.data_log, source.offset, piece.behind, first, last)
                 found += [Live(lane, extent) for extent in extents]
@@ -433,7 +433,7 @@ class Relocation:
         for _ in range(SCAN_BLOCKS):
             if not source.lanes:
                 break
-            lane = self._index.lanes.get(source.lanes[-1])
+            lane = self._index.find_lane(source.lanes[-1])
             run = lane.pending_run(source.sequence, BLOCK_MESSAGES) if lane is not None else None
             if lane is None or run is None:
                 source.lanes.pop()
@@ -612,7 +612,7 @@ class Relocation:
 
     def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
         """Yield, block by block, what subscriptions need of a run; nothing for a lane that is no topic's."""
-        lane = self._index.lanes.get(run.lane_number)
+        lane = self._index.find_lane(run.lane_number)
         first, behind = run.first, run.first + run.messages
         while isinstance(lane, TopicLane) and first < behind:
             last = min(behind - 1, first | BLOCK_MASK)
@@ -620,7 +620,7 @@ class Relocation:
             first = last + 1
 
     def _still_live(self, run: Survivors) -> Iterator[Survivors]:
-        lane = self._index.lanes.get(run.lane_number)  # None: all its messages are gone meanwhile
+        lane = self._index.find_lane(run.lane_number)  # None: all its messages are gone meanwhile
         at, behind = run.first, run.first + run.messages
         while (
             lane is not None

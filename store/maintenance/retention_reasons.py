@@ -271,7 +271,7 @@ class RetentionReasons:
         self, number: int, at: int, found: dict[int, dict[int, _Held]], left: dict[int, int]
     ) -> int | None:
         """Count some blocks of a lane from a number on; return where to continue. Requires: the lock."""
-        lane = self._index.lanes.get(number)
+        lane = self._index.find_lane(number)
         subscriptions = len(lane.subscribers) + len(lane.cursors) if isinstance(lane, TopicLane) else 0
         for _ in range(max(BLOCKS_AT_ONCE * SUBSCRIPTIONS_A_BLOCK // (SUBSCRIPTIONS_A_BLOCK + subscriptions), 1)):
             run = lane.blocks.next_from(at) if lane is not None else None

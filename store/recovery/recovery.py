@@ -361,7 +361,7 @@ class Recovery:
             self._index.skip_to(number, sequence)
         for facts in known.subscriptions:
             self._subscriptions.subscribe(facts)
-        for topic in {facts.topic for facts in self._subscriptions.table.encoded()} - set(replay.destinations):
+        for topic in {facts.topic for facts in self._subscriptions.encoded()} - set(replay.destinations):
             self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
         # Acks of a subscription whose beginning is lost make a lane to which nothing was sent.

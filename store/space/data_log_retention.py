@@ -60,11 +60,11 @@ class DataLogRetention:
             self._lock,
             self._destination_table,
             newest,
-            self._journal.open_data_logs.reader,
+            self._journal.reader,
             replayed=replayed,
             transactions=transactions,
             leases=self.leases(),
-            durable=self._subscriptions.table.encoded,
+            durable=self._subscriptions.encoded,
         )
 
     def leases(self) -> list[Lease]:

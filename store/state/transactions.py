@@ -318,14 +318,14 @@ class TransactionRecords:
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:
-            file, salt = self._journal.open_data_logs.reader(placed.position >> OFFSET_BITS)
+            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
             return read_lengths(file, salt, number, placed)
         except (OSError, RecordDamaged) as error:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _read_times(self, number: int, placed: CommittedSlice) -> list[Times]:
         try:
-            file, salt = self._journal.open_data_logs.reader(placed.position >> OFFSET_BITS)
+            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
             return read_slice_times(file, salt, number, placed)
         except (OSError, RecordDamaged) as error:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error

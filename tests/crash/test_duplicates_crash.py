@@ -125,7 +125,7 @@ def test_a_cut_at_any_byte_of_a_send_takes_message_and_id_together() -> None:
     for image in taken.values():
         left = watched()
         left.disk, left.metadata = image, type(left.metadata)()
-        left._open()
+        left.open_again()
         stored.append(left.queue().depth)
         left.queue().send(bytes(1500), message_id="a")
         left.queue().send(b"before", message_id="0")

@@ -47,9 +47,9 @@ class _PausingDisk(SimulatedDisk):
         super().__init__()
         self._turns = turns
 
-    def _enter(self, call: str, name: str) -> Any:
+    def enter(self, call: str, name: str) -> Any:
         self._turns.pause()
-        return super()._enter(call, name)
+        return super().enter(call, name)
 
 
 class _PausingMetadataStore(SimulatedMetadataStore):

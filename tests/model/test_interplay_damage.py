@@ -124,7 +124,7 @@ def test_lost_slice_costs_its_own_messages_of_a_prepared_transaction() -> None:
 def test_damaged_slice_of_a_prepared_transaction_is_met_by_opening_and_not_by_the_commit() -> None:
     """The index has no reason to read it."""
     store = transaction_of_two_slices(is_prepared=True)
-    store._open()
+    store.open_again()
     store.bay.close()
     disk = damaged(store, MESSAGE)
     with pytest.raises(JournalCorrupt):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from import_sets import Row, bring
 from message_stores import OpenStore
+from relocating import steps
 
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import INDEX_DIRECTORY
@@ -113,9 +114,7 @@ def write_golden(root: Path) -> Pending:
     for is_naming, source in ((True, None), (False, None), (True, topic_log)):
         with opened.lock:
             source = max(store.cleanup.cleaner.sealed()) if source is None else source
-            relocation._source = relocation._opened(source, is_naming, 1 << 20)
-        while relocation._source is not None:
-            relocation.step()
+        assert all(steps(relocation, opened.lock, source, is_naming=is_naming, freed_bytes=1 << 20))
     store.journal.sync()
     store.attestation.write()
     with opened.lock:

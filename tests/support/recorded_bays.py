@@ -25,8 +25,8 @@ class RecordedBay(SimulatedBay):
     def trace(self) -> File:
         return self.trace_disk.open_for_reading("trace")
 
-    def _open(self, trace: File | None = None) -> None:
-        super()._open(self.trace_disk.open("trace", create=True))
+    def open_again(self, trace: File | None = None) -> None:
+        super().open_again(self.trace_disk.open("trace", create=True))
 
     def pass_second(self) -> None:
         self.clock.advance(1.0)

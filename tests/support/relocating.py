@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from crash_workload import canonical
@@ -11,7 +12,9 @@ from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.disk.layout import data_log_name
+from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.destination_lane import DestinationLane
+from forebay.store.maintenance.relocation import Relocation
 
 KIB = 1024
 FILE_BYTES = 64 * KIB
@@ -96,12 +99,17 @@ def assert_journal_tells_the_same(opened: OpenStore, disk: SimulatedDisk) -> Non
         again.check()
 
 
-def advance(opened: OpenStore, data_log: int, is_naming: bool, freed_bytes: int) -> None:
-    work = opened.store.cleanup.relocation
-    with opened.lock:
+def steps(work: Relocation, lock: OwnedLock, data_log: int, *, is_naming: bool, freed_bytes: int = 0) -> Iterator[bool]:
+    """Relocate out of a data log, worth its cost or not; yield whether each step did something."""
+    with lock:
         work._source = work._opened(data_log, is_naming, freed_bytes)
     while work._source is not None:
-        assert work.step()
+        yield work.step()
+
+
+def advance(opened: OpenStore, data_log: int, is_naming: bool, freed_bytes: int) -> None:
+    work = opened.store.cleanup.relocation
+    assert all(steps(work, opened.lock, data_log, is_naming=is_naming, freed_bytes=freed_bytes))
 
 
 def relocate(opened: OpenStore, data_log: int) -> None:

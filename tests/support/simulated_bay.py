@@ -35,17 +35,17 @@ class SimulatedBay(Inside):
     def __init__(self, seed: int = 0, **fields: Any) -> None:
         self._memory_figures: Callable[[], MemoryFigures | None] = fields.pop("memory_figures", lambda: None)
         defaults: dict[str, Any] = {"background": False, "memory_limit": "4MiB", "sync": "never"}
-        self._settings = Settings(**(defaults | fields))
+        self.settings_given = Settings(**(defaults | fields))
         self.disk = SimulatedDisk()
         self.clock = TellingClock(seed)
         self.metadata = _SyncedMetadataStore()
-        self._open()
+        self.open_again()
 
-    def _open(self, trace: File | None = None) -> None:
+    def open_again(self, trace: File | None = None) -> None:
         self.bay = open_forebay(
             self.disk,
             lambda *_: self.metadata,
-            self._settings,
+            self.settings_given,
             self.clock,
             trace=trace,
             memory_figures=self._memory_figures,
@@ -57,21 +57,21 @@ class SimulatedBay(Inside):
 
     def reopen(self) -> None:
         self.bay.close()
-        self._open()
+        self.open_again()
 
     def crash(self, *, is_index_lost: bool = False) -> None:
         """Kill the process, and open the store that it left."""
         self.disk = self.disk.crash_process()
         if is_index_lost:
             self.metadata = _SyncedMetadataStore()
-        self._open()
+        self.open_again()
 
     def power_cut(self, random: Random, mode: PowerCut) -> None:
         """Cut the power, and open what is left: unsynced changes in part, as the mode says, and perhaps no index."""
         self.disk = self.disk.crash_power(random, mode)
         if random.random() < 0.5:
             self.metadata = _SyncedMetadataStore()
-        self._open()
+        self.open_again()
 
     def stored_blocks(self) -> list[list[tuple[int, int]]]:
         """Return the blocks of each lane in the index on disk, as runs."""

@@ -84,12 +84,12 @@ class SimulatedFile:
     def append(self, data: bytes) -> None:
         """Write at the position and move it, or fail as ordered, with part of the data written."""
         inode = self._opened(to_write=True)
-        fault = self._disk._enter("write", self._name)
+        fault = self._disk.enter("write", self._name)
         if fault is not None:
             if fault.written_bytes:
                 inode.write(self._position, data[: fault.written_bytes])
             raise _error(fault.error, self._name)
-        self._disk._take_space(self._name, self._position + len(data) - inode.size)
+        self._disk.take_space(self._name, self._position + len(data) - inode.size)
         inode.write(self._position, data)
         self._position += len(data)
 
@@ -101,7 +101,7 @@ class SimulatedFile:
     def read(self, offset: int, length: int) -> bytes:
         """Return up to length bytes, fewer at the end of the file. Counts into `read_bytes`."""
         inode = self._opened()
-        self._disk._call("read", self._name)
+        self._disk.note_call("read", self._name)
         data = inode.read(offset, length)
         self._disk.read_bytes += len(data)
         return data
@@ -115,7 +115,7 @@ class SimulatedFile:
     def sync(self) -> None:
         """Make the content and size of the file durable, unless a fault loses the pages."""
         inode = self._opened()
-        fault = self._disk._enter("sync", self._name)
+        fault = self._disk.enter("sync", self._name)
         if fault is None:
             inode.sync()
             return
@@ -127,8 +127,8 @@ class SimulatedFile:
     def truncate(self, length: int) -> None:
         """Cut the file, or extend it with zeros. Durable after the next sync."""
         inode = self._opened(to_write=True)
-        self._disk._call("truncate", self._name)
-        self._disk._take_space(self._name, length - inode.size)
+        self._disk.note_call("truncate", self._name)
+        self._disk.take_space(self._name, length - inode.size)
         if length < inode.size:
             self._disk._discard(inode)
         inode.resize(length)
@@ -136,15 +136,15 @@ class SimulatedFile:
     def preallocate(self, length: int) -> None:
         """Extend the file with zeros to at least this length, which takes space of the disk."""
         inode = self._opened(to_write=True)
-        self._disk._call("preallocate", self._name)
+        self._disk.note_call("preallocate", self._name)
         if length > inode.size:
-            self._disk._take_space(self._name, length - inode.size)
+            self._disk.take_space(self._name, length - inode.size)
             inode.resize(length)
 
     def size(self) -> int:
         """Return the size as a reader sees it."""
         inode = self._opened()
-        self._disk._call("size", self._name)
+        self._disk.note_call("size", self._name)
         return inode.size
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class SimulatedDisk:
 
     def open(self, name: str, *, create: bool = False) -> SimulatedFile:
         """Open an existing file to read and write, or make a new one if `create`. OSError otherwise."""
-        self._call("create" if create else "open", name)
+        self.note_call("create" if create else "open", name)
         if not create:
             return SimulatedFile(self, name, self._file(name), True)
         if name in self._names:
@@ -205,17 +205,17 @@ class SimulatedDisk:
 
     def open_for_reading(self, name: str) -> SimulatedFile:
         """Open an existing file to read. FileNotFoundError."""
-        self._call("open", name)
+        self.note_call("open", name)
         return SimulatedFile(self, name, self._file(name), False)
 
     def exists(self, name: str) -> bool:
         """Return whether a file or directory has this name. The root always exists."""
-        self._call("exists", name)
+        self.note_call("exists", name)
         return not name or name in self._names
 
     def list(self, directory: str) -> list[str]:
         """Return the base names in a directory, sorted."""
-        self._call("list", directory)
+        self.note_call("list", directory)
         return sorted(name.rpartition("/")[2] for name in tuple(self._names) if _parent(name) == directory)
 
     def make_directory(self, name: str) -> None:
@@ -223,7 +223,7 @@ class SimulatedDisk:
         if not name:
             return
         self.make_directory(_parent(name))
-        self._call("make_directory", name)
+        self.note_call("make_directory", name)
         if name not in self._names:
             self._change({name: _DIRECTORY})
         elif self._names[name] is not _DIRECTORY:
@@ -232,7 +232,7 @@ class SimulatedDisk:
 
     def rename(self, name: str, to: str) -> None:
         """Give a file another name, in place of any file there. Durable once both directories are synced."""
-        self._call("rename", name)
+        self.note_call("rename", name)
         inode = self._file(name)
         if name == to:
             return
@@ -242,13 +242,13 @@ class SimulatedDisk:
 
     def remove(self, name: str) -> None:
         """Remove a name. Durable once its directory is synced; until then a power cut brings the file back."""
-        self._call("remove", name)
+        self.note_call("remove", name)
         self._discard(self._file(name))
         self._change({name: None})
 
     def sync_directory(self, name: str) -> None:
         """Make all changes of names in a directory durable."""
-        self._call("sync_directory", name)
+        self.note_call("sync_directory", name)
         self._directory(name)
         changes = [_Change(change.unsynced - {name}, change.names) for change in self._changes]
         self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
@@ -259,7 +259,7 @@ class SimulatedDisk:
 
     def free_bytes(self) -> int:
         """Return how many bytes the capacity still has room for."""
-        self._call("free_bytes", "")
+        self.note_call("free_bytes", "")
         return self._free_bytes()
 
     # Calls of a test.
@@ -361,15 +361,15 @@ class SimulatedDisk:
 
     # Shared by both.
 
-    def _enter(self, call: str, name: str) -> _Fault | None:
+    def enter(self, call: str, name: str) -> _Fault | None:
         self.calls[call] += 1
         if self.on_call is not None and call in MUTATING_CALLS:
             self.on_call(call, name)
         due = self._faults and [fault for fault in self._faults if fault.is_due(call)]
         return due[-1] if due else None
 
-    def _call(self, call: str, name: str) -> None:
-        fault = self._enter(call, name)
+    def note_call(self, call: str, name: str) -> None:
+        fault = self.enter(call, name)
         if fault is not None:
             raise _error(fault.error, name)
 
@@ -401,7 +401,7 @@ class SimulatedDisk:
     def _free_bytes(self) -> int:
         return self.capacity_bytes - sum(inode.size for inode in tuple(self._names.values()))
 
-    def _take_space(self, name: str, growth: int) -> None:
+    def take_space(self, name: str, growth: int) -> None:
         if growth > 0 and growth > self._free_bytes():
             raise _error(errno.ENOSPC, name)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from ...host_properties import StoreProperties
 from ..explained_store import ExplainedDisk, ExplainedStore, ExplainedTimes
 from ..facade_parts import ForebayParts, LoopParts, QueueParts, TopicParts
+from ..health import HealthCheck
+from ..reports import Reports
+from ..resizing import Resizing
 from .layers import Layers
 
 
-def gather_forebay_parts(layers: Layers) -> ForebayParts:
-    """Return the parts that a Forebay needs."""
+def gather_forebay_parts(layers: Layers, resizing: Resizing, check: HealthCheck, reports: Reports) -> ForebayParts:
+    """Return the parts that a Forebay needs. resizing, check, reports: those of the housekeeping."""
     directory, core = layers.store_layer.directory, layers.core
     return ForebayParts(
         transactions=core.transactions,
@@ -22,6 +25,9 @@ def gather_forebay_parts(layers: Layers) -> ForebayParts:
         ),
         message_store=directory.message_store,
         cleanup=directory.cleanup,
+        resizing=resizing,
+        check=check,
+        reports=reports,
     )
 
 

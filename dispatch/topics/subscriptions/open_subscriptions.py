@@ -66,14 +66,14 @@ class OpenSubscriptions(SubscriptionRegistry):
 
     def topics_at_open(self) -> set[int]:
         """Return the numbers of topics that have a subscription after an open of the store. Requires: the lock."""
-        return {facts.topic for facts in self._subscribers.table.encoded()}
+        return {facts.topic for facts in self._subscribers.encoded()}
 
     def restore(self, topics: Mapping[int, TopicState]) -> None:
         """Begin to sweep for the subscriptions with a selector that opening the store found.
 
         topics: all topics with a subscription, by number. Requires: the lock.
         """
-        for facts in self._subscribers.table.encoded():
+        for facts in self._subscribers.encoded():
             if facts.selector is not None:
                 self._restore(topics[facts.topic], facts.number, facts.selector)
 

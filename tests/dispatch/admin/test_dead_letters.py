@@ -150,7 +150,7 @@ def test_shorter_policy_counts_for_what_came_back_before() -> None:
     simulated = failing(6)
     simulated.queue().send(b"1")
     give_up(simulated.queue(), attempts=4)
-    simulated._settings = Settings(
+    simulated.settings_given = Settings(
         background=False, memory_limit="4MiB", policies={"orders": DestinationPolicy(max_attempts=3)}
     )
     simulated.reopen()
@@ -199,7 +199,7 @@ def test_they_go_while_memory_is_used_up() -> None:
 
 def test_headers_that_make_no_sense_go_as_they_are() -> None:
     simulated = failing(1)
-    lane = simulated.lane(simulated.queue()._destination, 4)
+    lane = simulated.lane(simulated.queue().current, 4)
     with simulated.lock:
         sequence = simulated.store.message_store.add(lane.destination_lane, 7, b"\xff\xff\xff", b"body")
         lane.arrive((sequence, b"\xff\xff\xff", b"body", 7))

@@ -37,7 +37,7 @@ def lose_index(simulated: SimulatedBay) -> None:
     """Close, and open again without it."""
     simulated.bay.close()
     simulated.metadata.clear()
-    simulated._open()
+    simulated.open_again()
 
 
 def lanes(simulated: SimulatedBay) -> set[int]:

@@ -31,19 +31,19 @@ def limited(**fields: Any) -> SimulatedBay:
 
 
 def admission_of(queue: Queue) -> DestinationLimits:
-    found = queue._destination.admission
+    found = queue.current.admission
     assert found is not None
     return found
 
 
 def assert_all_given_back(queue: Queue) -> None:
     admission = admission_of(queue)
-    assert (admission._reserved_messages, admission._reserved_bytes, len(admission._waiting)) == (0, 0, 0)
+    assert (admission._reserved_messages, admission._reserved_bytes, len(admission.blocked())) == (0, 0, 0)
 
 
 def waiting_sender(bay: SimulatedBay, call: Callable[[], object]) -> Sender:
     """Started, and in its place among those who wait for room in the queue "orders"."""
-    return waiting_senders.waiting_sender(bay.clock, lambda: len(admission_of(bay.queue())._waiting), call)
+    return waiting_senders.waiting_sender(bay.clock, lambda: len(admission_of(bay.queue()).blocked()), call)
 
 
 def acknowledge(queue: Queue, messages: int) -> list[bytes]:
@@ -58,9 +58,9 @@ def acknowledge(queue: Queue, messages: int) -> list[bytes]:
 
 def test_a_queue_without_limits_has_no_part_in_this() -> None:
     bay = limited(max_messages=1)
-    assert bay.queue("prices")._destination.admission is None
-    assert bay.queue("orders")._destination.admission is not None
-    assert SimulatedBay(policies={">": DestinationPolicy(prefetch=1)}).queue()._destination.admission is None
+    assert bay.queue("prices").current.admission is None
+    assert bay.queue("orders").current.admission is not None
+    assert SimulatedBay(policies={">": DestinationPolicy(prefetch=1)}).queue().current.admission is None
 
 
 def test_a_full_queue_refuses_what_is_above_max_messages_until_one_is_acknowledged() -> None:
@@ -169,7 +169,7 @@ def test_who_waits_longest_is_served_first_and_a_small_message_passes_no_large_o
     acknowledge(queue, 1)
     for sender in senders[:2]:
         sender.end()
-    assert queue.depth_bytes == 90 and len(admission_of(queue)._waiting) == 3
+    assert queue.depth_bytes == 90 and len(admission_of(queue).blocked()) == 3
     acknowledge(queue, 2)
     for sender in senders[2:]:
         sender.end()

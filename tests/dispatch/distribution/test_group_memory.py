@@ -133,8 +133,8 @@ def test_what_a_smaller_limit_has_no_room_to_hold_back_comes_back_at_once(caplog
     put_off = put_off_all(bay.queue(), 4 * BOUND_MESSAGES)
     assert put_off > 2 * BOUND_MESSAGES
     bay.bay.close()
-    bay._settings = opened()._settings
-    bay._open()
+    bay.settings_given = opened().settings_given
+    bay.open_again()
     assert any("before their delay is over" in record.getMessage() for record in caplog.records)
     assert held(bay) < 4 * 2**20 // 16 + 64 * 512
     bay.audit()
@@ -205,8 +205,8 @@ def test_order_within_groups_and_every_charge_hold_through_random_delays(seed: i
             gone.close()
             consumers[at] = queue.subscribe(prefetch=5)
         bay.audit()
-        if isinstance(queue._destination.distribution, GroupAssigner):
-            queue._destination.distribution.groups._check()
+        if isinstance(queue.current.distribution, GroupAssigner):
+            queue.current.distribution.groups._check()
     for consumer in consumers:
         consumer.close()
     left = sum(sent.values()) - len(acked)

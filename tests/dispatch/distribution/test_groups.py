@@ -188,7 +188,7 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
         for begin in range(0, 20_000, 256):
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))
             consumer.ack(consumer.take(256))
-        assigner = queue._destination.distribution
+        assigner = queue.current.distribution
         assert isinstance(assigner, GroupAssigner)
         assert assigner.groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
@@ -295,7 +295,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue._destination.distribution.groups._held_back  # type: ignore[attr-defined]
+        assert not queue.current.distribution.groups._held_back  # type: ignore[attr-defined]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:
@@ -352,7 +352,7 @@ def test_that_a_queue_has_groups_survives_its_data_logs(bay: SimulatedBay) -> No
                 consumer.ack(taken)
     assert bay.bay.cleanup().deleted
     bay.reopen()
-    assert bay.queue()._destination.has_groups
+    assert bay.queue().current.has_groups
 
 
 def test_groups_move_with_their_messages(bay: SimulatedBay, queue: Queue) -> None:
@@ -600,14 +600,14 @@ def test_max_bytes_prefetch_and_ack_up_to_do_what_they_do_elsewhere(queue: Queue
 def test_no_power_cut_leaves_a_group_in_a_queue_that_does_not_know_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     bay, random = SimulatedBay(sync="always"), Random(1)
     images: list[SimulatedDisk] = []
-    enter = SimulatedDisk._enter
+    enter = SimulatedDisk.enter
 
     def watched(disk: SimulatedDisk, call: str, name: str) -> object:
         if disk is bay.disk and call != "read":
             images.append(disk.crash_power(random, PowerCut.ANY))
         return enter(disk, call, name)
 
-    monkeypatch.setattr(SimulatedDisk, "_enter", watched)
+    monkeypatch.setattr(SimulatedDisk, "enter", watched)
     queue = bay.queue()
     queue.send(b"before")
     send(queue, "g1", "g2")
@@ -626,7 +626,7 @@ def test_no_power_cut_leaves_a_group_in_a_queue_that_does_not_know_of_groups(mon
             found = left.queue(name)
             if any(message.group for message in found.browse()):
                 known += 1
-                assert found._destination.has_groups
+                assert found.current.has_groups
     assert known > 5
 
 

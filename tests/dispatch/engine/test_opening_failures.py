@@ -24,7 +24,7 @@ def test_disk_that_cannot_tell_its_free_room_refuses_the_open_and_loses_nothing(
     for nth in range(1, 5):
         bay.disk.fail("free_bytes", nth, errno.EIO)
         try:
-            bay._open()
+            bay.open_again()
         except StoreFailed as failure:
             assert "could not be opened" in str(failure)
             refused += 1

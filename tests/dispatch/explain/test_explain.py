@@ -260,7 +260,7 @@ def test_causes_are_the_same_after_a_kill_with_the_index_lost(stage: Stage) -> N
     data_log, expected = stage(simulated)
     simulated.disk = simulated.disk.crash_process()
     simulated.metadata = type(simulated.metadata)()
-    simulated._open()
+    simulated.open_again()
     if expected != [] or data_log in simulated.store.disk_use.sizes():
         assert said(simulated.bay.explain(data_log)) == expected
 

@@ -68,7 +68,7 @@ def what_an_open_transaction_acknowledged_that_is_not_persistent() -> Staged:
     consumer = bay.queue().subscribe()
     transaction = bay.bay.transaction()
     consumer.ack(consumer.take(5), transaction=transaction)
-    holder = f"{transaction._branch.number:x} (open)"
+    holder = f"{transaction.name} (open)"
     return bay.queue(), [("transaction", holder, 3)], f"3 messages are acknowledged in transaction {holder}"
 
 
@@ -78,7 +78,7 @@ def prefetch_used_up_by_an_open_transaction() -> Staged:
     consumer = bay.queue().subscribe(prefetch=2)
     transaction = bay.bay.transaction()
     consumer.ack(consumer.take(5), transaction=transaction)
-    number = f"{transaction._branch.number:x}"
+    number = transaction.name
     return consumer, [("transaction", f"{number} (open)", 2)], f"acknowledged in transaction {number}"
 
 

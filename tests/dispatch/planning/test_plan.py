@@ -147,7 +147,7 @@ def test_what_waited_at_open_is_read_under_any_limit() -> None:
     send(bay.queue(), 1000, 100)
     bay.bay.close()
     bay.trace_disk.remove("trace")
-    bay._open()
+    bay.open_again()
     send(bay.queue(), 1000, 100)
     with bay.queue().subscribe() as consumer:
         assert take(consumer, 2000) == 2000

@@ -166,7 +166,7 @@ def test_what_waited_at_open_is_recorded_as_not_in_memory() -> None:
     consumer.ack(consumer.take(2))
     bay.bay.close()
     bay.trace_disk.remove("trace")
-    bay._open()
+    bay.open_again()
     send(bay.queue(), 1, 70)
     bay.bay.close()
     assert events_of(bay) == [(WAITING, 0, 2, 3, 300), (ARRIVE, 0, 5, 1, 70)]

@@ -30,7 +30,7 @@ def limited_sender(bay: SimulatedBay, target: Queue | Topic, call: Callable[[], 
     """Started, and in its place among those who wait for room in a destination."""
     admission = target.destination.admission
     assert admission is not None
-    return waiting_senders.waiting_sender(bay.clock, lambda: len(admission._waiting), call)
+    return waiting_senders.waiting_sender(bay.clock, lambda: len(admission.blocked()), call)
 
 
 def full_store(**policy: Any) -> SimulatedBay:
@@ -386,7 +386,7 @@ def test_tasks_wait_for_the_store_in_order_while_the_loop_goes_on(max_messages: 
         assert [message.body async for message in queue.browse()] == [b"%d" % n for n in range(6)]
         if max_messages is not None:
             admission = bay.queue_state("orders").admission
-            assert admission is not None and admission._reserved_messages == 0
+            assert admission is not None and not admission.is_awaited
         assert bay.space.journal.is_empty
 
     run_jumping(main())
@@ -413,7 +413,7 @@ def test_a_cancelled_task_that_waited_has_stored_nothing_and_left_its_place(max_
             assert bay.space.journal.is_empty
             if max_messages is not None:
                 admission = bay.queue_state("orders").admission
-                assert admission is not None and admission._reserved_messages == 0
+                assert admission is not None and not admission.is_awaited
 
     run_jumping(main())
 

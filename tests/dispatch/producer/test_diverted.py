@@ -181,7 +181,7 @@ def test_a_cut_at_any_call_leaves_each_confirmed_message_in_one_of_the_two() -> 
     for image, known in images:
         left = SimulatedBay(**settings)
         left.disk, left.metadata = image, type(left.metadata)()
-        left._open()
+        left.open_again()
         found = bodies(left.queue().browse()) + bodies(left.queue("DLQ.orders").browse())
         assert found == sorted(set(found), key=int) and found[: len(known)] == known
 

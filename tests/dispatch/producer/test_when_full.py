@@ -268,7 +268,7 @@ def test_a_cut_at_any_call_leaves_the_queue_within_its_limit_and_the_confirmed_n
     for image, known in images:
         left = SimulatedBay(sync="always", max_file_length="64KiB")
         left.disk, left.metadata = image, type(left.metadata)()
-        left._open()
+        left.open_again()
         found = bodies(left.queue().browse())
         assert len(found) <= 4 and found == sorted(found, key=int)
         assert set(known[-2:]) <= set(found)

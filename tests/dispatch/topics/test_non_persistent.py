@@ -112,7 +112,7 @@ def test_a_killed_process_leaves_files_that_the_next_open_deletes() -> None:
     persistent = store.queue().send(b"kept")
     left = store.disk.crash_process()
     assert left.list(TMP_STORAGE)
-    bay = open_forebay(left, SimulatedMetadataStore(), store._settings, store.clock)
+    bay = open_forebay(left, SimulatedMetadataStore(), store.settings_given, store.clock)
     assert (left.list(TMP_STORAGE), bay.statistics().tmp_storage.bytes) == ([], 0)
     with bay.queue("orders").subscribe() as consumer:
         assert [delivery.id for delivery in consumer.take(10)] == [persistent]

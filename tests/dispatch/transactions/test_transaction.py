@@ -566,12 +566,12 @@ def test_a_memory_limit_too_small_for_what_is_prepared_is_refused() -> None:
     consumer.ack(take_up_to(consumer, 20_000), transaction=transaction)
     transaction.prepare(b"x")
     bay.check()
-    enough = bay._settings
-    bay._settings = Settings(background=False, memory_limit="4MiB", sync="never")
+    enough = bay.settings_given
+    bay.settings_given = Settings(background=False, memory_limit="4MiB", sync="never")
     with pytest.raises(SettingsError, match="raise it"):
         bay.reopen()
-    bay._settings = enough
-    bay._open()
+    bay.settings_given = enough
+    bay.open_again()
     (branch,) = bay.bay.prepared()
     branch.commit()
     assert bay.queue().depth == 0

@@ -169,7 +169,7 @@ def test_a_queue_with_limits_gives_back_the_room_of_duplicates() -> None:
         queue.send(b"x", message_id="a")
     queue.send(b"y", message_id="b")
     assert queue.depth == 2
-    admission = queue._destination.admission
+    admission = queue.current.admission
     assert admission is not None and admission._reserved_messages == admission._reserved_bytes == 0
 
 
@@ -405,12 +405,12 @@ def test_a_smaller_window_at_the_next_open_forgets_and_none_keeps_nothing() -> N
     bay = watched(8)
     for n in range(8):
         bay.queue().send(b"x", message_id=f"{n}")
-    bay._settings = Settings(
+    bay.settings_given = Settings(
         background=False, memory_limit="4MiB", policies={"orders": DestinationPolicy(duplicate_window=2)}
     )
     bay.reopen()
     assert bay.windows.persistent.messages == 2
-    bay._settings = Settings(background=False, memory_limit="4MiB")
+    bay.settings_given = Settings(background=False, memory_limit="4MiB")
     bay.reopen()
     assert bay.windows.persistent.messages == bay.windows.held_bytes == 0
     bay.queue().send(b"x", message_id="7")

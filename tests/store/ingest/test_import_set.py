@@ -47,7 +47,7 @@ def closed_bay(**fields: Any) -> SimulatedBay:
 
 
 def opened(made: SimulatedBay) -> SimulatedBay:
-    made._open()
+    made.open_again()
     made.check()
     return made
 
@@ -182,7 +182,7 @@ def test_every_flipped_bit_refuses_the_whole_set() -> None:
         image.__dict__.update(made.__dict__)
         image.disk = made.disk.crash_process()
         image.disk.flip_bit(name, offset, offset % 8)
-        image._open()
+        image.open_again()
         assert len(problems(image)) == 1, offset
         assert pending(image.bay) == expected([Row("orders", b"before")])
         made.metadata = image.metadata = type(made.metadata)()
@@ -257,7 +257,7 @@ def test_properties_that_are_none_refuse_the_whole_set() -> None:
 def test_a_set_that_was_exchanged_in_the_middle_is_refused() -> None:
     made = closed_bay()
     bring(made.disk, "day-1", [Row("orders", b"x")])
-    made._open()
+    made.open_again()
     made.store.imports.note(ImportMark("day-2", bytes(16), 10, 5))
     made.bay.queue("other")
     made.bay.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 from closed_stores import place_of, records, small_bay, two_data_logs, verdict_of
 from journals import rows_of
+from relocating import steps
 
 from forebay import Message
 from forebay.store.disk.layout import STATE_DIRECTORY, data_log_name
@@ -114,9 +115,7 @@ def test_copies_and_survivors_are_told_as_what_they_are() -> None:
         with store.lock:
             store.journal.roll()
         store.bay.checkpoint()
-        with store.lock:
-            work._source = work._opened(1, is_naming, 1 << 20)
-        assert work.step() and work._source is None
+        assert list(steps(work, store.lock, 1, is_naming=is_naming, freed_bytes=1 << 20)) == [True]
     messages = rows_of(store.disk, kind="message")
     assert [(row["message_id"], row.get("relocated", False)) for row in messages] == [
         *((name, False) for name in ids),

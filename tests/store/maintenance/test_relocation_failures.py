@@ -15,6 +15,7 @@ from relocating import (
     opened_on,
     relocate,
     sequences_of,
+    steps,
     with_stuck_messages,
 )
 from simulated_disk import SimulatedDisk
@@ -115,16 +116,13 @@ def test_crowded_index_ends_a_step_and_a_checkpoint_lets_it_go_on() -> None:
     fill_data_log(opened)
     opened.store.message_store.checkpoint()
     before = [opened.bodies(lane) for lane in lanes]
-    with opened.lock:
-        work = opened.store.cleanup.relocation
-        work._source = work._opened(home, False, 0)
-    steps = 0
-    while work._source is not None:
-        work.step()
+    work = opened.store.cleanup.relocation
+    done = 0
+    for _ in steps(work, opened.lock, home, is_naming=False):
         opened.store.index._check()
         opened.store.message_store.checkpoint()
-        steps += 1
-    assert steps > 2 and work.messages == 30
+        done += 1
+    assert done > 2 and work.messages == 30
     assert [opened.bodies(lane) for lane in lanes] == before
     opened.check()
 
@@ -134,11 +132,9 @@ def test_survivors_that_would_cost_as_much_as_they_free_are_not_named() -> None:
     opened = opened_on(disk)
     home = opened.store.journal.data_log
     fill_data_log(opened)
-    with opened.lock:
-        work = opened.store.cleanup.relocation
-        work._source = work._opened(home + 1, True, 10)
-    while work._source is not None:
-        work.step()
+    work = opened.store.cleanup.relocation
+    for _ in steps(work, opened.lock, home + 1, is_naming=True, freed_bytes=10):
+        pass
     assert work._passed_over == {home + 1: 10}
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 

@@ -8,6 +8,7 @@ import pytest
 from crashing import CrashExplorer, Left
 from inside import inside
 from journals import rows_of
+from relocating import steps
 from sampling import sampled
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
@@ -25,11 +26,7 @@ Found = dict[str, set[bytes]]
 
 def name_survivors(bay: SimulatedBay, data_log: int) -> None:
     """What relocation does for the acks into a data log that stays."""
-    work = bay.relocation
-    with bay.lock:
-        work._source = work._opened(data_log, True, 1 << 30)
-    while work._source is not None:
-        assert work.step()
+    assert all(steps(bay.relocation, bay.lock, data_log, is_naming=True, freed_bytes=1 << 30))
 
 
 def pending_in(bay: Forebay) -> Found:
@@ -166,14 +163,11 @@ def test_needs_record_and_its_copy_lie_in_one_data_log() -> None:
         prices.subscribe(durable="audit").close()
         prices.send(b"x")
         roll(bay)
-        journal, work = bay.journal, bay.relocation
+        journal = bay.journal
         data_log = journal.data_log
         bay.queue("filler").send(bytes(journal.fullness.capacity - journal.offset - left_bytes - 65))
         assert journal.data_log == data_log
-        with bay.lock:
-            work._source = work._opened(1, False, 0)
-        while work._source is not None:
-            assert work.step()
+        assert all(steps(bay.relocation, bay.lock, 1, is_naming=False))
         homes = [row["data_log"] for row in rows_of(bay.disk, kind="needs")]
         (copy,) = [
             row for row in rows_of(bay.disk, kind="message") if row["data_log"] > 1 and row["destination"] == "prices"
@@ -318,12 +312,10 @@ class Moved(CrashExplorer):
         """Copy or name what is live in some data logs, whether that is worth it or not."""
         store = inside(self.bay).store
         for data_log in self.random.sample(sealed := sorted(store.cleanup.cleaner.sealed()), min(len(sealed), 3)):
-            with inside(self.bay).lock:
-                work = store.cleanup.relocation
-                is_naming = self.random.random() < 0.4
-                work._source = work._opened(data_log, is_naming, 1 << 30) if data_log in store.index.uses else None
-            while work._source is not None and work.step():
-                pass
+            lock, work = inside(self.bay).lock, store.cleanup.relocation
+            is_naming = self.random.random() < 0.4
+            if data_log in store.index.uses:
+                all(steps(work, lock, data_log, is_naming=is_naming, freed_bytes=1 << 30))
 
 
 @pytest.mark.parametrize("seed", sampled(range(10), 4))

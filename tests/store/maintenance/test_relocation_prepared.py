@@ -8,6 +8,7 @@ import pytest
 from compiled import interpreted
 from crashing import CrashExplorer, Left
 from inside import inside
+from relocating import steps
 from sampling import sampled
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
@@ -29,11 +30,8 @@ def prepare(bay: SimulatedBay, xid: bytes, *bodies: bytes) -> None:
 def move_out_of(bay: Forebay, data_log: int) -> None:
     """Copy what is live in a data log, whether that is worth it or not."""
     store = inside(bay).store
-    work = store.cleanup.relocation
-    with inside(bay).lock:
-        work._source = work._opened(data_log, False, 1 << 30) if data_log in store.index.uses else None
-    while work._source is not None and work.step():
-        pass
+    if data_log in store.index.uses:
+        all(steps(store.cleanup.relocation, inside(bay).lock, data_log, is_naming=False, freed_bytes=1 << 30))
 
 
 def committed(bay: Forebay) -> Outcome:

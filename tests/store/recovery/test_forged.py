@@ -55,7 +55,7 @@ def _without_logs() -> Iterator[None]:
 def store() -> SimulatedBay:
     """With what interplay leaves, and returns, times, groups, a deletion and an acknowledged middle besides."""
     store = busy_store(reopens=True)
-    store._open()
+    store.open_again()
     bay = store.bay
     bay.queue("timed").send_many(Message(b"later", delay=5.0 + n, expires_in=60.0) for n in range(5))
     bay.queue("grouped").send(b"first", group="g")

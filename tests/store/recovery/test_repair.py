@@ -214,7 +214,7 @@ def test_the_newest_data_log_is_named_once_where_it_is_missing_and_index_and_mar
     bay.bay.close()
     newest = data_logs(bay.disk)[-1]
     bay.disk.remove(data_log_name(newest))
-    bay._open()
+    bay.open_again()
     assert [place.data_log for place in bay.bay.recovery.damaged] == [newest]
     assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
 

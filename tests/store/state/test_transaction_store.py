@@ -60,11 +60,11 @@ def crashed(bay: SimulatedBay, *, with_index: bool = True) -> SimulatedBay:
     """The process was killed, and the next one opens what it left."""
     disk = bay.disk.crash_process()
     again = SimulatedBay.__new__(SimulatedBay)
-    again._settings, again.disk, again.clock = bay._settings, disk, TellingClock(99)
+    again.settings_given, again.disk, again.clock = bay.settings_given, disk, TellingClock(99)
     again._memory_figures, again.metadata = bay._memory_figures, type(bay.metadata)()
     if with_index:
         again.metadata.history = bay.metadata.history.copy()
-    again._open()
+    again.open_again()
     return again
 
 
@@ -79,7 +79,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
     transaction.write_gathered()
     home = {placed.position >> 32 for placed in transaction._branch}
-    assert home and bay.store.branches.data_logs() == {f"{transaction._branch.number:x}": home}
+    assert home and bay.store.branches.data_logs() == {transaction.name: home}
     fill(bay)
     bay.bay.cleanup()
     assert home <= set(data_logs(bay))
@@ -452,7 +452,7 @@ def test_dump_and_verify_know_transactions() -> None:
     prepared.prepare(b"xid")
     prepared.rollback()
     rows = list(dump(bay.disk))
-    number = f"{transaction._branch.number:x}"
+    number = transaction.name
     messages = [row for row in rows if row["kind"] == "message" and "transaction" in row]
     assert [(row["transaction"], row["sequence"]) for row in messages[:2]] == [(number, None)] * 2
     assert messages[1]["message_id"] == "own" and number in messages[0]["message_id"]

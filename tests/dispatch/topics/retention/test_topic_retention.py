@@ -187,7 +187,7 @@ def test_policy_that_is_gone_ends_what_was_retained() -> None:
     bay = retaining(retain_seconds=HOUR)
     send(bay.bay.topic("prices"), 1)
     charged = bay.bay.statistics().memory.holders["destinations"]
-    bay._settings = small_bay()._settings
+    bay.settings_given = small_bay().settings_given
     bay.reopen()
     assert retained(bay) == 0
     assert bay.bay.statistics().memory.holders["destinations"] < charged
