@@ -1,7 +1,8 @@
 """Topics: a message that is sent to a topic goes to each of its subscriptions.
 
-Read `topic_state.py` first: a topic as dispatch sees it, and a subscription, which is to lists, caches and the loader
-what a queue is. `topic_layer.py` then names the owners in the order in which they are made.
+Read `subscription_state.py` first: a subscription, which is to lists, caches and the loader what a queue is, and what it
+knows of its topic. `topic_state.py` has the rest of the topic. `topic_layer.py` then names the owners in the order in
+which they are made.
 
 - registry.py: all topics, and how the state of one is made. topic_admin.py: deletes a topic.
   numbered_lanes.py: lanes by number, as records name them.
@@ -11,7 +12,9 @@ what a queue is. `topic_layer.py` then names the owners in the order in which th
   consumer of many topics, and the acknowledgement of what the selector of a durable subscription does not match.
 - `retention`: which messages a topic keeps though nobody needs them, and which messages a slow subscriber loses.
   arrivals.py knows which of these came first, latest_keys.py which of them have a newer message of their key.
-- fan_outs.py: where non-persistent messages go. retained.py: the messages that new subscriptions get first.
+- shared_reading.py: what a list leaves to the cache that all subscriptions of its topic share.
+- fan_out.py: where non-persistent messages go; fan_outs.py makes it. retained.py: the messages that new subscriptions
+  get first.
 
 docs/internals/dispatch-topics.md says why a message is stored once, however many subscriptions there are.
 """
