@@ -1,8 +1,8 @@
 """Topics: a message that is sent to a topic goes to each of its subscriptions.
 
-Read `subscription_state.py` first: a subscription, which is to lists, caches and the loader what a queue is, and what it
-knows of its topic. `topic_state.py` has the rest of the topic. `topic_layer.py` then names the owners in the order in
-which they are made.
+Read `subscription_state.py` first: a subscription, which is to lists, caches and the loader what a queue is, and what
+it knows of its topic. `topic_state.py` has the rest of the topic. `topic_layer.py` then names the owners in the order
+in which they are made.
 
 - registry.py: all topics, and how the state of one is made. topic_admin.py: deletes a topic.
   numbered_lanes.py: lanes by number, as records name them.
