@@ -648,6 +648,7 @@ class Consumer(CoreConsumer):
         self.destination.delivered += self.delivered
         distribution.leave(self)
         self._parts.consumer_memory.release(self.charge_bytes)
+        self._dispatch_area.budget.set_aside(-1)
         self._parts.reminder.closes(self, held)
         self._parts.redelivery.return_held(held, processed)
         self._parts.deadlines.unwatch(self)

@@ -39,7 +39,8 @@ class Consumers:
 
         StoreFull: memory has no room. Requires: the lock.
         """
-        self._overhead.require_subscriber(topics, options.selector, options.charge_bytes)
+        charge_bytes = options.charge_bytes + self._parts.dispatch_area.budget.one_more_bytes
+        self._overhead.require_subscriber(topics, options.selector, charge_bytes)
 
     def attach(self, destination: DestinationState, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.
@@ -47,11 +48,13 @@ class Consumers:
         StoreFull: memory has no room for it. Requires: the lock, and `deadlines.reserving`.
         """
         parts, charge_bytes = self._parts, options.charge_bytes
-        self._overhead.require_consumer(destination, options.selector, charge_bytes)
+        budget = parts.dispatch_area.budget
+        self._overhead.require_consumer(destination, options.selector, charge_bytes + budget.one_more_bytes)
         if options.priority:
             self._distributions.begin_assigning(destination)
         selector_group = self._target_area.subscribe(destination, options.selector)
         parts.consumer_memory.charge(charge_bytes)
+        budget.set_aside(1)
         consumer = Consumer(parts, destination, selector_group, options)
         if options.deadline_seconds:
             self.deadlines.watch(consumer, options.deadline_seconds)
