@@ -73,7 +73,7 @@ class Imports(CrashExplorer):
                 self._open_cut(left.disk, left.metadata, depth + 1)
                 self.call_share = share
             else:
-                self._check(self.open(left.disk, left.metadata), left.disk)
+                self.found(left, lambda bay: self._check(bay, left.disk))
 
         self.call_share = share
         with self.crashing(disk, lambda: metadata, examine):

@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from random import Random
 from typing import Final, NamedTuple
 
@@ -43,6 +44,7 @@ class PowerCut(Enum):
 
 
 _DIRECTORY: Final = Inode(bytearray(), 0)
+_size_of: Final = attrgetter("size")
 
 
 class _Change(NamedTuple):
@@ -216,7 +218,8 @@ class SimulatedDisk:
     def list(self, directory: str) -> list[str]:
         """Return the base names in a directory, sorted."""
         self.note_call("list", directory)
-        return sorted(name.rpartition("/")[2] for name in tuple(self._names) if _parent(name) == directory)
+        parted = [name.rpartition("/") for name in tuple(self._names)]
+        return sorted(name for parent, _, name in parted if parent == directory)
 
     def make_directory(self, name: str) -> None:
         """Make a directory and its parents, as far as they are missing, and sync their names."""
@@ -250,8 +253,9 @@ class SimulatedDisk:
         """Make all changes of names in a directory durable."""
         self.note_call("sync_directory", name)
         self._directory(name)
-        changes = [_Change(change.unsynced - {name}, change.names) for change in self._changes]
-        self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
+        if self._changes:
+            changes = [_Change(change.unsynced - {name}, change.names) for change in self._changes]
+            self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
 
     def open_directory(self, name: str) -> SimulatedDirectory:
         """Return the directory, to sync it."""
@@ -295,9 +299,10 @@ class SimulatedDisk:
         forks = {_DIRECTORY: _DIRECTORY}
 
         def fork(inode: Inode) -> Inode:
-            if inode not in forks:
-                forks[inode] = inode.fork()
-            return forks[inode]
+            found = forks.get(inode)
+            if found is None:
+                found = forks[inode] = inode.fork()
+            return found
 
         image = SimulatedDisk(self.capacity_bytes)
         image._names = {name: fork(inode) for name, inode in self._names.items()}
@@ -351,6 +356,11 @@ class SimulatedDisk:
         """Return a hash of all files as a reader sees them, to count distinct states. O(bytes of changed files)."""
         return hash(frozenset((name, found.digest()) for name, found in self._names.items() if found is not _DIRECTORY))
 
+    def recovery_digest(self) -> int:
+        """Return a hash of all that a recovery may see: `digest`, the directories, and the capacity."""
+        directories = frozenset(name for name, found in self._names.items() if found is _DIRECTORY)
+        return hash((self.digest(), directories, self.capacity_bytes))
+
     def flip_bit(self, name: str, offset: int, bit: int) -> None:
         """Invert one bit, for readers and on the device alike."""
         self._file(name).damage(offset, 1)[0] ^= 1 << bit
@@ -365,10 +375,15 @@ class SimulatedDisk:
         self.calls[call] += 1
         if self.on_call is not None and call in MUTATING_CALLS:
             self.on_call(call, name)
-        due = self._faults and [fault for fault in self._faults if fault.is_due(call)]
+        if not self._faults:
+            return None
+        due = [fault for fault in self._faults if fault.is_due(call)]
         return due[-1] if due else None
 
     def note_call(self, call: str, name: str) -> None:
+        if self.on_call is None and not self._faults:
+            self.calls[call] += 1
+            return
         fault = self.enter(call, name)
         if fault is not None:
             raise _error(fault.error, name)
@@ -390,16 +405,15 @@ class SimulatedDisk:
         directories = frozenset(_parent(name) for name in names)
         for directory in directories:
             self._directory(directory)
-        change = _Change(directories, names)
-        _apply([change], self._names, lambda change: True)
-        self._changes.append(change)
+        _rename(names, self._names)
+        self._changes.append(_Change(directories, names))
 
     def _discard(self, inode: Inode) -> None:
         """Keep the bytes of the last few removed files, because they are still on the device."""
         self._discarded = (*self._discarded[-3:], inode.fork())
 
     def _free_bytes(self) -> int:
-        return self.capacity_bytes - sum(inode.size for inode in tuple(self._names.values()))
+        return self.capacity_bytes - sum(map(_size_of, tuple(self._names.values())))
 
     def take_space(self, name: str, growth: int) -> None:
         if growth > 0 and growth > self._free_bytes():
@@ -446,16 +460,22 @@ def _apply(changes: list[_Change], names: dict[str, Inode], arrived: Callable[[_
     waiting: list[_Change] = []
     undecided: set[str] = set()
     for change in changes:
-        if any(name in undecided or _parent(name) in undecided for name in change.names) or not arrived(change):
+        is_undecided = undecided and any(name in undecided or _parent(name) in undecided for name in change.names)
+        if is_undecided or not arrived(change):
             undecided.update(change.names)
             waiting.append(change)
-            continue
-        for name, inode in change.names.items():
-            if inode is None:
-                names.pop(name, None)
-            else:
-                names[name] = inode
+        else:
+            _rename(change.names, names)
     return waiting
+
+
+def _rename(changed: dict[str, Inode | None], names: dict[str, Inode]) -> None:
+    """Make a change of names."""
+    for name, inode in changed.items():
+        if inode is None:
+            names.pop(name, None)
+        else:
+            names[name] = inode
 
 
 def _fork(inode: Inode) -> Inode:

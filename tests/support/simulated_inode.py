@@ -63,6 +63,8 @@ class Inode:
 
     def read(self, offset: int, length: int) -> bytes:
         found = bytes(memoryview(self._content)[offset : offset + length])
+        if len(found) == length:
+            return found
         return found.ljust(min(length, self.size - offset), b"\0")
 
     def digest(self) -> int:

@@ -123,6 +123,14 @@ class SimulatedMetadataStore:
         """Make all commits durable, so that no crash finds an older state."""
         del self.history[:-1]
 
+    def digest(self) -> int:
+        """Return a hash of what a restart finds that loses no commit. O(blocks)."""
+        now = self.history[-1]
+        if now is None:
+            return hash(None)
+        named = frozenset((place, frozenset(held.items())) for place, held in now.fingerprints.items())
+        return hash((now.position, now.epoch, now.root, frozenset(now.blocks.items()), named, now.is_readable))
+
     def crash(self, random: Random, *, damaged: bool = False) -> SimulatedMetadataStore:
         """Return what a restart may find: a state not older than the last synced one, or nothing.
 
