@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..core.areas.target_area import TargetArea
+from ..core.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
-from ..core.model import DestinationState, DistributionKeeper
+from ..core.model import ConsumedDestination, Distribution
+from ..core.selector_groups.distribution_roles import DistributionKeeper
 from .consumer import Consumer, ConsumerParts
 from .options import ConsumerOptions
 
@@ -18,7 +20,7 @@ class Consumers:
         self,
         parts: ConsumerParts,
         target_area: TargetArea,
-        distributions: DistributionKeeper,
+        distributions: DistributionKeeper[ConsumedDestination, Distribution],
         overhead: DestinationOverhead,
     ) -> None:
         """Make the one Consumers of a store.

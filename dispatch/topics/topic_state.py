@@ -35,21 +35,14 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.counting.counters import EarlierCounts, Volume
 from ..core.deliveries.contracts import LaneStore
 from ..core.deliveries.delivery import LaneMessages
+from ..core.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
+from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.persistent import PersistentLaneState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.lists.load import Load
-from ..core.model import (
-    LANE_STATE_BYTES,
-    DestinationState,
-    LaneState,
-    ListKeeper,
-    NamedDestinationState,
-    NonPersistentLaneState,
-    PersistentLaneState,
-    SelectorGroup,
-    TargetList,
-)
+from ..core.model import LANE_STATE_BYTES, CoreListKeeper, LaneState, SelectorGroup, TargetList
 from ..core.selector_groups.matching import SelectorMatcher, values_of
 from ..core.settling.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
@@ -136,7 +129,7 @@ class TopicState(NamedDestinationState):
 
     def __init__(
         self,
-        target_area: ListKeeper,
+        target_area: CoreListKeeper,
         number: int,
         name: str,
         subscribers: Subscriptions,
