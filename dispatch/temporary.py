@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import Self
 
 from .admin.temporaries import Temporaries
-from .core.model import NamedDestinationState
+from .core.destination_state import NamedDestinationState
 from .traits import trait
 
 

@@ -16,7 +16,8 @@ from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import consumer_options
 from .core.confirmer import Confirmer
-from .core.model import NamedDestinationState, NonPersistentLaneState
+from .core.destination_state import NamedDestinationState
+from .core.lanes.non_persistent import NonPersistentLaneState
 from .core.monitor import Monitor
 from .engine.facade_parts import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic

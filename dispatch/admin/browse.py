@@ -37,7 +37,8 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
-from ..core.model import LaneState, NonPersistentLaneState
+from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.reclaim.reclaim import Reclaim
 from ..core.selector_groups.matching import SelectorMatcher

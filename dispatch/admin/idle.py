@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Final, TypeVar
 
+from ..core.destination_state import DestinationState
 from ..core.destinations.queue_registry import Queues
-from ..core.model import DestinationState
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry

@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 
 from ...store.journal.journal import Journal
 from ..core.confirmer import Confirmer
+from ..core.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.queue_registry import Queues
 from ..core.lifecycle import Lifecycle
-from ..core.model import DestinationState, NamedDestinationState
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics
 from ..topics.topic_admin import TopicAdmin

@@ -19,7 +19,8 @@ from ...store.numbering import BLOCK_MESSAGES
 from ...store.state.transactions import Branches, TransactionRecords
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.model import LaneState, PersistentLaneState
+from ..core.lanes.persistent import PersistentLaneState
+from ..core.model import LaneState
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
 from ..core.settling.removal import Removals

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from ...store.environment.late_log import LateLogger
-from ..core.model import PersistentLaneState
+from ..core.model import LaneState
 from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
@@ -18,7 +18,7 @@ logger = LateLogger("forebay.dispatch")
 class Quarantine:
     """Records unreadable messages as lost. Only one thread calls `step`."""
 
-    def __init__(self, monitor: Monitor, unreadable: deque[tuple[PersistentLaneState, int]]) -> None:
+    def __init__(self, monitor: Monitor, unreadable: deque[tuple[LaneState, int]]) -> None:
         """Make the one Quarantine of a store.
 
         unreadable: (lane, sequence) of messages that were passed over because they can't be read. `step` empties it.

@@ -24,10 +24,11 @@ from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery
-from ..core.model import NO_HAND_OUT, CoreConsumer, DestinationState, LaneState, SelectorGroup
+from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup
 from ..core.monitor import Monitor
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
+from ..core.selector_groups.distribution_roles import NO_HAND_OUT
 from ..transactions.transaction import Transaction
 from .consumer_registry import ConsumerRegistry
 from .options import ConsumerOptions, consumer_charge
@@ -99,7 +100,7 @@ class Consumer(CoreConsumer):
     def __init__(
         self,
         parts: ConsumerParts,
-        destination: DestinationState,
+        destination: ConsumedDestination,
         selector_group: SelectorGroup,
         options: ConsumerOptions,
     ) -> None:

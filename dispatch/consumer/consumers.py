@@ -6,8 +6,10 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 
 from ..core.areas.target_area import TargetArea
+from ..core.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
-from ..core.model import DestinationState, DistributionKeeper
+from ..core.model import ConsumedDestination, Distribution
+from ..core.selector_groups.distribution_roles import DistributionKeeper
 from .consumer import Consumer, ConsumerParts
 from .options import ConsumerOptions
 
@@ -19,7 +21,7 @@ class Consumers:
         self,
         parts: ConsumerParts,
         target_area: TargetArea,
-        distributions: DistributionKeeper,
+        distributions: DistributionKeeper[ConsumedDestination, Distribution],
         overhead: DestinationOverhead,
     ) -> None:
         """Make the one Consumers of a store.

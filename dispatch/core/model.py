@@ -1,257 +1,68 @@
-"""The core classes of dispatch: destinations, lanes, TargetLists, selector groups, consumers and distributions.
+"""The core of dispatch: lanes, their TargetLists, selector groups, consumers, and the destination that joins them.
 
-These classes are one module because they refer to each other in a circle: a destination has lanes, a lane has a list, a
-list a selector group, a selector group consumers, and a consumer a destination. Some are only contracts (CoreConsumer,
-Collector, Dispatcher, ListKeeper, DistributionKeeper), and yet stay: they take and return the others for each message
-handed out, and without the real types machine code would check each argument of these calls. Classes that need none of
-the others are elsewhere: below this module deliveries, lists, selector_groups and counting, above it lanes. The state
-lock guards all of them.
+These classes are one module because each holds the next, in a circle: a destination has selector groups, a selector
+group lists and consumers, a list its lane, a lane and a consumer their destination. A lane also holds its only list,
+and all of them are on the path of each message, so each attribute has the class that it holds as its type.
+
+Whatever needs less is elsewhere: below this module deliveries, what lists know of themselves, and the contracts of
+distributions and of the TargetArea; above it the two kinds of lane, and destinations with their lanes. The state lock
+guards all of them.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...cache.accounting.tab import LastingCharge, Tab
 from ...cache.messages.message_memory import MessageMemory
 from ...cache.sharing.shares import near_bytes
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
 from ...store.format.state_record import CountedRun
-from ...store.format.times import Times
-from ...store.index.delivery_counts import DeliveryCountTable
-from ...store.index.destination_lane import DeletedLane, DestinationLane
 from ...store.index.fingerprint import BlockSurvey
-from ...store.index.fingerprints import Candidate, has_fingerprints
-from ...store.index.index import INDEX_LANE_BYTES
-from ...store.index.pending_lane import JournaledLane, PendingLane
-from ...store.message_store import MessageStore
-from ...store.numbering import PRIORITIES, UNLIMITED
+from ...store.index.fingerprints import Candidate
+from ...store.index.pending_lane import PendingLane
+from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..selectors.selector import Selector
-from ..traits import trait
-from .counting.counters import NOTHING_COUNTED
-from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore, ReturnCounts
-from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
-from .deliveries.reading import LaneReader
+from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore
+from .deliveries.delivery import Delivery, LaneMessages, counted_runs
 from .lifecycle import DestinationLifecycle
 from .lists.list_contents import NO_MESSAGES
+from .lists.list_keeper import ListKeeper
 from .lists.list_supply import ListSupply
 from .lists.load import Load
 from .lists.pager import READ_AGAIN
-from .memory.memory_registry import MemoryRegistry
 from .monitor import Monitor
-from .selector_groups.activity import Activity
-from .selector_groups.consumer_stage import ConsumerStage
-from .selector_groups.distribution_roles import Explainer, LaneListener
+from .selector_groups.distribution_roles import Collector, Dispatcher, Explainer, LaneListener
+from .selector_groups.group_member import GroupMember
 from .selector_groups.matching import NO_NAMES
 from .selector_groups.members import GroupMembers
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
-NON_PERSISTENT_LANE_BYTES: Final = 3072
-"""Charged for an open lane of non-persistent messages, with its part of tmp-storage.
-
-Measured with tracemalloc over 1,000 lanes, each used once.
-"""
 
 
-NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
-"""The lanes of all queues and topics that have none, because they are new or gone."""
+class CoreConsumer(GroupMember):
+    """The consumer as the core sees it: a member of a selector group, with what it takes from.
 
-
-class CoreConsumer(SettlingConsumer):
-    """The consumer as the core sees it: lists, selector groups, distributions and transactions.
-
-    It declares what these need of a consumer; Consumer, in dispatch/consumer, defines all of it. The state lock guards
-    it.
+    Consumer, in dispatch/consumer, defines all of it. The state lock guards it.
     """
 
-    __slots__ = (
-        "ack_deadline_seconds",
-        "activity",
-        "collector",
-        "selector_group",
-        "delivered",
-        "destination",
-        "is_exclusive",
-        "is_polling",
-        "prefetch_limit",
-        "priority",
-        "stage",
-    )
+    __slots__ = ("collector", "destination", "selector_group")
 
-    destination: DestinationState
+    destination: ConsumedDestination
     selector_group: SelectorGroup
     """Has the lists that the consumer takes from."""
-    stage: ConsumerStage
-    """Whether it takes, is held up, drains or is closed."""
-    collector: Collector
-    """Hands out to it from RAM."""
-    activity: Activity
-    priority: int
-    """Consumers of higher priority are served first."""
-    prefetch_limit: int
-    """Most unsettled deliveries it may hold; 0: only the size of a take limits it."""
-    delivered: int
-    """Number of deliveries so far; each delivery keeps its number."""
-    is_exclusive: bool
-    """Whether it gets all messages, or waits to take over."""
-    ack_deadline_seconds: float | None
-    """A delivery that is not settled within this time comes back. None: there is no limit. Read-only for callers."""
-    is_polling: bool
-    """Whether it has no `on_ready`: it takes when it wants to, in a thread that may load what is missing."""
-
-    @property
-    @abstractmethod
-    def credit(self) -> int:
-        """How many more messages its prefetch allows it to take; 0 or less: none.
-
-        UNLIMITED if only the size of a take limits it. This does not say whether its queue holds it up or memory is
-        short; see `room`.
-        """
-
-    @property
-    @abstractmethod
-    def demand(self) -> int:
-        """How many messages may be kept for the consumer: its credit.
-
-        With prefetch 0 it wants one, and only while it waits.
-        """
-
-    @abstractmethod
-    def room(self, most: int) -> int:
-        """Return how many of `most` messages it may take now, 0 or less: none. Requires: the lock."""
-
-    @abstractmethod
-    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
-
-    @property
-    @abstractmethod
-    def charge_bytes(self) -> int:
-        """Return its charge in RAM, without its selector group and lists."""
-
-    @property
-    @abstractmethod
-    def is_waiting(self) -> bool:
-        """Whether it waits for messages, or for room to hold more. Requires: the lock."""
-
-    @abstractmethod
-    def try_again(self) -> None:
-        """Go on if it waited for credit and has some now. Requires: the lock."""
-
-    @abstractmethod
-    def reconfigure(self) -> None:
-        """Follow a change of the queue's distribution. Requires: the lock."""
+    collector: Collector[CoreConsumer]
+    """Hands out to it from RAM. It is that of its queue, kept here so that no take has to ask for it."""
 
     @abstractmethod
     def move_to(self, selector_group: SelectorGroup) -> None:
         """Take from another selector group from now on. Requires: the lock."""
-
-    @abstractmethod
-    def end(self, held: Sequence[Delivery]) -> None:
-        """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
-
-        held: its deliveries, highest priority first.
-        """
-
-    @abstractmethod
-    def wake_on_failure(self) -> None:
-        """Wake what waits for this consumer outside the lock, to learn that the lock is broken. Requires: the lock."""
-
-    @abstractmethod
-    def held_in_transactions(self) -> list[Delivery]:
-        """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
-
-    @abstractmethod
-    def die(self) -> None:
-        """Take and return nothing any more, because this is the copy in a forked child."""
-
-
-class Collector(ABC):
-    """Hands out from RAM. A consumer keeps the one of its queue, so that no take has to ask for it."""
-
-    @abstractmethod
-    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
-        """Hand out one message, faster than `collect`. None: call `collect`. Requires: the lock."""
-
-    @abstractmethod
-    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to so many messages, with up to so many bytes in total unless that is None.
-
-        Requires: the lock.
-        """
-
-
-class NoHandOut(Collector):
-    """The collector of a consumer that is held up, drains or is closed: it hands out nothing."""
-
-    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
-        return None
-
-    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
-        return []
-
-
-NO_HAND_OUT: Final = NoHandOut()
-
-
-@trait
-class Dispatcher:
-    """The role in which a distribution hands out messages to its members. Every method requires the lock."""
-
-    is_ordinary: ClassVar[bool] = False
-    """Whether all consumers of a selector group share its lists, and the next take gets the next message."""
-    honours_groups: ClassVar[bool] = False
-    """Whether it honours message groups and priorities.
-
-    True also for a single consumer, to which they make no difference.
-    """
-    keeps_open: ClassVar[bool] = True
-    """Whether it knows something of its queue that closing the queue would lose, so that an idle queue stays open."""
-
-    @property
-    @abstractmethod
-    def collector(self) -> Collector:
-        """Return the object that hands out to consumers of the queue: the distribution itself, or a faster one."""
-
-    @property
-    def is_held_up(self) -> bool:
-        """Return whether nothing is handed out to any consumer for now."""
-        return False
-
-    def make_selector_group(self, destination: DestinationState, selector: Selector | None) -> SelectorGroup:
-        """Return a new selector group of the queue."""
-        return destination.make_selector_group(selector)
-
-    def own_selector_groups(self) -> Iterable[SelectorGroup]:
-        """Return the selector groups that belong to a single consumer, beside those of the queue."""
-        return ()
-
-    def join(self, consumer: CoreConsumer, selector_group: SelectorGroup) -> None:
-        """Add a new consumer of a selector group."""
-
-    @abstractmethod
-    def leave(self, consumer: CoreConsumer) -> None:
-        """Remove a closed consumer, before its deliveries are given back."""
-
-    def revoke(self, consumer: CoreConsumer) -> None:
-        """Give a consumer nothing more, and free what is kept for it for others."""
-
-    def offer_passed_over(self) -> None:
-        """Offer messages again that were passed over for want of credit."""
-
-    def wake_others(self, selector_group: SelectorGroup) -> None:
-        """Wake other consumers of a selector group, because one that was woken takes nothing.
-
-        Call after `offer_passed_over`.
-        """
 
 
 NO_LISTS: Final[list[TargetList]] = []
@@ -492,65 +303,6 @@ class TargetList(ListSupply):
         super()._check()
 
 
-class ListKeeper(ABC):
-    """The interface of the TargetArea that its lanes and lists call. The state lock guards it."""
-
-    monitor: Monitor
-    message_store: PersistentStore
-    """Where the messages are that survive a restart."""
-    delivery_count_table: DeliveryCountTable
-    return_counts: ReturnCounts
-    """Where it is written how often messages came back."""
-    memories: MemoryRegistry
-    """The memory of each destination's messages."""
-    consumer_memory: Tab
-    """Pays for consumers and their lists."""
-    destination_memory: Tab
-    """Pays for open destinations and their lanes."""
-    reader: LaneReader
-    """Reads single messages for callers that look at a delivery without a body."""
-    syncs_always: bool
-    """Whether acks are durable before they are confirmed."""
-    distributions: DistributionKeeper
-    """Chooses the distribution of each destination."""
-
-    @abstractmethod
-    def offer_to_selector_groups(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Offer an arrived message to every list of its lane. Return whether RAM has it for all lists that want it."""
-
-    @abstractmethod
-    def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does."""
-
-    @abstractmethod
-    def offer_unloaded(self, lane: LaneState, end: int) -> None:
-        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
-
-    @abstractmethod
-    def pass_holes(self, lane: LaneState, first: int) -> None:
-        """Let lists go on at `first`, because no message lies between it and what is published."""
-
-    @abstractmethod
-    def add_lane(self, lane: LaneState) -> None:
-        """Give each selector group of the queue a list over a new lane."""
-
-    @abstractmethod
-    def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
-        """Remember a message that was passed over because it can't be read."""
-
-    @abstractmethod
-    def shorten(self, target: TargetList) -> None:
-        """Cut a list to the bytes that its lane allows; the rest goes to the lane's cache."""
-
-    @abstractmethod
-    def try_again(self, target: TargetList) -> None:
-        """Load for a list that was given up for want of memory, if enough is free now."""
-
-    @abstractmethod
-    def on_lane_gone(self, lane: LaneState) -> None:
-        """Note that a lane has ended."""
-
-
 class LaneState(LaneMessages):
     """Dispatch's state of one lane: how its messages arrive, wait for consumers and leave RAM.
 
@@ -574,7 +326,7 @@ class LaneState(LaneMessages):
     joins_slices: ClassVar[bool] = True
     """Whether slices that are published together may arrive as one."""
 
-    def __init__(self, destination: DestinationState, pending_lane: PendingLane, id_prefix: str) -> None:
+    def __init__(self, destination: ConsumedDestination, pending_lane: PendingLane, id_prefix: str) -> None:
         """Make the state of an open lane.
 
         destination: the destination that its consumers take from, or its topic.
@@ -721,6 +473,10 @@ class LaneState(LaneMessages):
     def give_up(self, sequence: int) -> None:
         """Give up a message that can't be read and that a list has passed."""
 
+    def quarantine(self, sequence: int) -> bool:
+        """Set aside a message that can't be read, if it is in the journal; return whether it was. Requires: no lock."""
+        return False
+
     def drop_copies(self, sequence: int) -> None:
         """Drop the cached copies of a message, because whoever has it needs no copy."""
         for cache in self.caches:
@@ -763,141 +519,30 @@ class LaneState(LaneMessages):
         return StoreFailed(f"a message of {self.destination.name!r} can't be read ({problem})")
 
 
-class PersistentLaneState(LaneState):
-    """Dispatch's state of a lane of messages in the journal, of a queue, a topic or a subscription.
-
-    The state lock guards it.
-
-    Its subclasses say how messages arrive. What else tells lanes in the journal and the index from others is here.
-
-    The lane of a queue or topic is one lane in the index: `pending_lane` is `destination_lane`. The lane of a
-    subscription is two: its own, in which it acknowledges, and the topic's, which knows the messages and where they
-    are.
-    """
-
-    __slots__ = ("destination_lane",)
-
-    def __init__(
-        self,
-        destination: DestinationState,
-        destination_lane: DestinationLane,
-        id_prefix: str,
-        subscription_lane: JournaledLane | None = None,
-    ) -> None:
-        """Make the state of a lane.
-
-        destination_lane: the lane of the queue or topic.
-        subscription_lane: the lane of a subscription to that topic, or None.
-        """
-        super().__init__(destination, subscription_lane or destination_lane, id_prefix)
-        # The lane of the queue or topic to which records add messages.
-        self.destination_lane = destination_lane
-
-    def quarantine(self, sequence: int) -> bool:
-        """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
-        pending_lane = self.pending_lane
-        assert isinstance(pending_lane, JournaledLane)
-        return self.destination.message_store.quarantine(pending_lane, sequence)
-
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
-        names = NO_NAMES if selector is None else selector.header_names
-        return names if has_fingerprints(names) else NO_NAMES
-
-    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return where the next message may be that a selector matches, by the fingerprints of the index."""
-        if not names:
-            return super().next_candidate(selector, names, sequence)
-        return self.destination.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
-
-    def note_survey(self, survey: BlockSurvey) -> None:
-        """Let the index keep fingerprints of the headers that were examined. Requires: the lock."""
-        self.destination.message_store.note_survey(self.destination_lane, survey)
-
-    def give_up(self, sequence: int) -> None:
-        """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
-        self.destination.target_area.pass_unreadable(self, sequence)
-
-    def drop(self) -> None:
-        """Become a lane without messages, because its destination is deleted or its subscription has ended."""
-        self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)
-
-
-class NonPersistentLaneState(LaneState):
-    """Dispatch's state of a lane of messages that end with the process. The state lock guards it."""
-
-    __slots__ = ("tmp_lane", "persistent_lane", "retained")
-    state_bytes = NON_PERSISTENT_LANE_BYTES
-    is_persistent = False
-    delivery_mode = "NON_PERSISTENT"
-
-    def __init__(self, destination: DestinationState, pending_lane: NonPersistentLane, id_prefix: str) -> None:
-        super().__init__(destination, pending_lane, id_prefix)
-        # `pending_lane` with its exact type.
-        self.tmp_lane = pending_lane
-        # The lane of persistent messages of the same queue and priority, once there is one.
-        self.persistent_lane: LaneState | None = None
-        self.syncs = False
-        # Sequences of retained messages that the topic gave to a new subscription; empty for other lanes.
-        self.retained = range(0)
-
-    def is_retained(self, sequence: int) -> bool:
-        """Return whether the topic retained this message and gave it to a new subscription."""
-        return sequence in self.retained
-
-    @abstractmethod
-    def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
-
-    @abstractmethod
-    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
-        """Add a message that has a delay, an expiry, or both."""
-
-    @abstractmethod
-    def skip_to(self, sequence: int) -> None:
-        """Give the next message this sequence. StoreFull: see NonPersistentLane."""
-
-
-class Distribution(Collector, Dispatcher, LaneListener[LaneState], Explainer[LaneState, CoreConsumer]):
+class Distribution(
+    Collector[CoreConsumer],
+    Dispatcher["ConsumedDestination", SelectorGroup, CoreConsumer],
+    LaneListener[LaneState],
+    Explainer[LaneState, CoreConsumer],
+):
     """Decides which consumer of a queue gets which message. The package dispatch/distribution has all of them."""
 
-
-class DistributionKeeper(ABC):
-    """The interface of Distributions that destinations call to choose their rules. Every method requires the lock."""
-
-    @abstractmethod
-    def first(self, destination: DestinationState) -> Distribution:
-        """Return the rule of a new destination."""
-
-    @abstractmethod
-    def require_assignable(self, destination: DestinationState) -> None:
-        """Raise StateError if a destination's rule honours no groups and priorities and may not be replaced."""
-
-    @abstractmethod
-    def begin_assigning(self, destination: DestinationState) -> None:
-        """Assign messages of a destination to its consumers by groups and priorities from now on.
-
-        Does nothing if its rule honours both already. Raise StateError as `require_assignable` does; nothing has
-        changed then.
-        """
+    def make_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
+        """Return a new selector group of the queue."""
+        return destination.make_selector_group(selector)
 
 
-class DestinationState(DestinationLifecycle):
-    """Dispatch's state of an open queue, topic, subscription, or pattern of topics. The state lock guards it.
+CoreListKeeper: TypeAlias = ListKeeper[LaneState, TargetList, "ConsumedDestination", Distribution]
+"""The TargetArea, as lanes, lists and destinations know it."""
 
-    Lanes are made on first use. Consumers take from the lanes of a queue or a subscription. Messages that are sent to a
-    topic go to the lanes of its subscriptions. A subscription is reached by its topic only: see NamedDestinationState.
+
+class ConsumedDestination(DestinationLifecycle):
+    """A destination as its lanes and consumers know it: who takes from it, and by which rule.
+
+    DestinationState, in destination_state.py, has the lanes. The state lock guards it.
     """
 
-    __slots__ = (
-        "target_area",
-        "lanes",
-        "non_persistent_lanes",
-        "selector_groups",
-        "distribution",
-        "exclusive",
-        "lasting_charge",
-    )
+    __slots__ = ("target_area", "selector_groups", "distribution", "exclusive")
 
     has_lists: ClassVar[bool] = True
     """Whether consumers take from its own lanes."""
@@ -906,20 +551,14 @@ class DestinationState(DestinationLifecycle):
     spans_others: ClassVar[bool] = False
     """Whether its consumer takes from the lanes of other destinations; see `sources`."""
 
-    def __init__(self, target_area: ListKeeper, number: int, name: str) -> None:
+    def __init__(self, target_area: CoreListKeeper, number: int, name: str) -> None:
         super().__init__(number, name)
         self.target_area = target_area
-        # By priority: see `put_lane`.
-        self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
-        # By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`.
-        self.non_persistent_lanes: tuple[NonPersistentLaneState | None, ...] = NO_LANES
         self.selector_groups: dict[str | None, SelectorGroup] = {}
         # Decides which consumer gets which message.
         self.distribution: Distribution = target_area.distributions.first(self)
         # The one consumer that gets everything. None: all consumers may take.
         self.exclusive: CoreConsumer | None = None
-        # Its charge after it is closed or deleted, as long as an object such as a Queue refers to it.
-        self.lasting_charge: LastingCharge | None = None
 
     @property
     def monitor(self) -> Monitor:
@@ -940,59 +579,22 @@ class DestinationState(DestinationLifecycle):
         """Return a new selector group as the ordinary distribution uses it."""
         return SelectorGroup(selector)
 
-    def end_admission(self) -> None:
-        """Raise Closed in all senders that wait for room, and drop its limits, which refer to it.
-
-        Requires: the lock.
-        """
-        if self.admission is not None:
-            self.admission.close(f"the {self.noun}")
-            self.admission = None
-
-    def pools(self) -> Iterable[tuple[int, int]]:
-        """Return number and next sequence of what numbers non-persistent messages beside its own lanes."""
-        return ()
-
-    def drop(self) -> None:
-        """Forget everything, because it is deleted or closed. Requires: the lock."""
-        self.drop_lanes()
-
-    def drop_lanes(self) -> None:
-        """Forget all lanes and consumers, so that a sender that still has this object finds no lane and makes none.
-
-        Requires: the lock, and that its consumers are closed.
-        """
-        self.lanes = self.non_persistent_lanes = NO_LANES
-        self.selector_groups = {}
-        self.earlier = NOTHING_COUNTED
-
-    def put_lane(self, priority: int, lane: PersistentLaneState) -> None:
-        """Have a lane of persistent messages from now on. Requires: the lock."""
-        behind = priority + 1
-        self.lanes = (*self.lanes[:priority], lane, *self.lanes[behind:])
-
-    def put_non_persistent_lane(self, priority: int, lane: NonPersistentLaneState | None) -> None:
-        """Have a lane of non-persistent messages from now on, or none any more. Requires: the lock."""
-        lanes, behind = self.non_persistent_lanes, priority + 1
-        self.non_persistent_lanes = (*lanes[:priority], lane, *lanes[behind:])
-
-    def all_lanes(self) -> Iterator[LaneState]:
-        """Yield the existing lanes, highest priority first."""
-        both = zip(reversed(self.lanes), reversed(self.non_persistent_lanes), strict=True)
-        return (lane for pair in both for lane in pair if lane is not None)
-
     def all_selector_groups(self) -> tuple[SelectorGroup, ...]:
         """Return its selector groups, and those that its distribution has for single consumers. O(those)."""
         return (*self.selector_groups.values(), *self.distribution.own_selector_groups())
 
-    def sources(self) -> Iterable[DestinationState]:
-        """Return the destinations whose lanes its consumers take from: by default this one."""
-        return (self,)
+    @abstractmethod
+    def all_lanes(self) -> Iterator[LaneState]:
+        """Yield the existing lanes, highest priority first."""
 
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
         """Yield every list over one of its lanes."""
         selector_groups = self.all_selector_groups()
         return (target for selector_group in selector_groups for target in selector_group.lists if target.lane is lane)
+
+    def sources(self) -> Iterable[ConsumedDestination]:
+        """Return the destinations whose lanes its consumers take from: by default this one."""
+        return (self,)
 
     def holds_up(self, consumer: CoreConsumer) -> bool:
         """Return whether a consumer gets nothing for now, even if there are messages."""
@@ -1003,37 +605,6 @@ class DestinationState(DestinationLifecycle):
         """Free what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
-
-    @property
-    def lists_a_lane(self) -> int:
-        """Number of lists that each new lane gets. O(consumers) if messages have groups."""
-        return len(self.all_selector_groups())
-
-    @property
-    def first_lists(self) -> int:
-        """Number of these lists that are the first of their selector group."""
-        return sum(not selector_group.lists for selector_group in self.selector_groups.values())
-
-    @property
-    def lane_bytes(self) -> int:
-        """Charge of one more lane of persistent messages, without its lists."""
-        return INDEX_LANE_BYTES + LANE_STATE_BYTES
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether it is empty, and no consumer and no call takes from it or waits for it. O(lanes)."""
-        return (
-            not self.depth and not self.calls_under_way and not self.is_paused and next(self.consumers(), None) is None
-        )
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it could be closed, because nothing but its counters would be lost. O(lanes)."""
-        if self.selector_groups or self.distribution.keeps_open or self.is_paused or self.calls_under_way:
-            return False
-        if self.admission is not None and self.admission.is_awaited:
-            return False
-        return all(lane.is_idle for lane in self.all_lanes())
 
     @property
     def missed(self) -> int:
@@ -1057,16 +628,6 @@ class DestinationState(DestinationLifecycle):
 
     def catch_up(self) -> None:
         """Make the depth exact: a topic removes messages that no subscription needs only from time to time."""
-
-
-class NamedDestinationState(DestinationState):
-    """What a host names to send to it: a queue or a topic, and a pattern of topics, which refuses that."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
-        """Return a new lane of a priority for messages that are sent here."""
 
 
 def lane_of(delivery: Delivery) -> LaneState:

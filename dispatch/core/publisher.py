@@ -19,7 +19,7 @@ from ...store.errors import SpillFailed, StoreFull
 from ...store.journal.journal import Journal
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
-from .model import DestinationState, LaneState
+from .model import ConsumedDestination, LaneState
 from .monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
@@ -28,7 +28,7 @@ logger = LateLogger("forebay.dispatch")
 class Postponed(ABC):
     """A non-persistent message of a committed transaction that is accepted but in no lane yet."""
 
-    destination: DestinationState
+    destination: ConsumedDestination
     charge_bytes: int
     """Its charge to the budget until a lane has it."""
 
@@ -160,12 +160,12 @@ class Publisher:
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
-    def is_to_publish(self, destination: DestinationState) -> bool:
+    def is_to_publish(self, destination: ConsumedDestination) -> bool:
         """Return whether messages of a queue wait for a sync. O(messages that wait). Requires: the lock."""
         is_in_lane = any(lane.destination is destination for _, lane, _, _ in self.unpublished)
         return is_in_lane or any(message.destination is destination for _, message in self.postponed)
 
-    def forget(self, destination: DestinationState) -> None:
+    def forget(self, destination: ConsumedDestination) -> None:
         """Drop the messages of a deleted queue that wait for a sync. Requires: the lock."""
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].destination is not destination)
         self._held_bytes = sum(charge for _, _, _, charge in self.unpublished)

@@ -22,7 +22,7 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import LaneMessages
 from ..core.memory.group_memory import GroupMemory
-from ..core.model import CoreConsumer, DestinationState, LaneState, SelectorGroup, TargetList
+from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
@@ -243,7 +243,7 @@ class Assigning:
 
     def __init__(
         self,
-        queue: DestinationState,
+        queue: ConsumedDestination,
         target_area: TargetArea,
         dispatch_area: DispatchArea,
         loads: LoadRequests,

@@ -12,13 +12,14 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.memory.group_memory import GroupMemory
-from ..core.model import DestinationState, Distribution, DistributionKeeper
+from ..core.model import ConsumedDestination, Distribution
+from ..core.selector_groups.distribution_roles import DistributionKeeper
 from .grouped import GroupAssigner
 from .ordinary import OrdinaryDistribution
 from .topic_turns import TopicTurns
 
 
-class Distributions(DistributionKeeper):
+class Distributions(DistributionKeeper[ConsumedDestination, Distribution]):
     """The rules of all destinations of a store. The state lock guards it; every method requires it held."""
 
     def __init__(
@@ -42,13 +43,13 @@ class Distributions(DistributionKeeper):
         # One rule for all destinations without groups and priorities.
         self._ordinary = OrdinaryDistribution(target_area, dispatch_area, loads)
 
-    def first(self, destination: DestinationState) -> Distribution:
+    def first(self, destination: ConsumedDestination) -> Distribution:
         """Return TopicTurns for what spans several destinations, and the ordinary rule for all others."""
         if not destination.spans_others:
             return self._ordinary
         return TopicTurns(self._target_area, self._dispatch_area, self._loads, destination)
 
-    def require_assignable(self, destination: DestinationState) -> None:
+    def require_assignable(self, destination: ConsumedDestination) -> None:
         """Raise StateError if the rule neither honours groups and priorities nor is the ordinary one."""
         distribution = destination.distribution
         if not (distribution.honours_groups or distribution.is_ordinary):
@@ -58,7 +59,7 @@ class Distributions(DistributionKeeper):
                 " without a group and subscribe without a priority"
             )
 
-    def begin_assigning(self, destination: DestinationState) -> None:
+    def begin_assigning(self, destination: ConsumedDestination) -> None:
         """Assign messages of a destination to its consumers by groups and priorities from now on.
 
         Only the ordinary rule may be replaced, because the knowledge that another rule has of its queue would be lost.

@@ -20,16 +20,8 @@ from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, is_lazy
 from ..core.memory.consumer_memory import ASSIGNED_BYTES
 from ..core.memory.group_memory import GroupMemory
-from ..core.model import (
-    Collector,
-    CoreConsumer,
-    DestinationState,
-    Distribution,
-    LaneState,
-    SelectorGroup,
-    TargetList,
-    lane_of,
-)
+from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
+from ..core.selector_groups.distribution_roles import Collector
 from ..selectors.selector import Selector
 from .assigning import Assigning, OwnSelectorGroup, SharedSelectorGroup
 from .message_groups import bucket_of, put_aside
@@ -47,7 +39,7 @@ class GroupAssigner(Distribution):
 
     def __init__(
         self,
-        queue: DestinationState,
+        queue: ConsumedDestination,
         target_area: TargetArea,
         dispatch_area: DispatchArea,
         loads: LoadRequests,
@@ -87,7 +79,7 @@ class GroupAssigner(Distribution):
             selector_group.arrived.notify_all()
         self._target_area.update_sole_lists(self.queue)
 
-    def make_selector_group(self, queue: DestinationState, selector: Selector | None) -> SharedSelectorGroup:
+    def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> SharedSelectorGroup:
         """Return a new group for unassigned messages, which consumers with this selector share."""
         return SharedSelectorGroup(self._assigning, selector)
 
@@ -170,7 +162,7 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ taking
 
     @property
-    def collector(self) -> Collector:
+    def collector(self) -> Collector[CoreConsumer]:
         """Return itself."""
         return self
 

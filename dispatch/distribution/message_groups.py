@@ -13,8 +13,9 @@ from typing import Final, cast
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.structures.sequence_set import RUN_BYTES, SequenceSet
+from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.memory.group_memory import GroupMemory
-from ..core.model import CoreConsumer, LaneState, NonPersistentLaneState
+from ..core.model import CoreConsumer, LaneState
 
 BUCKETS: Final = 1024
 HELD_BACK_BYTES: Final = OVERHEAD_BYTES

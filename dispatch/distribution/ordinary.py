@@ -9,7 +9,8 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.model import Collector, CoreConsumer, Distribution, LaneState, SelectorGroup
+from ..core.model import CoreConsumer, Distribution, LaneState, SelectorGroup
+from ..core.selector_groups.distribution_roles import Collector
 
 
 class OrdinaryDistribution(Distribution):
@@ -24,7 +25,7 @@ class OrdinaryDistribution(Distribution):
         self._loads = loads
 
     @property
-    def collector(self) -> Collector:
+    def collector(self) -> Collector[CoreConsumer]:
         """Return the DispatchArea itself, because this rule would only call it."""
         return self._dispatch_area
 

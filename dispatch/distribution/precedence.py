@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from ...store.format.record import RecordDamaged
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
-from ..core.model import CoreConsumer, DestinationState, LaneState, SelectorGroup
+from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup
 from .message_groups import MessageGroups
 
 
@@ -22,7 +22,7 @@ class Precedence:
 
     __slots__ = ("_queue", "_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 
-    def __init__(self, queue: DestinationState, groups: MessageGroups, assigned: Collection[SelectorGroup]) -> None:
+    def __init__(self, queue: ConsumedDestination, groups: MessageGroups, assigned: Collection[SelectorGroup]) -> None:
         """Make the order of a queue.
 
         assigned: a view of the group of assigned messages of each consumer.
@@ -124,6 +124,6 @@ def _matches(shared: SelectorGroup, lane: LaneState, message: StoredMessage) -> 
         return False
 
 
-def demand_within(queue: DestinationState, consumer: CoreConsumer) -> int:
+def demand_within(queue: ConsumedDestination, consumer: CoreConsumer) -> int:
     """Return how many messages may be kept for a consumer: none if its queue gives it nothing."""
     return 0 if queue.holds_up(consumer) else consumer.demand

@@ -11,7 +11,8 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.model import Collector, CoreConsumer, DestinationState, SelectorGroup, TargetList
+from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
+from ..core.selector_groups.distribution_roles import Collector
 from .ordinary import OrdinaryDistribution
 
 
@@ -26,7 +27,7 @@ class TopicTurns(OrdinaryDistribution):
     keeps_open = True
 
     def __init__(
-        self, target_area: TargetArea, dispatch_area: DispatchArea, loads: LoadRequests, pattern: DestinationState
+        self, target_area: TargetArea, dispatch_area: DispatchArea, loads: LoadRequests, pattern: ConsumedDestination
     ) -> None:
         """Make the rule of a pattern. pattern: its sources are the members."""
         super().__init__(target_area, dispatch_area, loads)
@@ -35,7 +36,7 @@ class TopicTurns(OrdinaryDistribution):
         self._served: dict[int, int] = {}
 
     @property
-    def collector(self) -> Collector:
+    def collector(self) -> Collector[CoreConsumer]:
         """Return itself."""
         return self
 
@@ -82,7 +83,7 @@ class TopicTurns(OrdinaryDistribution):
             self._loads.request(target)
         return max_bytes
 
-    def withdraw(self, member: DestinationState, selector_group: SelectorGroup) -> None:
+    def withdraw(self, member: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one member from the selector group, and its deliveries from the consumer."""
         for lane in member.all_lanes():
             for delivery in list(lane.in_flight.values()):

@@ -11,7 +11,8 @@ from ...cache.process.guard import ProcessStatistics
 from ...store.space.disk_use import StoreStatistics
 from ...store.structures.histogram import DurationStatistics
 from ...store.tmp.storage import TmpStorageStatistics
-from ..core.model import DestinationState, LaneState
+from ..core.destination_state import DestinationState
+from ..core.model import LaneState
 from ..core.monitor import Monitor, in_sections
 from ..topics.topic_state import TopicState
 from .duties import FailingDuty

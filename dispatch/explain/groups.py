@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..consumer.consumer import Consumer
-from ..core.model import DestinationState
+from ..core.model import ConsumedDestination
 from .cause import Cause
 from .words import plural
 
@@ -16,7 +16,7 @@ GROUP_MEMORY: Final = "group_memory"
 PRIORITY: Final = "priority"
 
 
-def exclusive_cause(queue: DestinationState, messages: int) -> Cause:
+def exclusive_cause(queue: ConsumedDestination, messages: int) -> Cause:
     return Cause(EXCLUSIVE, "another consumer", messages, 0, None, "the close of the exclusive consumer")
 
 
@@ -45,7 +45,7 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     return causes
 
 
-def waiting_messages(queue: DestinationState) -> int:
+def waiting_messages(queue: ConsumedDestination) -> int:
     """Count the messages that wait behind a message of their group that comes back later."""
     return queue.distribution.count_waiting()
 

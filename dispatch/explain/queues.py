@@ -20,7 +20,7 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
-from ..core.model import CoreConsumer, DestinationState, LaneState, TargetList, consumer_of, lane_of
+from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
@@ -138,7 +138,7 @@ def explain_named(store: ExplainedStore, name: str) -> Explanation:
     store.monitor.raise_if_closed()
     with store.monitor.lock, store.monitor.all_or_broken:
         topic = store.topics.find(name)
-        queue: DestinationState | None = store.queues.find(name)
+        queue: ConsumedDestination | None = store.queues.find(name)
         for other in store.topics.by_name.values() if queue is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and (seen := other.subscription_for_report(subscription)) is not None:
@@ -168,7 +168,7 @@ def explain_consumer(store: ExplainedStore, consumer: Consumer) -> Explanation:
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
-def explain_queue(store: ExplainedStore, queue: DestinationState) -> Explanation:
+def explain_queue(store: ExplainedStore, queue: ConsumedDestination) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: the lock is not held."""
     with store.monitor.lock, store.monitor.all_or_broken:
         store.times.due.release_due()
@@ -189,7 +189,7 @@ def explain_queue(store: ExplainedStore, queue: DestinationState) -> Explanation
 # ---------------------------------------------------------------------- places of messages. Requires: the lock
 
 
-def _places(store: ExplainedStore, queue: DestinationState) -> _Places:
+def _places(store: ExplainedStore, queue: ConsumedDestination) -> _Places:
     """Return where the pending messages are.
 
     O(in flight + parked + acknowledged in transactions + blocks of timed lanes).
@@ -405,7 +405,7 @@ def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) ->
     return causes
 
 
-def _free_causes(store: ExplainedStore, queue: DestinationState, places: _Places) -> list[Cause]:
+def _free_causes(store: ExplainedStore, queue: ConsumedDestination, places: _Places) -> list[Cause]:
     """Return what the messages that no consumer has wait for."""
     if not places.free:
         return []
@@ -420,7 +420,7 @@ def _free_causes(store: ExplainedStore, queue: DestinationState, places: _Places
 
 
 def _causes_of_unreached(
-    queue: DestinationState, places: _Places, consumers: Sequence[CoreConsumer]
+    queue: ConsumedDestination, places: _Places, consumers: Sequence[CoreConsumer]
 ) -> Iterator[Cause]:
     """Yield why no consumer can get the free messages."""
     waiting = min(waiting_messages(queue), places.free)
@@ -443,7 +443,7 @@ def _causes_of_unreached(
 
 def _causes_of_reached(
     store: ExplainedStore,
-    queue: DestinationState,
+    queue: ConsumedDestination,
     places: _Places,
     reached: Sequence[tuple[CoreConsumer, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
@@ -475,7 +475,7 @@ def _causes_of_reached(
         yield _loading(store, name, able[0][1])
 
 
-def _passed_over(queue: DestinationState, free: int) -> int:
+def _passed_over(queue: ConsumedDestination, free: int) -> int:
     """Return a lower bound of the free messages that every list has examined and left, because no selector matches
     them.
 
@@ -514,18 +514,18 @@ def _sum(parts: Sequence[_Part]) -> _Part:
     )
 
 
-def _with_pause(queue: DestinationState, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+def _with_pause(queue: ConsumedDestination, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
     """Return the causes, and add that the queue is paused where no message waits for that alone: it would be next."""
     if not queue.is_paused or any(cause.reason == PAUSED for cause in causes):
         return causes
     return (*causes, _paused(queue, 0))
 
 
-def _paused(queue: DestinationState, messages: int) -> Cause:
+def _paused(queue: ConsumedDestination, messages: int) -> Cause:
     return Cause(PAUSED, queue.qualified_name, messages, 0, None, f"queue({queue.name!r}).resume()")
 
 
-def _unreadable(queue: DestinationState, messages: int) -> Cause:
+def _unreadable(queue: ConsumedDestination, messages: int) -> Cause:
     frees = f'opening with on_missing_data_log="report", which sets {_them(messages)} aside'
     return Cause(UNREADABLE, queue.qualified_name, messages, 0, None, frees)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.stored_message import StoredMessage
 from ..core.areas.list_order import next_by_arrival
-from ..core.model import CoreConsumer, DestinationState, LaneState, TargetList
+from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList
 
 
 class Reach:
@@ -17,7 +17,7 @@ class Reach:
     each consumer.
     """
 
-    def __init__(self, queue: DestinationState, now_ms: Callable[[], int]) -> None:
+    def __init__(self, queue: ConsumedDestination, now_ms: Callable[[], int]) -> None:
         """Look at a queue as it is now. now_ms: the store's time."""
         self._distribution = queue.distribution
         self._now_ms = now_ms

@@ -9,7 +9,7 @@ from typing import Final
 
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
-from ..core.model import DestinationState
+from ..core.model import ConsumedDestination
 from ..engine.explained_store import ExplainedStore
 from .disk import memory_sentence
 from .queues import explain_consumer, explain_queue
@@ -19,7 +19,7 @@ IN_FLIGHT_MAX: Final = 2_000
 CONSUMERS_MAX: Final = 100
 
 
-def explain_in_short(store: ExplainedStore, queues: Sequence[DestinationState]) -> str:
+def explain_in_short(store: ExplainedStore, queues: Sequence[ConsumedDestination]) -> str:
     """Explain a slow consumer, else the queue with most in it, else memory. Requires: the lock is not held.
 
     queues: the queues to explain, the busiest one first.
@@ -42,7 +42,7 @@ def explain_in_short(store: ExplainedStore, queues: Sequence[DestinationState]) 
     return memory_sentence(memory, could_give)
 
 
-def _is_quick(queue: DestinationState) -> bool:
+def _is_quick(queue: ConsumedDestination) -> bool:
     """Return whether an explanation takes next to no time. Requires: the lock."""
     lanes = list(queue.all_lanes())
     return sum(len(lane.in_flight) for lane in lanes) <= IN_FLIGHT_MAX and not any(lane.is_timed for lane in lanes)

@@ -65,12 +65,13 @@ from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memory_registry import MemoryRegistry
-from ..core.model import NO_HAND_OUT, CoreConsumer, DestinationState, LaneState, SelectorGroup, TargetList, consumer_of
+from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..core.reclaim.memory_parts import MemoryParts
 from ..core.reclaim.memory_rule import MemoryRule
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
+from ..core.selector_groups.distribution_roles import NO_HAND_OUT
 from ..core.selector_groups.matching import NO_NAMES
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
@@ -229,8 +230,9 @@ class PlayedLane:
         # Whether the lane has only what it had when the store was opened.
         self.is_new = True
         self.lane = NonPersistentLane(Unlimited(), number, 0)
-        self.state = PlayedLaneState(QueueState(target_area, number, str(number)), self.lane)
-        self.state.destination.put_lane(0, self.state)
+        queue = QueueState(target_area, number, str(number))
+        self.state = PlayedLaneState(queue, self.lane)
+        queue.put_lane(0, self.state)
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
         """Store messages of these lengths behind holes up to `first`, and return their sequences in the lane."""
@@ -267,7 +269,7 @@ class PlayedSelectorGroup(SelectorGroup):
 class PlayedConsumer(CoreConsumer):
     """The CoreConsumer of a replay. The trace tells what it takes and settles, so it never waits."""
 
-    def __init__(self, destination: DestinationState, selector_group: SelectorGroup) -> None:
+    def __init__(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
         self.destination = destination
         self.selector_group = selector_group
         self.stage = TAKING

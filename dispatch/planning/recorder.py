@@ -44,13 +44,7 @@ from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import TrafficObserver
 from ..core.deliveries.delivery import Delivery, LaneMessages
-from ..core.model import (
-    CoreConsumer,
-    DestinationState,
-    LaneState,
-    TargetList,
-    lane_of,
-)
+from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
 from ..core.reclaim.memory_parts import MemoryParts
 from ..distribution.assigning import OwnSelectorGroup
 from ..topics.subscription_state import SubscriptionState
@@ -459,7 +453,7 @@ class RecordedTraffic(TrafficObserver):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def subscribes(self, destination: DestinationState) -> None:
+    def subscribes(self, destination: ConsumedDestination) -> None:
         for lane in destination.all_lanes():
             if isinstance(destination, SubscriptionState):
                 self._recorder.unloaded(lane, lane.published_end)  # messages that came while nobody read the lane

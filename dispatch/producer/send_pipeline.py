@@ -17,7 +17,9 @@ from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.confirmer import Confirmer
-from ..core.model import NamedDestinationState, NonPersistentLaneState, PersistentLaneState
+from ..core.destination_state import NamedDestinationState
+from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.persistent import PersistentLaneState
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers

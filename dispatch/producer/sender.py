@@ -31,8 +31,9 @@ from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import deadline_after
 from ..core.confirmer import Confirmer
+from ..core.destination_state import NamedDestinationState
+from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.lifecycle import Lifecycle
-from ..core.model import NamedDestinationState, NonPersistentLaneState
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers

@@ -8,7 +8,9 @@ from ...store.format.identity import Identity
 from ...store.format.times import Times, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
-from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
+from ..core.destination_state import DestinationState
+from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.persistent import PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes

@@ -14,7 +14,7 @@ from ...store.format.times import Times, has_times, times_of
 from ...store.numbering import LANE_SHIFT, NON_PERSISTENT
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES
-from ..core.model import NonPersistentLaneState
+from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.selector_groups.matching import values_of
 from ..core.settling.removal import Removals
 from ..selectors.selector import FIELD_NAMES

@@ -14,10 +14,11 @@ from ...store.state.property_table import PropertyTable
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..core.areas.target_area import TargetArea
+from ..core.destination_state import DestinationState
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
-from ..core.model import CoreConsumer, DestinationState
+from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
 from ..core.settling.removal import Removals
 from .latest_keys import KeyMemory

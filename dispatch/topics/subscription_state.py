@@ -24,19 +24,13 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.counting.counters import Volume
 from ..core.deliveries.contracts import LaneStore
 from ..core.deliveries.delivery import LaneMessages
+from ..core.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
+from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.persistent import PersistentLaneState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.lists.load import Load
-from ..core.model import (
-    DestinationState,
-    LaneState,
-    ListKeeper,
-    NamedDestinationState,
-    NonPersistentLaneState,
-    PersistentLaneState,
-    SelectorGroup,
-    TargetList,
-)
+from ..core.model import CoreListKeeper, LaneState, SelectorGroup, TargetList
 from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder
@@ -101,7 +95,7 @@ class SubscribedTopic(NamedDestinationState):
 
     def __init__(
         self,
-        target_area: ListKeeper,
+        target_area: CoreListKeeper,
         number: int,
         name: str,
         subscribers: Subscriptions,

@@ -19,7 +19,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.counting.counters import EarlierCounts
 from ..core.destinations.overhead import FAN_OUT_BYTES
-from ..core.model import LANE_STATE_BYTES, LaneState, ListKeeper
+from ..core.model import LANE_STATE_BYTES, CoreListKeeper, LaneState
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
@@ -47,7 +47,7 @@ class TopicState(SubscribedTopic):
 
     def __init__(
         self,
-        target_area: ListKeeper,
+        target_area: CoreListKeeper,
         number: int,
         name: str,
         subscribers: Subscriptions,

@@ -12,7 +12,7 @@ from ...store.format.branch import Branch
 from ...store.format.identity import Identity
 from ...store.format.times import Times, has_times, times_of, with_times
 from ..admission.deduplication import DuplicateWindows
-from ..core.model import DestinationState
+from ..core.model import ConsumedDestination
 from ..core.publisher import Postponed, Publisher
 from .transaction_memory import TransactionMemory
 
@@ -24,7 +24,7 @@ class NonPersistentTarget(Protocol):
     """Takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
 
     @property
-    def destination(self) -> DestinationState: ...
+    def destination(self) -> ConsumedDestination: ...
 
     @property
     def id_prefix(self) -> str: ...
@@ -111,7 +111,7 @@ class StagedNonPersistent:
         """Return the number of messages."""
         return len(self._kept)
 
-    def destinations(self) -> Iterator[DestinationState]:
+    def destinations(self) -> Iterator[ConsumedDestination]:
         """Yield the destination of each message."""
         return (kept.destination for kept in self._kept)
 

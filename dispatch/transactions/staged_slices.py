@@ -13,7 +13,8 @@ from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
 from ...store.state.transactions import TransactionRecords
-from ..core.model import LaneState, PersistentLaneState
+from ..core.lanes.persistent import PersistentLaneState
+from ..core.model import LaneState
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
 from .transaction_memory import TransactionMemory

@@ -39,7 +39,8 @@ from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
-from ..core.model import CoreConsumer, DestinationState, LaneState, PersistentLaneState, consumer_of
+from ..core.lanes.persistent import PersistentLaneState
+from ..core.model import ConsumedDestination, CoreConsumer, LaneState, consumer_of
 from ..core.monitor import Monitor
 from ..host_properties import Properties
 from .staged_acks import HELD_CHARGE_BYTES
@@ -266,13 +267,13 @@ class Transaction:
         """Return the sequences that the transaction acknowledges in a lane, recorded or not. Requires: the lock."""
         return self._acks.acknowledged_in(lane_number)
 
-    def messages_by_destination(self) -> dict[DestinationState, tuple[int, int]]:
+    def messages_by_destination(self) -> dict[ConsumedDestination, tuple[int, int]]:
         """Return how many messages the transaction sends and acknowledges, by destination. O(slices + lanes).
 
         Requires: the lock.
         """
-        sent: dict[DestinationState, int] = {}
-        acknowledged: dict[DestinationState, int] = {}
+        sent: dict[ConsumedDestination, int] = {}
+        acknowledged: dict[ConsumedDestination, int] = {}
         for part in self._branch:
             queue = self._lanes[part.lane_number].destination
             sent[queue] = sent.get(queue, 0) + part.messages

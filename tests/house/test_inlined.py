@@ -28,7 +28,7 @@ PLACES = {
     "dispatch/core/areas/dispatch_area.py:DispatchArea.collect_one",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
-    "dispatch/core/lanes/non_persistent.py:SpillingLaneState.add",
+    "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
     "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
     "dispatch/topics/topic_state.py:TopicLaneState.fronts",
@@ -129,7 +129,7 @@ def test_a_non_persistent_arrival_is_charged_by_the_length_of_its_content() -> N
     assert isinstance(charged, ast.Return) and charged.value is not None
     inlined = ast.unparse(charged.value).replace("content_bytes", "length")
     assert f"sole.admit((message,), {inlined})" in texts(
-        function("dispatch/core/lanes/non_persistent.py:SpillingLaneState.add")
+        function("dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add")
     )
 
 

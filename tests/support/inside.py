@@ -29,9 +29,11 @@ from forebay.dispatch.core.areas.dispatch_area import DispatchArea
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.areas.watermarks import Watermarks
+from forebay.dispatch.core.destination_state import NamedDestinationState
 from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.lanes.persistent import PersistentLaneState
 from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
-from forebay.dispatch.core.model import LaneState, NamedDestinationState, PersistentLaneState, TargetList
+from forebay.dispatch.core.model import LaneState, TargetList
 from forebay.dispatch.core.monitor import BareLock, Monitor
 from forebay.dispatch.core.settling.delays import TimedLanes
 from forebay.dispatch.core.settling.redelivery import Redelivery

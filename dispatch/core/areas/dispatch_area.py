@@ -18,8 +18,9 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
-from ..model import Collector, CoreConsumer, LaneState, SelectorGroup, TargetList
+from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..reclaim.memory_parts import MemoryParts
+from ..selector_groups.distribution_roles import Collector
 from .list_events import ListEvents
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
@@ -35,7 +36,7 @@ class MemoryWaiter(Protocol):
         """Go on, and leave `waits_for_memory`, if enough memory is free now. Requires: the lock."""
 
 
-class DispatchArea(Collector):
+class DispatchArea(Collector[CoreConsumer]):
     """All messages in flight: the deliveries of a store that are not settled, with their charges and their bounds.
 
     The state lock guards it; every method requires it held.

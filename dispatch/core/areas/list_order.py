@@ -9,7 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ....store.numbering import BEHIND_ALL
-from ..model import NonPersistentLaneState, SelectorGroup, TargetList
+from ..lanes.non_persistent import NonPersistentLaneState
+from ..model import SelectorGroup, TargetList
 
 
 def arrange(selector_group: SelectorGroup) -> None:

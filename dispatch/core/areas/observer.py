@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ....cache.sharing.curve import Curve
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
-from ..model import DestinationState, LaneState, TargetList
+from ..model import ConsumedDestination, LaneState, TargetList
 
 
 class ListObserver:
@@ -57,7 +57,7 @@ class TrafficObserver:
     Every method requires the state lock.
     """
 
-    def subscribes(self, destination: DestinationState) -> None:
+    def subscribes(self, destination: ConsumedDestination) -> None:
         """Observe that a destination is about to get a consumer."""
 
     def lane_added(self, lane: LaneState) -> None:

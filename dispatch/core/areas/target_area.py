@@ -26,18 +26,12 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..deliveries.reading import LaneReader
+from ..lists.list_keeper import ListKeeper
 from ..memory.consumer_memory import LIST_BYTES, selector_group_charge
-from ..model import (
-    DestinationState,
-    DistributionKeeper,
-    LaneState,
-    ListKeeper,
-    PersistentLaneState,
-    SelectorGroup,
-    TargetList,
-)
+from ..model import ConsumedDestination, Distribution, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
 from ..reclaim.memory_parts import MemoryParts
+from ..selector_groups.distribution_roles import DistributionKeeper
 from .dispatch_area import DispatchArea
 from .lane_parts import LaneParts
 from .list_events import ListEvents
@@ -61,7 +55,7 @@ The next open of the store finds the others again.
 """
 
 
-class TargetArea(ListKeeper):
+class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribution]):
     """All messages that lists have ready for consumers: the TargetLists of a store.
 
     The state lock guards it; every method requires it held.
@@ -77,7 +71,7 @@ class TargetArea(ListKeeper):
         dispatch_area: DispatchArea,
         events: ListEvents,
         *,
-        distributions: Callable[[TargetArea], DistributionKeeper],
+        distributions: Callable[[TargetArea], DistributionKeeper[ConsumedDestination, Distribution]],
         traffic: TrafficObserver,
     ) -> None:
         """Make the one TargetArea of a store.
@@ -111,17 +105,17 @@ class TargetArea(ListKeeper):
         self.leaving: dict[TargetList, None] = {}
         self._reclaim = watermarks.reclaim
         # (lane, sequence) of messages that were passed over because they could not be read.
-        self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
+        self.unreadable: deque[tuple[LaneState, int]] = deque(maxlen=UNREADABLE_MAX)
 
     # ------------------------------------------------------------------ selector groups
 
-    def subscribe(self, destination: DestinationState, selector: Selector | None) -> SelectorGroup:
+    def subscribe(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
         """Return the selector group for this selector; make it with its lists if it is new."""
         self._traffic.subscribes(destination)
         found = destination.selector_groups.get(selector.text if selector is not None else None)
         return found if found is not None else self._add_selector_group(destination, selector)
 
-    def _add_selector_group(self, destination: DestinationState, selector: Selector | None) -> SelectorGroup:
+    def _add_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
         """Make a selector group with a list over each lane. From the second group on, the lists share the messages."""
         self._lay_all_open(destination)
         selector_group = destination.distribution.make_selector_group(destination, selector)
@@ -140,7 +134,7 @@ class TargetArea(ListKeeper):
                 target.share()
         return selector_group
 
-    def _lay_all_open(self, destination: DestinationState) -> None:
+    def _lay_all_open(self, destination: ConsumedDestination) -> None:
         """Make non-persistent messages that are in one list alone findable for a selector group that is to come."""
         for lane in destination.all_lanes():
             if not lane.is_persistent:
@@ -172,7 +166,7 @@ class TargetArea(ListKeeper):
         self.consumer_memory.charge(LIST_BYTES)
         self._watermarks.begin(target)
 
-    def update_sole_lists(self, destination: DestinationState) -> None:
+    def update_sole_lists(self, destination: ConsumedDestination) -> None:
         """Set each lane's only list again, after selector groups or lanes were added or removed."""
         selector_groups = list(destination.selector_groups.values())
         is_sole = (
@@ -194,7 +188,7 @@ class TargetArea(ListKeeper):
         target.release(charges_bytes(messages))
         target.lane.pager.page_out(messages)
 
-    def unsubscribe(self, destination: DestinationState, selector_group: SelectorGroup) -> None:
+    def unsubscribe(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
         key = selector_group.selector.text if selector_group.selector is not None else None
         del destination.selector_groups[key]
@@ -208,7 +202,7 @@ class TargetArea(ListKeeper):
         if len(destination.selector_groups) <= 1:
             self.update_sole_lists(destination)
 
-    def withdraw(self, destination: DestinationState, selector_group: SelectorGroup) -> None:
+    def withdraw(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists over one destination from a selector group that reads several."""
         kept: list[TargetList] = []
         for target in selector_group.lists:
@@ -383,7 +377,7 @@ class TargetArea(ListKeeper):
         lane.charged_bytes = 0
         self._traffic.lane_gone(lane)
 
-    def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
+    def pass_unreadable(self, lane: LaneState, sequence: int) -> None:
         """Remember a message that was passed over because it can't be read."""
         self.unreadable.append((lane, sequence))
 

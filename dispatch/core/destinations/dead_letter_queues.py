@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..model import NonPersistentLaneState, PersistentLaneState
+from ..lanes.non_persistent import NonPersistentLaneState
+from ..lanes.persistent import PersistentLaneState
 from .destination_lanes import DestinationLanes
 from .grouped_queues import GroupedQueues
 from .queue_registry import Queues

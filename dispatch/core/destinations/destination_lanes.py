@@ -13,15 +13,10 @@ from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
 from ..areas.target_area import TargetArea
-from ..lanes.non_persistent import SpillingLaneState
-from ..model import (
-    NON_PERSISTENT_LANE_BYTES,
-    DestinationState,
-    LaneState,
-    NamedDestinationState,
-    NonPersistentLaneState,
-    PersistentLaneState,
-)
+from ..destination_state import DestinationState, NamedDestinationState
+from ..lanes.non_persistent import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
+from ..lanes.persistent import PersistentLaneState
+from ..model import LaneState
 from ..monitor import Monitor
 from ..reclaim.memory_parts import MemoryParts
 from ..settling.delays import TimedLanes
@@ -137,7 +132,7 @@ class DestinationLanes:
             pending_lane = self._overflow.lane(destination.number, priority, caches, pool)
             pending_lane.skip_to(self._non_persistent.take(pending_lane.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
-            lane = SpillingLaneState(destination, pending_lane, prefix, self._overflow, self._timed.note)
+            lane = NonPersistentLaneState(destination, pending_lane, prefix, self._overflow, self._timed.note)
             destination.put_non_persistent_lane(priority, lane)
             lane.persistent_lane = destination.lanes[priority]
             self._target_area.add_lane(lane)

@@ -13,8 +13,8 @@ from typing import Final
 
 from ....store.format.destination_table import DestinationTable
 from ..counting.counted_rows import CountedRows
+from ..destination_state import DestinationState
 from ..lifecycle import Lifecycle
-from ..model import DestinationState
 from ..publisher import Publisher
 from ..settling.delays import TimedLanes
 from .destination_lanes import DestinationLanes

@@ -6,7 +6,7 @@ from ....store.format.destination_table import DestinationTable
 from ...admission.deduplication import DuplicateWindows
 from ...admission.limits import DestinationLimits
 from ...config.policies import Policies
-from ..model import DestinationState
+from ..destination_state import DestinationState
 from ..monitor import Monitor
 
 

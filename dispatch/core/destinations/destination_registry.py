@@ -18,8 +18,8 @@ from ....store.journal.journal import Journal
 from ....store.records.destination_records import DestinationRecords
 from ...config.temporary import raise_if_temporary
 from ..confirmer import Confirmer
+from ..destination_state import NamedDestinationState
 from ..lifecycle import Lifecycle
-from ..model import NamedDestinationState
 from ..monitor import Monitor
 from .destination_opener import DestinationOpener, IdleCloser
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ....store.records.destination_records import DestinationRecords
-from ..model import DestinationState, DistributionKeeper
+from ..model import ConsumedDestination, Distribution
 from ..monitor import Monitor
+from ..selector_groups.distribution_roles import DistributionKeeper
 from .overhead import GROUPS_BYTES, DestinationOverhead
 
 
@@ -16,14 +17,14 @@ class GroupedQueues:
         monitor: Monitor,
         records: DestinationRecords,
         overhead: DestinationOverhead,
-        distributions: DistributionKeeper,
+        distributions: DistributionKeeper[ConsumedDestination, Distribution],
     ) -> None:
         self._monitor = monitor
         self._records = records
         self._overhead = overhead
         self._distributions = distributions
 
-    def prepare(self, queue: DestinationState) -> None:
+    def prepare(self, queue: ConsumedDestination) -> None:
         """Prepare a queue for its first message with a group. Requires: no lock."""
         if queue.keeps_groups:
             with self._monitor.lock, self._monitor.all_or_broken:
@@ -31,7 +32,7 @@ class GroupedQueues:
                 queue.raise_if_deleted()
                 self.note(queue)
 
-    def note(self, queue: DestinationState) -> None:
+    def note(self, queue: ConsumedDestination) -> None:
         """Assign the messages of a queue by group from now on, also after a restart.
 
         StoreFull: memory or disk has no room. StateError: the queue has a rule that may not be replaced.

@@ -1,4 +1,4 @@
-"""SpillingLaneState: the non-persistent messages of one lane, in RAM first and then in tmp-storage.
+"""NonPersistentLaneState: the non-persistent messages of one lane, in RAM first and then in tmp-storage.
 
 It differs from a persistent lane in two points: messages that leave RAM go to tmp-storage instead of staying in the
 journal, and an ack writes nothing. The same code decides which messages stay in RAM.
@@ -7,7 +7,7 @@ journal, and an ack writes nothing. The same code decides which messages stay in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
 from ....cache.spill.overflow import Overflow
@@ -18,20 +18,29 @@ from ....store.tmp.non_persistent_lane import NonPersistentLane
 from ..deliveries.delivery import Delivery, is_lazy, message_of
 from ..lists.load import Load
 from ..lists.pager import Pager
-from ..model import DestinationState, LaneState, NonPersistentLaneState, TargetList
+from ..model import ConsumedDestination, LaneState, TargetList
+
+NON_PERSISTENT_LANE_BYTES: Final = 3072
+"""Charged for an open lane of non-persistent messages, with its part of tmp-storage.
+
+Measured with tracemalloc over 1,000 lanes, each used once.
+"""
 
 
-class SpillingLaneState(NonPersistentLaneState):
+class NonPersistentLaneState(LaneState):
     """Dispatch's state of a lane of non-persistent messages, in RAM first and then in tmp-storage.
 
     The state lock guards it.
     """
 
-    __slots__ = ("overflow", "note_times")
+    __slots__ = ("tmp_lane", "persistent_lane", "retained", "overflow", "note_times")
+    state_bytes = NON_PERSISTENT_LANE_BYTES
+    is_persistent = False
+    delivery_mode = "NON_PERSISTENT"
 
     def __init__(
         self,
-        destination: DestinationState,
+        destination: ConsumedDestination,
         pending_lane: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,
@@ -42,6 +51,13 @@ class SpillingLaneState(NonPersistentLaneState):
         note_times: registers a lane that got messages with a delay or an expiry.
         """
         super().__init__(destination, pending_lane, id_prefix)
+        # `pending_lane` with its exact type.
+        self.tmp_lane = pending_lane
+        # The lane of persistent messages of the same queue and priority, once there is one.
+        self.persistent_lane: LaneState | None = None
+        self.syncs = False
+        # Sequences of retained messages that the topic gave to a new subscription; empty for other lanes.
+        self.retained = range(0)
         self.overflow = overflow
         self.note_times = note_times
         self.message_store = overflow
@@ -49,6 +65,10 @@ class SpillingLaneState(NonPersistentLaneState):
         self.pager = TmpPager(pending_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
             cache.keepers[pending_lane.number] = self.pager.page_out_at_once
+
+    def is_retained(self, sequence: int) -> bool:
+        """Return whether the topic retained this message and gave it to a new subscription."""
+        return sequence in self.retained
 
     def drop(self) -> None:
         """Drop all messages, in RAM and in tmp-storage."""

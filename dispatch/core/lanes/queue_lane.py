@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charges_bytes
 from ....store.stored_message import StoredMessage
-from ..model import PersistentLaneState
+from ..lanes.persistent import PersistentLaneState
 
 
 class QueueLaneState(PersistentLaneState):

@@ -1,22 +1,112 @@
-"""Two of the three roles of a distribution: what it is told, and what it answers for explanations.
+"""The contracts of a distribution: what it is asked, what it is told, and who chooses it.
 
-The third role, Dispatcher, stands in model.py with the selector groups that it makes. Lanes and consumers are type
-parameters here, because these roles need nothing of them.
+A distribution decides which consumer of a destination gets which message. It hands out (Collector), says who takes part
+(Dispatcher), is told what happens to messages (LaneListener) and answers explanations (Explainer). A DistributionKeeper
+chooses the distribution of each destination. Destinations, lanes, selector groups and consumers are type parameters
+here, because these contracts only pass them on. `Distribution` in model.py says what they are.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
+from ...selectors.selector import Selector
 from ...traits import trait
 from ..deliveries.delivery import Delivery, LaneMessages, SettlingConsumer
 
 L = TypeVar("L", bound=LaneMessages)
 T = TypeVar("T", bound=SettlingConsumer)
+C = TypeVar("C", bound=SettlingConsumer, contravariant=True)
+D = TypeVar("D")
+"""A destination."""
+G = TypeVar("G")
+"""A selector group."""
+R = TypeVar("R")
+"""A distribution, the rule of a destination."""
+
+
+class Collector(ABC, Generic[C]):
+    """Hands out from RAM. A consumer keeps the one of its queue, so that no take has to ask for it."""
+
+    @abstractmethod
+    def collect_one(self, consumer: C) -> Delivery | None:
+        """Hand out one message, faster than `collect`. None: call `collect`. Requires: the lock."""
+
+    @abstractmethod
+    def collect(self, consumer: C, most: int, max_bytes: int | None) -> list[Delivery]:
+        """Hand out up to so many messages, with up to so many bytes in total unless that is None.
+
+        Requires: the lock.
+        """
+
+
+class NoHandOut(Collector[SettlingConsumer]):
+    """The collector of a consumer that is held up, drains or is closed: it hands out nothing."""
+
+    def collect_one(self, consumer: SettlingConsumer) -> Delivery | None:
+        return None
+
+    def collect(self, consumer: SettlingConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
+        return []
+
+
+NO_HAND_OUT: Final = NoHandOut()
+
+
+@trait
+class Dispatcher(Generic[D, G, T]):
+    """The role in which a distribution hands out messages to its members. Every method requires the lock."""
+
+    is_ordinary: ClassVar[bool] = False
+    """Whether all consumers of a selector group share its lists, and the next take gets the next message."""
+    honours_groups: ClassVar[bool] = False
+    """Whether it honours message groups and priorities.
+
+    True also for a single consumer, to which they make no difference.
+    """
+    keeps_open: ClassVar[bool] = True
+    """Whether it knows something of its queue that closing the queue would lose, so that an idle queue stays open."""
+
+    @property
+    @abstractmethod
+    def collector(self) -> Collector[T]:
+        """Return the object that hands out to consumers of the queue: the distribution itself, or a faster one."""
+
+    @property
+    def is_held_up(self) -> bool:
+        """Return whether nothing is handed out to any consumer for now."""
+        return False
+
+    @abstractmethod
+    def make_selector_group(self, destination: D, selector: Selector | None) -> G:
+        """Return a new selector group of the queue."""
+
+    def own_selector_groups(self) -> Iterable[G]:
+        """Return the selector groups that belong to a single consumer, beside those of the queue."""
+        return ()
+
+    def join(self, consumer: T, selector_group: G) -> None:
+        """Add a new consumer of a selector group."""
+
+    @abstractmethod
+    def leave(self, consumer: T) -> None:
+        """Remove a closed consumer, before its deliveries are given back."""
+
+    def revoke(self, consumer: T) -> None:
+        """Give a consumer nothing more, and free what is kept for it for others."""
+
+    def offer_passed_over(self) -> None:
+        """Offer messages again that were passed over for want of credit."""
+
+    def wake_others(self, selector_group: G) -> None:
+        """Wake other consumers of a selector group, because one that was woken takes nothing.
+
+        Call after `offer_passed_over`.
+        """
 
 
 @trait
@@ -90,3 +180,23 @@ class Explainer(Generic[L, T]):
     def audit(self) -> tuple[int, int]:
         """Return the bytes held for message groups, and how many of them for messages that hold back their group."""
         return 0, 0
+
+
+class DistributionKeeper(ABC, Generic[D, R]):
+    """The interface of Distributions that destinations call to choose their rules. Every method requires the lock."""
+
+    @abstractmethod
+    def first(self, destination: D) -> R:
+        """Return the rule of a new destination."""
+
+    @abstractmethod
+    def require_assignable(self, destination: D) -> None:
+        """Raise StateError if a destination's rule honours no groups and priorities and may not be replaced."""
+
+    @abstractmethod
+    def begin_assigning(self, destination: D) -> None:
+        """Assign messages of a destination to its consumers by groups and priorities from now on.
+
+        Does nothing if its rule honours both already. Raise StateError as `require_assignable` does; nothing has
+        changed then.
+        """

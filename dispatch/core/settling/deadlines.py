@@ -19,7 +19,7 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ..areas.target_area import TargetArea
 from ..deliveries.delivery import Delivery, mark_late
-from ..model import CoreConsumer, DestinationState, LaneState, consumer_of, lane_of
+from ..model import ConsumedDestination, CoreConsumer, LaneState, consumer_of, lane_of
 from ..monitor import Monitor
 from .redelivery import Redelivery
 
@@ -248,7 +248,7 @@ class AckDeadlines:
         while wheel.next_passed <= now:
             at, noted = wheel.notes.popleft()
             limits.update(noted)
-        queues: dict[DestinationState, dict[CoreConsumer, int]] = {}
+        queues: dict[ConsumedDestination, dict[CoreConsumer, int]] = {}
         for consumer, number in limits.items():
             if consumer.in_flight:
                 queues.setdefault(consumer.destination, {})[consumer] = number

@@ -17,7 +17,7 @@ from ....store.index.index import Index
 from ....store.numbering import BLOCK_MESSAGES
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
-from ..model import DestinationState, LaneState
+from ..model import ConsumedDestination, LaneState
 from ..monitor import Monitor
 
 RELEASE_BLOCKS: Final = 16
@@ -218,7 +218,7 @@ class TimedLanes:
             for target in reader.destination.lists_over(reader):
                 target.watch_times()
 
-    def forget(self, destination: DestinationState) -> None:
+    def forget(self, destination: ConsumedDestination) -> None:
         """Drop the lanes of a queue that is deleted. Requires: the lock."""
         for lane in [lane for lane in self._sweep_at if lane.destination is destination]:
             del self._sweep_at[lane]

@@ -15,7 +15,8 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.policy import Eviction
-from ...core.model import LaneState, NonPersistentLaneState
+from ...core.lanes.non_persistent import NonPersistentLaneState
+from ...core.model import LaneState
 from ...core.settling.removal import Removals
 from ..arrivals import ArrivalOrder, Run
 from ..latest_keys import KeyMemory, NewestPerKey, Place, key_of

@@ -14,8 +14,8 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.records.subscription_records import SubscriptionRecords
+from ...core.destination_state import NO_LANES
 from ...core.lifecycle import Lifecycle
-from ...core.model import NO_LANES
 from ...core.monitor import Monitor
 from ...core.settling.delays import TimedLanes
 from ...core.settling.removal import Removals

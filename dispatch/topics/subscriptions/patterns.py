@@ -18,7 +18,9 @@ from ....store.message_store import MessageStore
 from ....store.records.subscription_records import SubscriptionRecords
 from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
-from ...core.model import DestinationState, LaneState, NamedDestinationState, PersistentLaneState, SelectorGroup
+from ...core.destination_state import DestinationState, NamedDestinationState
+from ...core.lanes.persistent import PersistentLaneState
+from ...core.model import LaneState, SelectorGroup
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
 from ..subscription_state import SubscriptionState

@@ -13,7 +13,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, Message, StoreFull
-from forebay.dispatch.core.lanes.non_persistent import SpillingLaneState
+from forebay.dispatch.core.lanes.non_persistent import NonPersistentLaneState
 
 
 def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
@@ -129,16 +129,16 @@ def test_moved_messages_stay_what_they_are_and_nothing_is_journaled() -> None:
 def test_move_that_finds_no_memory_says_how_many_it_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = filled(300)
     queue, late = simulated.queue(), simulated.queue("late")
-    add, left = SpillingLaneState.add, 270
+    add, left = NonPersistentLaneState.add, 270
 
-    def limited(lane: SpillingLaneState, timestamp: int, properties: bytes, body: bytes) -> int:
+    def limited(lane: NonPersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> int:
         nonlocal left
         left -= 1
         if left < 0:
             raise StoreFull(1, 0, "memory_limit")
         return add(lane, timestamp, properties, body)
 
-    monkeypatch.setattr(SpillingLaneState, "add", limited)
+    monkeypatch.setattr(NonPersistentLaneState, "add", limited)
     with pytest.raises(StoreFull) as full:
         queue.move(late)
     assert full.value.stored == 270

@@ -1,0 +1,123 @@
+"""DestinationState: an open queue, topic, subscription or pattern with its lanes.
+
+Who takes from it, and by which rule, is in the base class, ConsumedDestination, which its lanes know.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ...cache.accounting.tab import LastingCharge
+from ...store.index.index import INDEX_LANE_BYTES
+from ...store.message_store import MessageStore
+from ...store.numbering import PRIORITIES
+from .counting.counters import NOTHING_COUNTED
+from .lanes.non_persistent import NonPersistentLaneState
+from .lanes.persistent import PersistentLaneState
+from .model import LANE_STATE_BYTES, ConsumedDestination, CoreListKeeper, LaneState
+
+NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
+"""The lanes of all queues and topics that have none, because they are new or gone."""
+
+
+class DestinationState(ConsumedDestination):
+    """Dispatch's state of an open queue, topic, subscription, or pattern of topics. The state lock guards it.
+
+    Lanes are made on first use. Consumers take from the lanes of a queue or a subscription. Messages that are sent to a
+    topic go to the lanes of its subscriptions. A subscription is reached by its topic only: see NamedDestinationState.
+    """
+
+    __slots__ = ("lanes", "non_persistent_lanes", "lasting_charge")
+
+    def __init__(self, target_area: CoreListKeeper, number: int, name: str) -> None:
+        super().__init__(target_area, number, name)
+        # By priority: see `put_lane`.
+        self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
+        # By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`.
+        self.non_persistent_lanes: tuple[NonPersistentLaneState | None, ...] = NO_LANES
+        # Its charge after it is closed or deleted, as long as an object such as a Queue refers to it.
+        self.lasting_charge: LastingCharge | None = None
+
+    def end_admission(self) -> None:
+        """Raise Closed in all senders that wait for room, and drop its limits, which refer to it.
+
+        Requires: the lock.
+        """
+        if self.admission is not None:
+            self.admission.close(f"the {self.noun}")
+            self.admission = None
+
+    def pools(self) -> Iterable[tuple[int, int]]:
+        """Return number and next sequence of what numbers non-persistent messages beside its own lanes."""
+        return ()
+
+    def drop(self) -> None:
+        """Forget everything, because it is deleted or closed. Requires: the lock."""
+        self.drop_lanes()
+
+    def drop_lanes(self) -> None:
+        """Forget all lanes and consumers, so that a sender that still has this object finds no lane and makes none.
+
+        Requires: the lock, and that its consumers are closed.
+        """
+        self.lanes = self.non_persistent_lanes = NO_LANES
+        self.selector_groups = {}
+        self.earlier = NOTHING_COUNTED
+
+    def put_lane(self, priority: int, lane: PersistentLaneState) -> None:
+        """Have a lane of persistent messages from now on. Requires: the lock."""
+        behind = priority + 1
+        self.lanes = (*self.lanes[:priority], lane, *self.lanes[behind:])
+
+    def put_non_persistent_lane(self, priority: int, lane: NonPersistentLaneState | None) -> None:
+        """Have a lane of non-persistent messages from now on, or none any more. Requires: the lock."""
+        lanes, behind = self.non_persistent_lanes, priority + 1
+        self.non_persistent_lanes = (*lanes[:priority], lane, *lanes[behind:])
+
+    def all_lanes(self) -> Iterator[LaneState]:
+        """Yield the existing lanes, highest priority first."""
+        both = zip(reversed(self.lanes), reversed(self.non_persistent_lanes), strict=True)
+        return (lane for pair in both for lane in pair if lane is not None)
+
+    @property
+    def lists_a_lane(self) -> int:
+        """Number of lists that each new lane gets. O(consumers) if messages have groups."""
+        return len(self.all_selector_groups())
+
+    @property
+    def first_lists(self) -> int:
+        """Number of these lists that are the first of their selector group."""
+        return sum(not selector_group.lists for selector_group in self.selector_groups.values())
+
+    @property
+    def lane_bytes(self) -> int:
+        """Charge of one more lane of persistent messages, without its lists."""
+        return INDEX_LANE_BYTES + LANE_STATE_BYTES
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it is empty, and no consumer and no call takes from it or waits for it. O(lanes)."""
+        return (
+            not self.depth and not self.calls_under_way and not self.is_paused and next(self.consumers(), None) is None
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it could be closed, because nothing but its counters would be lost. O(lanes)."""
+        if self.selector_groups or self.distribution.keeps_open or self.is_paused or self.calls_under_way:
+            return False
+        if self.admission is not None and self.admission.is_awaited:
+            return False
+        return all(lane.is_idle for lane in self.all_lanes())
+
+
+class NamedDestinationState(DestinationState):
+    """What a host names to send to it: a queue or a topic, and a pattern of topics, which refuses that."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
+        """Return a new lane of a priority for messages that are sent here."""

@@ -1,0 +1,87 @@
+"""ListKeeper: what lanes, lists and destinations ask of the TargetArea, which keeps all lists of a store.
+
+Lanes, lists, destinations and distributions are type parameters here, because this contract only passes them on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from ....cache.accounting.tab import Tab
+from ....store.index.delivery_counts import DeliveryCountTable
+from ....store.stored_message import StoredMessage
+from ..deliveries.contracts import PersistentStore, ReturnCounts
+from ..deliveries.delivery import LaneMessages
+from ..deliveries.reading import LaneReader
+from ..memory.memory_registry import MemoryRegistry
+from ..monitor import Monitor
+from ..selector_groups.distribution_roles import DistributionKeeper
+from .list_supply import ListSupply
+
+L = TypeVar("L", bound=LaneMessages)
+T = TypeVar("T", bound=ListSupply)
+D = TypeVar("D")
+"""A destination."""
+R = TypeVar("R")
+"""A distribution, the rule of a destination."""
+
+
+class ListKeeper(ABC, Generic[L, T, D, R]):
+    """The interface of the TargetArea that its lanes and lists call. The state lock guards it."""
+
+    monitor: Monitor
+    message_store: PersistentStore
+    """Where the messages are that survive a restart."""
+    delivery_count_table: DeliveryCountTable
+    return_counts: ReturnCounts
+    """Where it is written how often messages came back."""
+    memories: MemoryRegistry
+    """The memory of each destination's messages."""
+    consumer_memory: Tab
+    """Pays for consumers and their lists."""
+    destination_memory: Tab
+    """Pays for open destinations and their lanes."""
+    reader: LaneReader
+    """Reads single messages for callers that look at a delivery without a body."""
+    syncs_always: bool
+    """Whether acks are durable before they are confirmed."""
+    distributions: DistributionKeeper[D, R]
+    """Chooses the distribution of each destination."""
+
+    @abstractmethod
+    def offer_to_selector_groups(self, lane: L, message: StoredMessage) -> bool:
+        """Offer an arrived message to every list of its lane. Return whether RAM has it for all lists that want it."""
+
+    @abstractmethod
+    def offer_slice(self, lane: L, messages: Sequence[StoredMessage]) -> None:
+        """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does."""
+
+    @abstractmethod
+    def offer_unloaded(self, lane: L, end: int) -> None:
+        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
+
+    @abstractmethod
+    def pass_holes(self, lane: L, first: int) -> None:
+        """Let lists go on at `first`, because no message lies between it and what is published."""
+
+    @abstractmethod
+    def add_lane(self, lane: L) -> None:
+        """Give each selector group of the queue a list over a new lane."""
+
+    @abstractmethod
+    def pass_unreadable(self, lane: L, sequence: int) -> None:
+        """Remember a message that was passed over because it can't be read."""
+
+    @abstractmethod
+    def shorten(self, target: T) -> None:
+        """Cut a list to the bytes that its lane allows; the rest goes to the lane's cache."""
+
+    @abstractmethod
+    def try_again(self, target: T) -> None:
+        """Load for a list that was given up for want of memory, if enough is free now."""
+
+    @abstractmethod
+    def on_lane_gone(self, lane: L) -> None:
+        """Note that a lane has ended."""
