@@ -23,7 +23,7 @@ SHARES = 3
 SHORT_SHARES = 2
 """Of the seeds. A short run takes others in each mode of syncing, and so each seed in two modes."""
 STATES_MAX = 250
-"""Of one seed. Where lives go on from what a crash in a take-over left, one seed may have thousands: the soak's work."""
+"""Of one seed. Where lives go on from what a crash in a take-over left, one seed may have thousands: soak's work."""
 SOAK_SEEDS = 400
 DEPTH_MAX = 4
 
