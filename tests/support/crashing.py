@@ -59,14 +59,37 @@ def crashes_at(
 ) -> Iterator[tuple[SimulatedDisk, SimulatedMetadataStore, object]]:
     """Yield what a kill leaves now, and with sync "always" what each power cut leaves; last, how it came about.
 
+    Of those with equal bytes only the first comes: where all is synced, every power cut leaves the disk of the kill.
     loses_index: one of the power cuts takes the index too.
     """
+    seen: set[int] = set()
+    for image, left, how in _crashes_at(disk, metadata, sync, random, modes, loses_index=loses_index):
+        digest = digest_of(image, left)
+        if digest not in seen:
+            seen.add(digest)
+            yield image, left, how
+
+
+def _crashes_at(
+    disk: SimulatedDisk,
+    metadata: SimulatedMetadataStore,
+    sync: SyncMode,
+    random: Random,
+    modes: Iterable[PowerCut],
+    *,
+    loses_index: bool,
+) -> Iterator[tuple[SimulatedDisk, SimulatedMetadataStore, object]]:
     yield disk.crash_process(), same(metadata), "kill"
     if sync == "always":
         for mode in modes:
             yield disk.crash_power(random, mode), metadata.crash(random), mode
         if loses_index:
             yield disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(), "index lost"
+
+
+def digest_of(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> int:
+    """Return a hash of all that the next open sees."""
+    return hash((disk.recovery_digest(), metadata.digest()))
 
 
 @contextmanager
@@ -88,10 +111,6 @@ class Left(NamedTuple):
     """Whether the process was killed, so that no write is lost."""
     is_damaged: bool = False
     """Whether the index is damaged."""
-
-    def digest(self) -> int:
-        """Return a hash of all that the next open sees."""
-        return hash((self.disk.recovery_digest(), self.metadata.digest()))
 
 
 F = TypeVar("F")
@@ -134,7 +153,7 @@ class CrashExplorer:
         # Digests of states after power cuts, if equal states are examined only once.
         self.left: set[int] = set()
         # By digest of what a crash left, what the next open found there.
-        self._found: dict[int, object] = {}
+        self._known: dict[int, object] = {}
         # Returns whether enough was examined, because one seed may have thousands of calls.
         self.is_enough: Callable[[], bool] = lambda: False
 
@@ -163,10 +182,10 @@ class CrashExplorer:
         not change.
         """
         clock = ManualClock(self.random.getrandbits(64))  # drawn for each, so that a seed goes one way
-        digest = left.digest()
-        if digest not in self._found:
-            self._found[digest] = look(self.open(left.disk, left.metadata, clock))
-        return cast(F, self._found[digest])
+        digest = digest_of(left.disk, left.metadata)
+        if digest not in self._known:
+            self._known[digest] = look(self.open(left.disk, left.metadata, clock))
+        return cast(F, self._known[digest])
 
     @contextmanager
     def crashing(

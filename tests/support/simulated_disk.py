@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from operator import attrgetter
 from random import Random
 from typing import Final, NamedTuple
 
@@ -44,7 +43,6 @@ class PowerCut(Enum):
 
 
 _DIRECTORY: Final = Inode(bytearray(), 0)
-_size_of: Final = attrgetter("size")
 
 
 class _Change(NamedTuple):
@@ -413,7 +411,7 @@ class SimulatedDisk:
         self._discarded = (*self._discarded[-3:], inode.fork())
 
     def _free_bytes(self) -> int:
-        return self.capacity_bytes - sum(map(_size_of, tuple(self._names.values())))
+        return self.capacity_bytes - sum([inode.size for inode in tuple(self._names.values())])
 
     def take_space(self, name: str, growth: int) -> None:
         if growth > 0 and growth > self._free_bytes():
