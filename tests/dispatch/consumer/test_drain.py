@@ -302,3 +302,13 @@ def test_in_a_loop_it_waits_for_the_last_ack_or_for_its_time() -> None:
         bay.check()
 
     run_jumping(main())
+
+
+def test_a_drain_and_a_join_wait_no_longer_than_their_timeout() -> None:
+    bay = numbered(1)
+    with bay.queue().subscribe() as consumer:
+        consumer.take()
+        began = bay.clock.monotonic()
+        assert not bay.queue().join(timeout=0.001)
+        assert not consumer.drain(timeout=0.001)
+        assert bay.clock.monotonic() - began == pytest.approx(0.002)
