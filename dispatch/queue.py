@@ -190,9 +190,10 @@ class Queue(Sender):
                 monitor.raise_if_closed()
                 if not self.for_report.depth:
                     return True
-                if deadline is not None and monitor.monotonic() >= deadline:
+                left_seconds = JOIN_POLL_SECONDS if deadline is None else deadline - monitor.monotonic()
+                if left_seconds <= 0:
                     return False
-                never.wait(JOIN_POLL_SECONDS)
+                never.wait(min(left_seconds, JOIN_POLL_SECONDS))
 
     def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
         """Yield every pending message that matches, in order, with its id. Messages in flight are pending too.

@@ -581,9 +581,10 @@ class AsyncConsumer:
         deadline = None if timeout is None else loop.time() + timeout
         consumer.begin_drain()
         while not consumer.is_drained:
-            if deadline is not None and loop.time() >= deadline:
+            left_seconds = DRAIN_POLL_SECONDS if deadline is None else deadline - loop.time()
+            if left_seconds <= 0:
                 return False
-            await asyncio.sleep(DRAIN_POLL_SECONDS)
+            await asyncio.sleep(min(left_seconds, DRAIN_POLL_SECONDS))
         return True
 
     async def close(self, *, processed: AsyncDelivery | Sequence[AsyncDelivery] | None = None) -> None:

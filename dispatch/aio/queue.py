@@ -266,9 +266,10 @@ class AsyncQueue(AsyncSender):
             monitor.raise_if_closed()
             if not self.depth:
                 return True
-            if deadline is not None and monitor.monotonic() >= deadline:
+            left_seconds = JOIN_POLL_SECONDS if deadline is None else deadline - monitor.monotonic()
+            if left_seconds <= 0:
                 return False
-            await asyncio.sleep(JOIN_POLL_SECONDS)
+            await asyncio.sleep(min(left_seconds, JOIN_POLL_SECONDS))
 
     @awaited("queue.find(message_id)")
     async def find(self, message_id: str) -> Message | None:

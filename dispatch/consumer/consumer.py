@@ -554,9 +554,10 @@ class Consumer(CoreConsumer):
         self.begin_drain()
         with self.monitor.lock:
             while not self.is_drained:
-                if deadline is not None and self.monitor.monotonic() >= deadline:
+                left_seconds = DRAIN_POLL_SECONDS if deadline is None else deadline - self.monitor.monotonic()
+                if left_seconds <= 0:
                     return False
-                never.wait(DRAIN_POLL_SECONDS)
+                never.wait(min(left_seconds, DRAIN_POLL_SECONDS))
         return True
 
     def begin_drain(self) -> None:

@@ -186,7 +186,8 @@ class Publisher:
                     self._target_area.publish(lane, messages, charge)
                 if self._paid_bytes > STEP_BYTES and not self.unpublished:
                     self._refund()
-                self._give_postponed(durable if self.syncs_always else 0)
+                if self.postponed:
+                    self._give_postponed(durable if self.syncs_always else 0)
             except BaseException as error:
                 self._monitor.lock.break_by(error)
                 raise
@@ -199,6 +200,8 @@ class Publisher:
         unpublished = self.unpublished
         _, lane, messages, charge = unpublished.popleft()
         if isinstance(messages, range) or not lane.joins_slices:
+            return lane, messages, charge
+        if not unpublished:  # as after each send of a single thread
             return lane, messages, charge
         joined = list(messages)
         while unpublished:

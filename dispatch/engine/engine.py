@@ -100,9 +100,18 @@ class Engine:
             store_layer.directory.abandon()  # the next attempt may need the descriptors
             raise
         if settings.background:
-            self.housekeeping.start()
+            self._start()
 
     # ------------------------------------------------------------------ opening and closing
+
+    def _start(self) -> None:
+        """Start the threads. If one can't be started, close the store as after a kill."""
+        try:
+            self.housekeeping.start()
+        except BaseException:
+            self.housekeeping.background.stop()
+            self.layers.store_layer.directory.abandon()
+            raise
 
     def _restore(self) -> None:
         """Take over what opening the store found: destinations, messages, transactions and delays."""

@@ -223,6 +223,7 @@ class OsFile:
         """Cut the file to `length`, or extend it with zeros. The append position stays."""
         self._unmap()
         self._fillable = 0
+        self._filled = min(self._filled, length)
         os.ftruncate(self._descriptor, length)
 
     def preallocate(self, length: int) -> None:

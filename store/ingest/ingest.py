@@ -36,7 +36,7 @@ from .manifest import (
     read_manifest,
     retire,
 )
-from .part import ImportedSlice, PartDamaged, PartFacts, PartReader
+from .part import ImportedSlice, NoRoomForPart, PartDamaged, PartFacts, PartReader
 
 logger = LateLogger("forebay.store.import")
 
@@ -141,7 +141,7 @@ class _Ingestion:
                 retire(self._disk, self._load_id, REFUSED, ())
             except OSError as error:
                 problem = f"{refusal}; it could not even be set aside ({error.strerror})"
-        except (_Waits, StoreFull) as reason:
+        except (_Waits, NoRoomForPart, StoreFull) as reason:
             problem = str(reason)
         except OSError as error:
             problem = f"it cannot be read or retired ({error.strerror or error})"

@@ -239,6 +239,10 @@ class PartDamaged(Exception):
     """A part is not what its manifest says. Internal: the ingestion reports it."""
 
 
+class NoRoomForPart(Exception):
+    """Memory has no room to read a part. Internal: the ingestion waits for the next open."""
+
+
 class PartReader:
     """Reads one part from front to back. Its charge is that of one record, and of the names of its queues."""
 
@@ -293,7 +297,7 @@ class PartReader:
 
     def _reserve(self, size: int) -> None:
         if not self._account.reserve(size):
-            raise RecordDamaged(f"memory_limit has no room for its {size:,} bytes")
+            raise NoRoomForPart(f"memory_limit has no room for {size:,} bytes of part {self._facts.number}: raise it")
         self._charge += size
 
     def _release(self, size: int) -> None:

@@ -17,8 +17,8 @@ from typing import Any, Final, NoReturn
 
 from ..disk.disk import NO_SPACE, Disk, File, known_free_bytes
 from ..disk.thrifty_disk import NO_DESCRIPTOR
-from ..environment.locks import AllOrBroken, OwnedLock, require_outside
-from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
+from ..environment.locks import AllOrBroken, OwnedLock
+from ..errors import Closed, ForebayError, NestedCall, StoreFailed, StoreFull, TooManyFiles
 from ..format.record import (
     ACK,
     ACK_BYTES,
@@ -487,7 +487,8 @@ class Journal:
         """
         if position is not None and self.durable >= position:
             return
-        require_outside(self._state_lock)
+        if self._state_lock.is_owned():  # require_outside, written inline
+            raise NestedCall
         with self.sync_lock:
             if position is not None and self.durable >= position:
                 return
@@ -506,8 +507,9 @@ class Journal:
             with self._state_lock:
                 self.sync_durations.record(seconds)
                 self.open_data_logs.note_synced(unsynced)
-                self.durable = max(self.durable, end)
-                self._restamp()
+                if end > self.durable:
+                    self.durable = end
+                    self._stamp = stamp(self.epoch, end)  # _restamp, written inline
 
     def sync_at_standstill(self) -> None:
         """Make everything up to now durable. Requires: sync lock and state lock."""

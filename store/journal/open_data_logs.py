@@ -125,11 +125,12 @@ class OpenDataLogs:
 
     def sync(self, unsynced: Unsynced) -> None:
         """Bring that to the device. Raises OSError. Requires: the sync lock, so that no other sync goes on."""
-        for file in unsynced.sealed:
+        sealed, names, newest = unsynced
+        for file in sealed:
             file.sync()
-        if unsynced.names:
+        if names:
             self._sync_names()
-        unsynced.newest.sync()
+        newest.sync()
 
     def note_synced(self, synced: Unsynced) -> None:
         """Forget what is on the device, only now, so that an interrupted sync is repeated as a whole.

@@ -26,11 +26,13 @@ class QueueLaneState(PersistentLaneState):
         """Let a slice arrive, as a whole if the only list of the lane has room for it."""
         sole = self.sole
         if sole is None:
-            head, number = self.memory.head_queue_cache, self.pending_lane.number
-            if head.is_stopped(number) and not self.destination.selector_groups:
+            if self.destination.selector_groups:
+                self.destination.target_area.offer_slice(self, messages)
+            elif self.memory.head_queue_cache.is_stopped(self.pending_lane.number):
                 self.published_end = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
-                return
-            self.destination.target_area.offer_slice(self, messages)
+            else:
+                for message in messages:
+                    self.arrive(message)
             return
         first = messages[0][0]
         is_next = sole.frontier == first and not sole.references

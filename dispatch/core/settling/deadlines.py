@@ -178,7 +178,9 @@ class AckDeadlines:
         for delivery in deliveries:
             extended[lane_of(delivery), delivery.sequence] = delivery.number, until
         self._next_extended = min(self._next_extended, until)
-        self.next_look = min(self.next_look, until)
+        if until < self.next_look:
+            self.next_look = until
+            self._wake_maintenance()  # maintenance may sleep until a later time
 
     def _charge(self, charge_bytes: int) -> None:
         if charge_bytes and not self._holder.reserve(charge_bytes):

@@ -302,3 +302,27 @@ def test_in_a_loop_it_waits_for_the_last_ack_or_for_its_time() -> None:
         bay.check()
 
     run_jumping(main())
+
+
+class Waited:
+    """A condition that nobody notifies. Each wait lets the clock go on and is counted."""
+
+    def __init__(self, bay: SimulatedBay) -> None:
+        self._bay = bay
+        self.seconds = 0.0
+
+    def wait(self, seconds: float) -> None:
+        self.seconds += seconds
+        self._bay.clock.advance(seconds)
+
+
+@pytest.mark.parametrize("module", ["queue", "consumer.consumer"])
+def test_a_drain_and_a_join_wait_no_longer_than_their_timeout(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    bay = numbered(1)
+    waited = Waited(bay)
+    monkeypatch.setattr(f"forebay.dispatch.{module}.condition_of", lambda lock: waited)
+    with bay.queue().subscribe() as consumer:
+        consumer.take()
+        wait = bay.queue().join if module == "queue" else consumer.drain
+        assert not wait(timeout=0.03)
+        assert waited.seconds == pytest.approx(0.03), "and not two polls of 25 ms"

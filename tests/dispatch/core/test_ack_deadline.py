@@ -280,6 +280,16 @@ def test_extend_gives_so_many_seconds_from_now_on_again_and_again() -> None:
     bay.check()
 
 
+def test_an_earlier_deadline_wakes_maintenance_and_a_later_one_does_not() -> None:
+    bay = staged()
+    with bay.queue().subscribe() as consumer:
+        [delivery] = consumer.take()
+        for seconds, wakes in ((DEADLINE, False), (DEADLINE / LOOKS / 2, True)):
+            bay.wakeups.maintenance.clear()
+            delivery.extend(seconds)
+            assert bay.wakeups.maintenance.is_set() is wakes
+
+
 def test_extend_without_a_deadline_does_nothing_and_checks_what_it_is_given() -> None:
     bay = staged(1)
     with bay.queue().subscribe(ack_deadline_seconds=0) as consumer:

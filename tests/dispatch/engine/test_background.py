@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,22 @@ def test_the_last_status_of_a_store_that_was_interrupted_says_so(tmp_path: Path)
         [file] = tmp_path.rglob("status.json")
         status = json.loads(file.read_text())
         assert not status["health"]["ok"] and "KeyboardInterrupt" in str(status["health"]["problems"])
+
+
+def test_a_store_whose_threads_cannot_be_started_leaves_none_and_can_be_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def start_one(thread: threading.Thread) -> None:
+        if thread.name == "forebay-housekeeper":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        forebay.open(tmp_path, memory_limit="4MiB")
+    assert [thread.name for thread in started] == ["forebay-loader"] and not started[0].is_alive()
+    with forebay.open(tmp_path, memory_limit="4MiB", background=False) as bay:
+        assert bay.destinations() == []

@@ -103,6 +103,17 @@ def test_a_file_that_was_cut_is_not_filled_any_more(file: OsFile, calls: list[in
     assert file.size() == 6
 
 
+def test_a_file_that_was_cut_is_filled_again_once_it_gets_space_anew(file: OsFile, calls: list[int]) -> None:
+    file.append(b"x" * 100)
+    file.truncate(0)
+    file.seek(0)
+    file.preallocate(SPACE_BYTES)
+    calls.clear()
+    file.append(b"y" * 100)
+    assert calls == [*FILLING, 100]
+    assert contents(file) == b"y" * 100 + bytes(SPACE_BYTES - 100)
+
+
 def test_a_file_that_gets_more_space_is_filled_as_far(file: OsFile, calls: list[int]) -> None:
     file.seek(SPACE_BYTES // PAGE * PAGE)
     file.append(b"x" * 100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -282,6 +283,18 @@ def test_a_disk_that_fails_to_read_is_named_and_the_set_waits() -> None:
     made.disk.open_for_reading = open_for_reading  # type: ignore[method-assign]
     made.reopen()
     assert pending(made.bay) == expected([Row("orders", b"before"), Row("orders", b"x")])
+
+
+def test_a_set_for_whose_records_memory_has_no_room_waits_for_an_open_with_more() -> None:
+    made = closed_bay(max_message_bytes="4MiB")
+    row = Row("orders", bytes(3 << 20))
+    bring(made.disk, "day-1", [row])
+    opened(made)
+    assert "memory_limit has no room" in problems(made)[0] and "refused" not in problems(made)[0]
+    made.bay.close()
+    made._settings = replace(made._settings, memory_limit="16MiB")
+    opened(made)
+    assert problems(made) == [] and pending(made.bay) == expected([Row("orders", b"before"), row])
 
 
 def test_a_full_store_takes_over_what_fits_and_the_rest_later() -> None:
