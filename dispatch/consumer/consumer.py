@@ -94,7 +94,6 @@ class Consumer(CoreConsumer):
         "_is_of_a_loop",
         "_memory",
         "_parts",
-        "_settlements",
     )
 
     def __init__(
@@ -106,7 +105,7 @@ class Consumer(CoreConsumer):
     ) -> None:
         """Make an open consumer. Requires: the lock."""
         self.monitor = monitor = parts.monitor
-        self._parts, self._settlements = parts, parts.settlements
+        self._parts = parts
         self._dispatch_area, self._memory = parts.dispatch_area, destination.memory
         self.confirmer: Confirmer = parts.confirmer
         self.destination = destination
@@ -356,14 +355,14 @@ class Consumer(CoreConsumer):
         may be settled.
         """
         if transaction is not None:
-            self._settlements.ack_in(self, transaction, deliveries)
+            self._parts.settlements.ack_in(self, transaction, deliveries)
             return
         if type(deliveries) is Delivery:
             delivery = deliveries
         elif type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
             delivery = deliveries[0]
         else:
-            self._settlements.ack(self, batch_of(deliveries), self.confirmer)
+            self._parts.settlements.ack(self, batch_of(deliveries), self.confirmer)
             return
         lane, sequence, monitor = delivery.lane, delivery.sequence, self.monitor
         entries = monitor.entries
@@ -378,7 +377,7 @@ class Consumer(CoreConsumer):
                         monitor.step_aside()
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
-                        self._settlements.check_held(self, (delivery,))
+                        self._parts.settlements.check_held(self, (delivery,))
                     lane.acknowledged += lane.message_store.acknowledge_one(lane.pending_lane, sequence)
                     # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses
                     # was not confirmed yet, and the message comes again.
@@ -386,13 +385,13 @@ class Consumer(CoreConsumer):
                     if lane.delivery_counts is not None:
                         lane.forget_attempts(sequence, sequence)
                     if self.waits.hears_of_acks:
-                        self._settlements.after_ack(self)
+                        self._parts.settlements.after_ack(self)
                     position = self._parts.journal.end if lane.syncs else 0
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise
         except StoreFull as full:
-            self._settlements.make_disk_room(full)
+            self._parts.settlements.make_disk_room(full)
             self.ack(delivery)  # nothing is settled yet; the check says so if the delivery has gone back meanwhile
             return
         self.confirmer.confirm(position)
@@ -400,7 +399,7 @@ class Consumer(CoreConsumer):
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self.monitor.lock:
-            self._settlements.check_held(self, (delivery,))
+            self._parts.settlements.check_held(self, (delivery,))
             number = delivery.number
             held = [other for other in self._held() if other.number <= number]
         self.ack(held)
@@ -417,7 +416,7 @@ class Consumer(CoreConsumer):
         """
         batch = batch_of(deliveries)
         check_seconds("delay", delay)
-        if self._settlements.nack(self, batch, delay):
+        if self._parts.settlements.nack(self, batch, delay):
             self.confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
         self.monitor.run_deferred()
 
@@ -428,7 +427,7 @@ class Consumer(CoreConsumer):
         message in flight before, one attempt of it stays counted. Raises SettingsError, StateError, TransactionError as
         `ack` does. O(deliveries).
         """
-        self._settlements.release(self, batch_of(deliveries))
+        self._parts.settlements.release(self, batch_of(deliveries))
         self.monitor.run_deferred()
 
     def reject(
@@ -453,7 +452,7 @@ class Consumer(CoreConsumer):
         """
         if type(reason) is not str:
             raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
-        self._settlements.reject(self, deliveries, reason, transaction)
+        self._parts.settlements.reject(self, deliveries, reason, transaction)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
         """Move the ack deadline of deliveries to so many seconds from now, which may be later or earlier than before.
@@ -470,11 +469,11 @@ class Consumer(CoreConsumer):
         """
         batch = batch_of(deliveries)
         check_seconds("seconds", seconds)
-        self._settlements.extend(self, batch, seconds)
+        self._parts.settlements.extend(self, batch, seconds)
 
     def check_held(self, deliveries: Sequence[object]) -> None:
         """Raise what `ack` raises if one of these is not its to settle. Requires: the lock."""
-        self._settlements.check_held(self, deliveries)
+        self._parts.settlements.check_held(self, deliveries)
 
     # ------------------------------------------------------------------ what it takes, and when
 
@@ -655,7 +654,7 @@ class Consumer(CoreConsumer):
 
     def held_in_transactions(self) -> list[Delivery]:
         """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
-        return self._settlements.held_in_transactions(self)
+        return self._parts.settlements.held_in_transactions(self)
 
     def die(self) -> None:
         """Take and return nothing any more, because this is the copy in a forked child."""
