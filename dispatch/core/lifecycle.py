@@ -79,6 +79,11 @@ class DestinationLifecycle(CountedDestination):
         """Return the name of a durable subscription. None: it is not one."""
         return None
 
+    def room_came(self) -> None:
+        """Serve senders that wait for room, because messages may have left. Requires: the lock."""
+        if self.admission is not None:
+            self.admission.room_came()
+
     def raise_if_deleted(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""
         if not self.is_open:

@@ -482,7 +482,7 @@ class RecordedTraffic(TrafficObserver):
         self._recorder.offered(lane, message[0], is_loaded=message[2] is not None)
 
     def offers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        for first, last in runs if lane.destination.distribution.is_ordinary else ():
+        for first, last in runs if lane.distribution.is_ordinary else ():
             for sequence in range(first, last + 1):
                 self._recorder.offered(lane, sequence, is_loaded=False)
 

@@ -27,6 +27,7 @@ from ...store.index.destination_lane import DestinationLane
 from ...store.index.subscription_table import CURSOR_BYTES
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
+from ...store.journal.reading import Region
 from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, UNLIMITED
 from ...store.state.property_table import PropertyTable
@@ -93,7 +94,7 @@ class EvictionRule(ABC):
 class SubscriptionRegistry(ABC):
     """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
 
-    unrecorded: LaneStore
+    unrecorded: LaneStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
     verdicts: Verdicts
     """The verdicts for all topics, because only one message arrives at a time under the lock."""

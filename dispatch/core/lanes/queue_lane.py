@@ -30,7 +30,7 @@ class QueueLaneState(PersistentLaneState):
             if head.is_stopped(number) and not self.destination.selector_groups:
                 self.published_end = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
                 return
-            self.destination.target_area.offer_slice(self, messages)
+            self.target_area.offer_slice(self, messages)
             return
         first = messages[0][0]
         is_next = sole.frontier == first and not sole.references
@@ -50,7 +50,7 @@ class QueueLaneState(PersistentLaneState):
         behind = self.published_end = sequence + 1
         sole = self.sole
         if sole is None:
-            self.destination.target_area.offer_to_selector_groups(self, message)
+            self.target_area.offer_to_selector_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
             # An inline copy of TargetList.admit and of charge_bytes: all that waits for no sync passes here.

@@ -64,7 +64,7 @@ class Reclaim:
         The list `keep` gives nothing. Each other list keeps `least` messages and `least_seconds` of supply. The latter
         prevents two lists from taking the same memory from each other for ever.
         """
-        memory = keep.lane.memory if keep is not None else self._memories.common
+        memory = keep.memory if keep is not None else self._memories.common
         if memory.share_free_bytes < wanted_bytes:
             self.make_room_in_share(memory, wanted_bytes, keep, least, least_seconds)
         budget = self._budget
@@ -108,7 +108,7 @@ class Reclaim:
         for cache in (memory.head_queue_cache, memory.pending_cache):
             if memory.share_free_bytes < wanted_bytes:
                 cache.give_back(wanted_bytes - memory.share_free_bytes)
-        others = [target for target in self._others(keep, least, least_seconds) if target.lane.memory is memory]
+        others = [target for target in self._others(keep, least, least_seconds) if target.memory is memory]
         self._shorten(others, lambda: wanted_bytes - memory.share_free_bytes, keep, least, least_seconds)
 
     def _others(self, keep: TargetList | None, least: int, least_seconds: float) -> list[TargetList]:
@@ -155,8 +155,8 @@ class Reclaim:
         while missing() > 0 and richest_first:
             _, number = heappop(richest_first)
             richest = others[number]
-            memory = richest.lane.memory
-            is_own = keep is not None and memory is keep.lane.memory
+            memory = richest.memory
+            is_own = keep is not None and memory is keep.memory
             stop = max(len(richest.direct) // 2, least)
             missing_bytes = missing()
             if keep is None and not richest.lane.is_persistent:  # else a load would fetch it back, and so on for ever
@@ -167,7 +167,7 @@ class Reclaim:
                 charge = charge_bytes(evicted[-1])
                 memory.lists_holder.release(charge)
                 missing_bytes -= charge
-            richest.lane.pager.page_out_at_once(evicted)
+            richest.page_out_at_once(evicted)
             if evicted and _can_give(richest, least, least_seconds):
                 heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
@@ -180,7 +180,7 @@ class Reclaim:
         The two lists hand out in turns, so a list that took everything from the other would have to wait for it. least:
         with 0, the counterpart gives even its last message to a list that has none.
         """
-        lists, free_bytes = target.lane.memory.lists_holder, target.lane.memory.free_bytes
+        lists, free_bytes = target.memory.lists_holder, target.memory.free_bytes
         half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
         evicted: list[StoredMessage] = []
         while counterpart.direct and missing() > 0:
@@ -189,7 +189,7 @@ class Reclaim:
                 break
             evicted.append(counterpart.evict_last())
             lists.release(charge)
-        counterpart.lane.pager.page_out_at_once(evicted)
+        counterpart.page_out_at_once(evicted)
 
     def order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of all that could give memory back now, in the order of their turns. O(lists)."""
