@@ -15,7 +15,7 @@ from enum import Enum
 
 from ...store.errors import Closed
 from ..admission.limits import DestinationLimits
-from .counting.counters import CountedDestination
+from .counting import CountedDestination
 
 
 class Lifecycle(Enum):

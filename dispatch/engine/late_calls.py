@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..admin.rejections import Check, Rejections
-from ..core.areas.list_events import ListEvents
+from ..core.areas.observer import ListEvents
 from ..core.areas.target_area import TargetArea
 from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import Delivery

@@ -40,12 +40,11 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.observer import TrafficObserver
+from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
-from ..core.reclaim.memory_parts import MemoryParts
+from ..core.reclaim import MemoryParts
 from ..distribution.assigning import OwnSelectorGroup
 from ..topics.topic_state import SubscriptionState
 

@@ -33,7 +33,7 @@ from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, UNLIMITED
 from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.counting.counters import EarlierCounts, Volume
+from ..core.counting import EarlierCounts, Volume
 from ..core.deliveries.contracts import LaneStore
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destination_state import DestinationState, NamedDestinationState

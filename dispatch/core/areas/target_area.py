@@ -7,7 +7,7 @@ It makes and ends lists and offers arrivals to them; Watermarks say how much eac
 for each open store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out
 belong to the DispatchArea.
 
-It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim/reclaim.py decides which memory
+It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim.py decides which memory
 is given back, and in which order.
 """
 
@@ -15,29 +15,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.accounting.tab import Tab
 from ....cache.messages.message_memory import MessageMemory
 from ....store.format.properties import header_values_of_each
+from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
+from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..lists.list_keeper import ListKeeper
 from ..memory.consumer_memory import LIST_BYTES, selector_group_charge
 from ..model import ConsumedDestination, Distribution, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
-from ..reclaim.memory_parts import MemoryParts
+from ..reclaim import MemoryParts
 from ..selector_groups.distribution_roles import DistributionKeeper
 from .dispatch_area import DispatchArea
-from .lane_parts import LaneParts
-from .list_events import ListEvents
 from .list_order import arrange
 from .load_requests import LoadRequests
-from .observer import TrafficObserver
+from .observer import ListEvents, TrafficObserver
 from .watermarks import Watermarks
 
 Decoded = Sequence[dict[str, HeaderValue] | None]
@@ -53,6 +54,19 @@ UNREADABLE_MAX: Final = 1024
 
 The next open of the store finds the others again.
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneParts:
+    """The parts of the store on disk that every lane of an open store uses."""
+
+    message_store: PersistentStore
+    """Where the messages are that survive a restart."""
+    delivery_count_table: DeliveryCountTable
+    return_counts: ReturnCounts
+    """Where it is written how often messages came back."""
+    syncs_always: bool
+    """Whether acks are durable before they are confirmed."""
 
 
 class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribution]):

@@ -13,8 +13,7 @@ from ....cache.messages.message_memory import MessageMemory, QuotaMemory
 from ....cache.sharing.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
-from ..reclaim.memory_parts import MemoryParts
-from ..reclaim.reclaim import Reclaim
+from ..reclaim import MemoryParts, Reclaim
 from .dispatch_area import DispatchArea
 from .load_requests import LoadRequests
 from .observer import ListObserver, TrafficObserver
