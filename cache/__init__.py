@@ -3,5 +3,5 @@
 Start with `accounting/budget.py`, the one ledger. `sharing` divides a memory limit and estimates the effect of other
 limits. `messages` has the caches, and the memory that the messages of a destination are charged to. `spill` takes
 non-persistent messages for which RAM has no room. `process` watches the whole process. Who gives memory back, and in
-which order, is decided above, in `dispatch/core/reclaim/reclaim.py`. docs/internals/overview.md explains the layers.
+which order, is decided above, in `dispatch/core/reclaim.py`. docs/internals/overview.md explains the layers.
 """

@@ -40,7 +40,7 @@ from ..core.destinations.queue_state import QueueState
 from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.reclaim.reclaim import Reclaim
+from ..core.reclaim import Reclaim
 from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 

@@ -109,7 +109,7 @@ class Rejections:
             for delivery in gone_ones:
                 self._dispatch_area.settle(delivery)
             for delivery in gone_ones:
-                lane.destination.distribution.settled(lane, delivery.sequence, 1)
+                lane.distribution.settled(lane, delivery.sequence, 1)
             lane.destination.dead_lettered += len(gone_ones)
             for delivery in gone_ones:
                 consumer_of(delivery).try_again()

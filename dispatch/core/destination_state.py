@@ -13,7 +13,7 @@ from ...cache.accounting.tab import LastingCharge
 from ...store.index.index import INDEX_LANE_BYTES
 from ...store.message_store import MessageStore
 from ...store.numbering import PRIORITIES
-from .counting.counters import NOTHING_COUNTED
+from .counting import NOTHING_COUNTED
 from .lanes.non_persistent import NonPersistentLaneState
 from .lanes.persistent import PersistentLaneState
 from .model import LANE_STATE_BYTES, ConsumedDestination, CoreListKeeper, LaneState

@@ -15,7 +15,7 @@ from enum import Enum
 
 from ...store.errors import Closed
 from ..admission.limits import DestinationLimits
-from .counting.counters import CountedDestination
+from .counting import CountedDestination
 
 
 class Lifecycle(Enum):
@@ -78,6 +78,11 @@ class DestinationLifecycle(CountedDestination):
     def subscription_name(self) -> str | None:
         """Return the name of a durable subscription. None: it is not one."""
         return None
+
+    def room_came(self) -> None:
+        """Serve senders that wait for room, because messages may have left. Requires: the lock."""
+        if self.admission is not None:
+            self.admission.room_came()
 
     def raise_if_deleted(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""

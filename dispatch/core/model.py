@@ -157,6 +157,7 @@ class TargetList(ListSupply):
 
     __slots__ = (
         "lane",
+        "memory",
         "selector_group",
         "skip_names",
         "load",
@@ -167,8 +168,10 @@ class TargetList(ListSupply):
     )
 
     def __init__(self, lane: LaneState, selector_group: SelectorGroup) -> None:
-        super().__init__(lane.destination.target_area.consumer_memory)
+        super().__init__(lane.target_area.consumer_memory)
         self.lane = lane
+        # The memory that its messages are charged to.
+        self.memory = lane.memory
         self.selector_group = selector_group
         # Headers by which its scan skips blocks. If empty, the scan examines each block.
         self.skip_names = lane.skip_names(selector_group.selector)
@@ -181,7 +184,7 @@ class TargetList(ListSupply):
         self.counterpart: TargetList | None = None
         # Whether direct messages can be handed out without checks: the list is neither shared nor timed, and has no
         # counterpart and no quota.
-        self.is_unchecked = not lane.is_timed and lane.memory.is_common
+        self.is_unchecked = not lane.is_timed and self.memory.is_common
         # Whether messages may have expired, so that each must be checked before it is handed out.
         self.is_timed = lane.is_timed
 
@@ -199,7 +202,7 @@ class TargetList(ListSupply):
         """So little is pending in its lane that what arrives is wanted before long."""
         messages, content_bytes = self.lane.pending_lane.depth
         return content_bytes + messages * OVERHEAD_BYTES <= near_bytes(
-            self.lane.memory.fair_list_bytes, self.high_watermark_bytes
+            self.memory.fair_list_bytes, self.high_watermark_bytes
         )
 
     @property
@@ -219,7 +222,7 @@ class TargetList(ListSupply):
 
         Return whether they were taken in, all or none. charge: that of the messages. Requires: there are no references.
         """
-        if self.direct_bytes + charge > self.high_watermark_bytes or not self.lane.memory.lists_holder.reserve(charge):
+        if self.direct_bytes + charge > self.high_watermark_bytes or not self.memory.lists_holder.reserve(charge):
             return False
         if self.direct is NO_MESSAGES:
             self.own_direct()
@@ -285,11 +288,19 @@ class TargetList(ListSupply):
 
     def release(self, charge: int) -> None:
         """Release the charge of messages that leave RAM."""
-        self.lane.memory.lists_holder.release(charge)
+        self.memory.lists_holder.release(charge)
+
+    def page_out(self, messages: Sequence[StoredMessage]) -> None:
+        """Let messages of the lane leave RAM for which there is no room. Requires: their charge is released."""
+        self.lane.pager.page_out(messages)
+
+    def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
+        """Let messages leave RAM as page_out does, for memory that is needed at once."""
+        self.lane.pager.page_out_at_once(messages)
 
     def try_again(self) -> None:
         """Let the loader try again if enough memory is free now. It had given the list up for want of memory."""
-        self.lane.destination.target_area.try_again(self)
+        self.lane.target_area.try_again(self)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message if its body is direct, or the load under way took it from a cache. O(direct)."""
@@ -312,6 +323,7 @@ class LaneState(LaneMessages):
 
     __slots__ = (
         "destination",
+        "target_area",
         "sole",
         "purges",
         "unwanted",
@@ -336,6 +348,7 @@ class LaneState(LaneMessages):
         syncs = target_area.syncs_always
         super().__init__(pending_lane, id_prefix, memory, message_store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
+        self.target_area = target_area
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
         # Arrivals take the fast path to it.
         self.sole: TargetList | None = None
@@ -359,6 +372,20 @@ class LaneState(LaneMessages):
     def destination_name(self) -> str:
         """Return the name of the destination that the messages were sent to."""
         return self.destination.name
+
+    @property
+    def distribution(self) -> Distribution:
+        """Return what decides which consumer gets which of its messages."""
+        return self.destination.distribution
+
+    def shared_lists(self) -> list[TargetList]:
+        """Return the list of each selector group over this lane. Lists of a single consumer are filled from these."""
+        lists: list[TargetList] = []
+        for group in self.destination.selector_groups.values():
+            for target in group.lists:
+                if target.lane is self:
+                    lists.append(target)  # no comprehension: machine code would ask for an iterator object each time
+        return lists
 
     def is_retained(self, sequence: int) -> bool:
         """Return False: only a lane of non-persistent messages can hold a retained message."""
@@ -399,11 +426,10 @@ class LaneState(LaneMessages):
         messages = last - first + 1
         self.acknowledged += messages
         self.parked.remove(first, last)
-        self.destination.distribution.settled(self, first, messages)
+        self.distribution.settled(self, first, messages)
         if self.delivery_counts is not None:
             self.forget_attempts(first, last)
-        if self.destination.admission is not None:
-            self.destination.admission.room_came()
+        self.destination.room_came()
 
     def count_as_dead_letters(self, messages: int) -> None:
         """Count so many messages as dead letters that were counted as acknowledged. Requires: the lock."""
@@ -436,12 +462,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write the delivery counts of these runs to the journal."""
-        self.destination.target_area.return_counts.count(self.pending_lane.number, runs)
+        self.target_area.return_counts.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs, some of which are offered again later."""
-        self.destination.target_area.return_counts.put(self.pending_lane.number, runs, now_ms)
+        self.target_area.return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -467,7 +493,7 @@ class LaneState(LaneMessages):
 
     def arrive_unloaded(self, end: int) -> None:
         """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
-        self.destination.target_area.offer_unloaded(self, end)
+        self.target_area.offer_unloaded(self, end)
 
     @abstractmethod
     def give_up(self, sequence: int) -> None:
@@ -508,11 +534,11 @@ class LaneState(LaneMessages):
 
     def read_one(self, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. Requires: no lock."""
-        return self.destination.target_area.reader.read_one(self, sequence)
+        return self.target_area.reader.read_one(self, sequence)
 
     def read_headers(self, sequence: int) -> StoredMessage:
         """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
-        return self.destination.target_area.reader.read_headers(self, sequence)
+        return self.target_area.reader.read_headers(self, sequence)
 
     def not_read(self, problem: str) -> StoreFailed:
         """Return the error for a message that can't be read."""

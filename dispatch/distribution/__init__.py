@@ -1,6 +1,6 @@
 """Delivery rules: which consumer of a queue gets which message.
 
-Read core/selector_groups/distribution_roles.py first, which says what such a rule decides and what it is told. Then
+Read `core.selector_groups.distribution_roles` first, which says what such a rule decides and what it is told. Then
 `ordinary.py`, the rule of almost all queues; then `assigning.py` and `grouped.py`, the only one that is hard.
 
 - distributions.py chooses which destination has which of these.

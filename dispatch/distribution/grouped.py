@@ -103,7 +103,7 @@ class GroupAssigner(Distribution):
         """Give each consumer a list over a new lane, which the unassigned messages have already."""
         for assigned in self._assigned_by_consumer.values():
             self._assigning.add_list(assigned, lane)
-            assigned.lists.sort(key=lambda target: (-target.lane.pending_lane.priority, not target.lane.is_persistent))
+            assigned.lists.sort(key=lambda target: (-target.lane.priority, not target.lane.is_persistent))
             pair(assigned)
 
     def leave(self, consumer: CoreConsumer) -> None:

@@ -55,7 +55,7 @@ class TopicTurns(OrdinaryDistribution):
             for target in consumer.selector_group.lists
             if target.counterpart is None or target.lane.is_persistent
         )
-        for priority, found in groupby(firsts, lambda target: target.lane.pending_lane.priority):
+        for priority, found in groupby(firsts, lambda target: target.lane.priority):
             lists = list(found)
             last = self._served.get(priority, 0)
             begin = next((at for at, target in enumerate(lists) if target.lane.destination.number > last), 0)

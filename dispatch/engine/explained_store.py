@@ -13,8 +13,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
-from ..core.reclaim.memory_parts import MemoryParts
-from ..core.reclaim.reclaim import Reclaim
+from ..core.reclaim import MemoryParts, Reclaim
 from ..core.settling.delays import DelayedRedelivery
 from ..core.settling.due import DueMessages
 from ..producer.space import Space

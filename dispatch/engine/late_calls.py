@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.areas.list_events import ListEvents
+from ..core.areas.observer import ListEvents
 from ..core.areas.target_area import TargetArea
 from ..core.areas.watermarks import Watermarks
 from ..core.destinations.destination_opener import DestinationOpener

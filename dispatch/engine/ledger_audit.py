@@ -13,7 +13,7 @@ from ..core.destination_state import DestinationState
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
 from ..core.memory.consumer_memory import ASSIGNED_BYTES, selector_group_charge
 from ..core.monitor import Monitor
-from ..core.reclaim.memory_parts import MemoryParts
+from ..core.reclaim import MemoryParts
 from .open_destinations import OpenDestinations
 
 

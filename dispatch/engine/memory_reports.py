@@ -12,7 +12,7 @@ from ...cache.sharing.curve import Curve
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.areas.watermarks import Watermarks
 from ..core.monitor import Monitor, in_sections
-from ..core.reclaim.memory_parts import MemoryParts
+from ..core.reclaim import MemoryParts
 from .process_watch import ProcessWatch
 
 

@@ -286,7 +286,7 @@ class EagerLoader:
         target = load.target
         is_only_copy = target.is_shared and not target.lane.is_persistent
         for cache in target.lane.caches:
-            if not cache.may_have(target.lane.pending_lane.number, load.last):
+            if not cache.may_have(target.lane.number, load.last):
                 continue
             if is_only_copy:
                 self._copy_from(cache, load)
@@ -296,7 +296,7 @@ class EagerLoader:
     def _take_from(self, cache: LaneCache, load: Load[TargetList], is_needed: bool) -> None:
         """Take messages of a load from a cache, up to one that other lists need and that memory has no room to copy."""
         target = load.target
-        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
+        memory, lane_number = target.memory, target.lane.number
         is_shared = cache.is_shared(lane_number)
         reserve = memory.lists_holder.reserve if is_shared else memory.lists_holder.reserve_again
         for sequence in _sequences(load):
@@ -387,7 +387,7 @@ class EagerLoader:
     def _reserve_runs(self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
         target = load.target
         messages = sum(last - first + 1 for first, last in runs)
-        if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.lane.memory.free_bytes < wanted:
+        if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.memory.free_bytes < wanted:
             # Load fewer messages if references for all of them would take as much memory.
             self._target_area.make_room(wanted, target)
             few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
@@ -403,7 +403,7 @@ class EagerLoader:
         if not is_needed:
             load.last = min(load.last, runs[0][0] - 1)
         else:
-            if target.lane.memory.free_bytes < OVERHEAD_BYTES * messages:
+            if target.memory.free_bytes < OVERHEAD_BYTES * messages:
                 self._target_area.make_room(OVERHEAD_BYTES * messages, target)
             for first, last in runs:
                 for sequence in range(first, last + 1):
@@ -414,7 +414,7 @@ class EagerLoader:
         self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
         """Cut the runs to what free memory can hold, unless that is only a few messages."""
-        pending_lane, free_bytes = load.target.lane.pending_lane, load.target.lane.memory.free_bytes
+        pending_lane, free_bytes = load.target.lane.pending_lane, load.target.memory.free_bytes
         cut: list[tuple[int, int]] = []
         charged = messages = 0
         for first, last in runs:
@@ -433,7 +433,7 @@ class EagerLoader:
         return cut, charged
 
     def _afford(self, load: Load[TargetList], wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
-        target_area, memory = self._target_area, load.target.lane.memory
+        target_area, memory = self._target_area, load.target.memory
         if memory.free_bytes < wanted + buffer_bytes:
             target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
         load.target.wanted_bytes = wanted + buffer_bytes
@@ -448,7 +448,7 @@ class EagerLoader:
 
     def _make_lazy(self, load: Load[TargetList], sequence: int, is_needed: bool) -> None:
         """Keep the place of a message without its body. The body is read when somebody looks at it."""
-        target_area, lists = self._target_area, load.target.lane.memory.lists_holder
+        target_area, lists = self._target_area, load.target.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
             # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
             if is_needed and not load.reserved_bytes and not load.target.direct:
@@ -472,7 +472,7 @@ class EagerLoader:
             kept_bytes = LAST_BYTES // 2  # the counterpart's next message is due between the messages of this list
         else:
             kept_bytes = FIRST_BYTES
-        return self._spill_account.lend(target.lane.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
+        return self._spill_account.lend(target.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
 
     def _abandon(self, load: Load[TargetList]) -> None:
         """Give back the reserved memory; the runs stay where they are. Requires: the lock."""

@@ -54,11 +54,9 @@ from ..config.memory_plan import (
     WRITE_BUFFER_BYTES,
 )
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.lane_parts import LaneParts
-from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.observer import ListObserver, TrafficObserver
-from ..core.areas.target_area import TargetArea
+from ..core.areas.observer import ListEvents, ListObserver, TrafficObserver
+from ..core.areas.target_area import LaneParts, TargetArea
 from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
@@ -67,8 +65,7 @@ from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memory_registry import MemoryRegistry
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList, consumer_of
 from ..core.monitor import Monitor
-from ..core.reclaim.memory_parts import MemoryParts
-from ..core.reclaim.memory_rule import MemoryRule
+from ..core.reclaim import MemoryParts, MemoryRule
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT

@@ -40,12 +40,11 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.observer import TrafficObserver
+from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
-from ..core.reclaim.memory_parts import MemoryParts
+from ..core.reclaim import MemoryParts
 from ..distribution.assigning import OwnSelectorGroup
 from ..topics.subscription_state import SubscriptionState
 
@@ -482,7 +481,7 @@ class RecordedTraffic(TrafficObserver):
         self._recorder.offered(lane, message[0], is_loaded=message[2] is not None)
 
     def offers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        for first, last in runs if lane.destination.distribution.is_ordinary else ():
+        for first, last in runs if lane.distribution.is_ordinary else ():
             for sequence in range(first, last + 1):
                 self._recorder.offered(lane, sequence, is_loaded=False)
 

@@ -23,7 +23,7 @@ from ...cache.sharing.shares import (
 )
 from ...store.stored_message import StoredMessage
 from ..core.model import TargetList
-from ..core.reclaim.memory_rule import MemoryRule
+from ..core.reclaim import MemoryRule
 
 # ---------------------------------------------------------------------- watermarks
 

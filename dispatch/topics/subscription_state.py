@@ -18,10 +18,11 @@ from ...cache.accounting.charge import content_charge_bytes
 from ...store.format.state_record import TOPIC
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.index.topic_lane import SubscriptionLane
+from ...store.journal.reading import Region
 from ...store.numbering import BEHIND_ALL, UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.counting.counters import Volume
+from ..core.counting import Volume
 from ..core.deliveries.contracts import LaneStore
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destination_state import DestinationState, NamedDestinationState
@@ -75,7 +76,7 @@ class EvictionRule(ABC):
 class SubscriptionRegistry(ABC):
     """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
 
-    unrecorded: LaneStore
+    unrecorded: LaneStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
     verdicts: Verdicts
     """The verdicts for all topics, because only one message arrives at a time under the lock."""

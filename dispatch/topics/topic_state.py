@@ -17,7 +17,7 @@ from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES, TopicLane
 from ...store.message_store import MessageStore
 from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
-from ..core.counting.counters import EarlierCounts
+from ..core.counting import EarlierCounts
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.model import LANE_STATE_BYTES, CoreListKeeper, LaneState
 from .fan_out import FanOut

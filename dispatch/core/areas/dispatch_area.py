@@ -19,11 +19,11 @@ from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
 from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
-from ..reclaim.memory_parts import MemoryParts
+from ..reclaim import MemoryParts
 from ..selector_groups.distribution_roles import Collector
-from .list_events import ListEvents
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
+from .observer import ListEvents
 
 
 class MemoryWaiter(Protocol):

@@ -17,7 +17,7 @@ def arrange(selector_group: SelectorGroup) -> None:
     """Sort the lists of a selector group into the order in which they are taken from, and pair counterparts."""
     selector_group.lists.sort(
         key=lambda target: (
-            -target.lane.pending_lane.priority,
+            -target.lane.priority,
             target.lane.destination.number,
             not target.lane.is_persistent,
         )

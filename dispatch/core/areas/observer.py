@@ -1,4 +1,5 @@
-"""What a TargetArea reports: to a ListObserver about its lists, to a TrafficObserver about what they get and lose.
+"""What the areas report: to ListEvents what owners above must act on, to a ListObserver how lists fare, to a
+TrafficObserver what lists get and lose.
 
 Nothing is reported on the way of a message that arrives in a list and is handed out from it.
 """
@@ -11,6 +12,22 @@ from ....cache.sharing.curve import Curve
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ..model import ConsumedDestination, LaneState, TargetList
+
+
+class ListEvents:
+    """Hears nothing: for a store that is only played. Every method requires the state lock."""
+
+    def expired(self, lane: LaneState, sequence: int) -> None:
+        """Remove a message that a list passed over because its time is over."""
+
+    def sampled(self, target: TargetList) -> None:
+        """Look at a list that reached its `sample_at_bytes`."""
+
+    def unread(self, lane: LaneState) -> None:
+        """Note a lane that no consumer reads any more, and of which RAM has not all."""
+
+    def gone(self, lane: LaneState) -> None:
+        """Note a lane that has ended."""
 
 
 class ListObserver:

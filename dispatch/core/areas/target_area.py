@@ -7,7 +7,7 @@ It makes and ends lists and offers arrivals to them; Watermarks say how much eac
 for each open store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out
 belong to the DispatchArea.
 
-It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim/reclaim.py decides which memory
+It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim.py decides which memory
 is given back, and in which order.
 """
 
@@ -15,29 +15,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.accounting.tab import Tab
 from ....cache.messages.message_memory import MessageMemory
 from ....store.format.properties import header_values_of_each
+from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
+from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..lists.list_keeper import ListKeeper
 from ..memory.consumer_memory import LIST_BYTES, selector_group_charge
 from ..model import ConsumedDestination, Distribution, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
-from ..reclaim.memory_parts import MemoryParts
+from ..reclaim import MemoryParts
 from ..selector_groups.distribution_roles import DistributionKeeper
 from .dispatch_area import DispatchArea
-from .lane_parts import LaneParts
-from .list_events import ListEvents
 from .list_order import arrange
 from .load_requests import LoadRequests
-from .observer import TrafficObserver
+from .observer import ListEvents, TrafficObserver
 from .watermarks import Watermarks
 
 Decoded = Sequence[dict[str, HeaderValue] | None]
@@ -53,6 +54,19 @@ UNREADABLE_MAX: Final = 1024
 
 The next open of the store finds the others again.
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneParts:
+    """The parts of the store on disk that every lane of an open store uses."""
+
+    message_store: PersistentStore
+    """Where the messages are that survive a restart."""
+    delivery_count_table: DeliveryCountTable
+    return_counts: ReturnCounts
+    """Where it is written how often messages came back."""
+    syncs_always: bool
+    """Whether acks are durable before they are confirmed."""
 
 
 class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribution]):
@@ -146,7 +160,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         for selector_group in lane.destination.selector_groups.values():
             self.add_list(lane, selector_group)
             arrange(selector_group)
-        lane.destination.distribution.add_lane(lane)
+        lane.distribution.add_lane(lane)
         self.update_sole_lists(lane.destination)
         self._traffic.lane_added(lane)
 
@@ -186,7 +200,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         """Make messages that only this list has findable for others. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
         target.release(charges_bytes(messages))
-        target.lane.pager.page_out(messages)
+        target.page_out(messages)
 
     def unsubscribe(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """End a selector group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
@@ -220,8 +234,8 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         self._traffic.list_ends(target)
         self.drop(target)
         has_supply = target.has_supply
-        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
-        memory.lists_holder.release(target.direct_bytes)
+        memory, lane_number = target.memory, target.lane.number
+        target.release(target.direct_bytes)
         memory.head_queue_cache.reopen(lane_number)
         dropped: list[StoredMessage] = []
         for message in target.direct:
@@ -229,7 +243,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
                 dropped.append(message)
         target.direct.clear()
         target.close()
-        target.lane.pager.page_out(dropped)
+        target.page_out(dropped)
         target.direct_bytes = 0
         target.counterpart = None  # else the two and their queue would stay until a garbage collection
         if dropped or has_supply:
@@ -276,10 +290,9 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
-        for selector_group in lane.destination.selector_groups.values():
-            for target in selector_group.lists:
-                if target.lane is lane and target.frontier == lane.published_end:
-                    target.frontier = first
+        for target in lane.shared_lists():
+            if target.frontier == lane.published_end:
+                target.frontier = first
         lane.published_end = first
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
@@ -287,7 +300,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         self._traffic.arrives_unloaded(lane, end)
         lane.published_end = end
         if not lane.destination.selector_groups:
-            lane.memory.head_queue_cache.stop(lane.pending_lane.number)
+            lane.memory.head_queue_cache.stop(lane.number)
         for selector_group in lane.destination.selector_groups.values():
             for target in selector_group.lists:
                 if target.lane is lane:
@@ -304,14 +317,14 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
             if lane.pending_lane.pending_messages == 1:
                 heads.reopen(lane.pending_lane.number)
             return heads.put(lane.pending_lane.number, message)
-        return self._offer_to_lists(lane, message, _shared_lists(lane), None, 0)
+        return self._offer_to_lists(lane, message, lane.shared_lists(), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
         """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does.
 
         Headers that the selectors of several lists name are decoded once, for all messages together.
         """
-        targets = _shared_lists(lane)
+        targets = lane.shared_lists()
         decoded = _decoded(targets, messages)
         for at, message in enumerate(messages):
             lane.published_end = message[0] + 1
@@ -383,7 +396,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
 
     def try_again(self, target: TargetList) -> None:
         """Load for a list that was given up for want of memory, if enough is free now."""
-        if target.wanted_bytes <= OVERHEAD_BYTES or target.lane.memory.free_bytes >= target.wanted_bytes:
+        if target.wanted_bytes <= OVERHEAD_BYTES or target.memory.free_bytes >= target.wanted_bytes:
             self._dispatch_area.waits_for_memory.pop(target, None)
             self._loads.request(target)
 
@@ -396,27 +409,25 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
             return
         if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
             lane.pager.page_out((message,))
-        lane.destination.distribution.offer_again(lane, message)
+        lane.distribution.offer_again(lane, message)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages whose delay has ended."""
         self._traffic.offers_put_off(lane, runs)
-        lane.destination.distribution.offer_put_off(lane, runs)
+        lane.distribution.offer_put_off(lane, runs)
 
     def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
 
         O(lists of the lane), each as in TargetList.offer.
         """
-        for selector_group in lane.destination.selector_groups.values():
-            for target in selector_group.lists:
-                if target.lane is not lane or not runs:
-                    continue
-                target.offer(runs)
-                self._loads.request(target)
-                self.wake(selector_group)
-        if runs:
-            lane.destination.distribution.reassign()
+        if not runs:
+            return
+        for target in lane.shared_lists():
+            target.offer(runs)
+            self._loads.request(target)
+            self.wake(target.selector_group)
+        lane.distribution.reassign()
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Make each list and cache of a lane forget messages that were removed and are not in flight."""
@@ -426,10 +437,11 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
             lane.forget_attempts(first, last)
         for target in lane.destination.lists_over(lane):
             target.release(target.forget(gone))
-        lane.destination.distribution.forget(lane, gone)
-        lane.pending_cache.forget_runs(lane.pending_lane.number, gone)
-        lane.memory.head_queue_cache.forget_runs(lane.pending_lane.number, gone)
-        lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
+        lane.distribution.forget(lane, gone)
+        lane.pending_cache.forget_runs(lane.number, gone)
+        heads = lane.memory.head_queue_cache
+        heads.forget_runs(lane.number, gone)
+        heads.reopen(lane.number)
         if self._dispatch_area.waits_for_memory:
             self._dispatch_area.relieve()
 
@@ -452,7 +464,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         lists_bytes: dict[MessageMemory, int] = dict.fromkeys(self.memories.all, 0)
         for target in (*self.lists, *self.leaving):
             loading_bytes = target.load.reserved_bytes if target.load is not None else 0
-            lists_bytes[target.lane.memory] += charges_bytes(target.direct) + loading_bytes
+            lists_bytes[target.memory] += charges_bytes(target.direct) + loading_bytes
         for memory, held_bytes in lists_bytes.items():
             assert memory.lists_holder.held_bytes == held_bytes
             assert memory.pending_cache.audit() == memory.pending_cache.holder.held_bytes
@@ -464,16 +476,6 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
             "curve": self._watermarks.watch.charge_bytes,
             **self._overflow.audit(),
         }
-
-
-def _shared_lists(lane: LaneState) -> list[TargetList]:
-    """Return the list of each selector group over a lane. Lists of a single consumer are filled from these."""
-    lists: list[TargetList] = []
-    for group in lane.destination.selector_groups.values():
-        for target in group.lists:
-            if target.lane is lane:
-                lists.append(target)  # no comprehension: the compiler would ask each collection for an iterator object
-    return lists
 
 
 def _decoded(targets: list[TargetList], messages: Sequence[StoredMessage]) -> list[Decoded | None] | None:

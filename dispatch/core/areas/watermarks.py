@@ -13,8 +13,7 @@ from ....cache.messages.message_memory import MessageMemory, QuotaMemory
 from ....cache.sharing.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
-from ..reclaim.memory_parts import MemoryParts
-from ..reclaim.reclaim import Reclaim
+from ..reclaim import MemoryParts, Reclaim
 from .dispatch_area import DispatchArea
 from .load_requests import LoadRequests
 from .observer import ListObserver, TrafficObserver
@@ -99,7 +98,7 @@ class Watermarks:
         """
         self.lists[target] = None
         self.watch.begin(target)
-        limit_bytes = self._update_fair_share(target.lane.memory)
+        limit_bytes = self._update_fair_share(target.memory)
         watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
 
@@ -126,7 +125,7 @@ class Watermarks:
         granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
         memories = self._memory.memories
         for memory in memories.of_patterns.values():
-            own = [target for target in granted if target.lane.memory is memory]
+            own = [target for target in granted if target.memory is memory]
             own_rates = [target.measured_rate for target in own]
             least = self._rule.high_watermarks(memory.quota.reserve_bytes, own_rates)
             most = self._rule.high_watermarks(memory.quota.share_bytes, own_rates)
@@ -160,7 +159,7 @@ def _evict(target: TargetList, is_too_long: Callable[[], bool]) -> None:
     while len(target.direct) > 1 and is_too_long():
         evicted.append(target.evict_last())
         target.release(charge_bytes(evicted[-1]))
-    put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
-    target.lane.pager.page_out(
+    put, lane_number = target.lane.pending_cache.put, target.lane.number
+    target.page_out(
         [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
     )

@@ -1,21 +1,21 @@
 """Protocols: what lanes and lists need from the store, the caches, and from messages that a selector judges.
 
 The classes that fulfil these protocols lie in store and cache, and do not know them. Lanes and lists call the
-TargetArea, consumers and distributions through the abstract classes ListKeeper, CoreConsumer and Distribution. Those
-stand in model.py, because their methods take and return lanes, lists and deliveries.
+TargetArea, consumers and distributions through the abstract classes ListKeeper, GroupMember and Distribution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ....store.format.record import Returned
 from ....store.format.state_record import CountedRun
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, Question
-from ....store.index.pending_lane import JournaledLane
+from ....store.index.pending_lane import JournaledLane, PendingLane
+from ....store.journal.reading import Region
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 
@@ -34,23 +34,21 @@ class MessageSource(Protocol):
     def delivery_mode(self) -> str: ...
 
 
-OwnLane = Any
-"""A lane that this store made: MessageStore makes a JournaledLane, Overflow a NonPersistentLane."""
-OwnRegion = Any
-"""What `plan` of this store returned: a Region of the journal, or a TmpRegion of tmp-storage."""
+OwnLane = TypeVar("OwnLane", bound=PendingLane, contravariant=True)
+"""The lanes that a store makes."""
+OwnRegion = TypeVar("OwnRegion")
+"""What its `plan` returns and its `read` takes."""
 
 
-class LaneStore(Protocol):
+class LaneStore(Protocol[OwnLane, OwnRegion]):
     """The `message_store` of a lane, which has its messages that are not in RAM: MessageStore or Overflow.
 
-    A LaneState gets its store and its pending lane from whoever makes it, and passes the lane to that store. Regions go
-    back to the store that planned them. So the types of both are left open: a type parameter would spread to all lanes
-    and lists, and a common type would be narrowed again at each ack. It is a Protocol although each ack calls it,
-    because the stores lie below the dispatch and inherit from none of its classes.
+    It is a Protocol although each ack calls it, because the stores lie below the dispatch and inherit from none of its
+    classes.
     """
 
     @property
-    def timetable(self) -> LaneDueTimes:
+    def timetable(self) -> LaneDueTimes[Any]:
         """Return the timetable, which finds the messages whose time has come."""
 
     def acknowledge(self, lane: OwnLane, first: int, last: int) -> int:
@@ -72,7 +70,12 @@ class LaneStore(Protocol):
         """
 
 
-class PersistentStore(LaneStore, Protocol):
+AnyLaneStore: TypeAlias = LaneStore[Any, Any]
+"""The store of some lane. Whoever makes a lane hands in both, and checks there that they fit; as a parameter of each
+lane the two types would spread to all that holds one."""
+
+
+class PersistentStore(LaneStore[JournaledLane, Region], Protocol):
     """The LaneStore of messages that survive a restart, MessageStore: what their lanes ask of it beyond that."""
 
     def raise_if_closed(self) -> None:
@@ -98,7 +101,7 @@ class ReturnCounts(Protocol):
     def put(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None: ...
 
 
-class LaneDueTimes(Protocol):
+class LaneDueTimes(Protocol[OwnLane]):
     """The timetable of a lane, as in DueTimes. Every method requires the lock."""
 
     def take_due(self, lane: OwnLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...

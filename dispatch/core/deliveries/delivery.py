@@ -25,7 +25,7 @@ from ....store.numbering import BLOCK_MESSAGES
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.redelivery_delays import REJECTED
-from .contracts import LaneStore
+from .contracts import AnyLaneStore
 
 PUBLIC: Final = (
     "ack",
@@ -133,7 +133,7 @@ class LaneMessages(ABC):
         pending_lane: PendingLane,
         id_prefix: str,
         memory: MessageMemory,
-        message_store: LaneStore,
+        message_store: AnyLaneStore,
         delivery_count_table: DeliveryCountTable,
         *,
         syncs: bool,
@@ -172,6 +172,11 @@ class LaneMessages(ABC):
     @property
     def priority(self) -> int:
         return self.pending_lane.priority
+
+    @property
+    def number(self) -> int:
+        """The number of the lane, by which caches and tables know it."""
+        return self.pending_lane.number
 
     def is_free(self, sequence: int) -> bool:
         """Return whether a published message can be handed out, apart from its expiry. O(log runs)."""

@@ -18,7 +18,7 @@ from ..lanes.non_persistent import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneS
 from ..lanes.persistent import PersistentLaneState
 from ..model import LaneState
 from ..monitor import Monitor
-from ..reclaim.memory_parts import MemoryParts
+from ..reclaim import MemoryParts
 from ..settling.delays import TimedLanes
 from ..settling.removal import Removals
 from .overhead import DestinationOverhead

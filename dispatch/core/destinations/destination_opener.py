@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from ....store.format.destination_table import DestinationTable
-from ..counting.counted_rows import CountedRows
+from ..counting import CountedRows
 from ..destination_state import DestinationState
 from ..lifecycle import Lifecycle
 from ..publisher import Publisher

@@ -14,7 +14,9 @@ from ....cache.spill.overflow import Overflow
 from ....store.errors import Closed
 from ....store.format.times import Times
 from ....store.stored_message import StoredMessage
+from ....store.tmp.file import TmpRegion
 from ....store.tmp.non_persistent_lane import NonPersistentLane
+from ..deliveries.contracts import LaneStore
 from ..deliveries.delivery import Delivery, is_lazy, message_of
 from ..lists.load import Load
 from ..lists.pager import Pager
@@ -60,7 +62,8 @@ class NonPersistentLaneState(LaneState):
         self.retained = range(0)
         self.overflow = overflow
         self.note_times = note_times
-        self.message_store = overflow
+        store: LaneStore[NonPersistentLane, TmpRegion] = overflow
+        self.message_store = store
         self.caches = overflow.caches_of(pending_lane)
         self.pager = TmpPager(pending_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
@@ -140,7 +143,7 @@ class NonPersistentLaneState(LaneState):
             try:
                 pending_lane.skip_to(sequence)
             finally:
-                self.destination.target_area.pass_holes(self, pending_lane.next_sequence)
+                self.target_area.pass_holes(self, pending_lane.next_sequence)
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """Put a message aside because the only list is full or far behind."""
@@ -151,7 +154,7 @@ class NonPersistentLaneState(LaneState):
 
     def arrive(self, message: StoredMessage) -> None:
         """Let a message arrive if there is not just one list. Requires: the message was admitted."""
-        sequence, pending_lane, target_area = message[0], self.tmp_lane, self.destination.target_area
+        sequence, pending_lane, target_area = message[0], self.tmp_lane, self.target_area
         self.published_end = sequence + 1
         if target_area.offer_to_selector_groups(self, message) or pending_lane.is_spilled(sequence):
             return

@@ -64,7 +64,7 @@ class PersistentLaneState(LaneState):
 
     def give_up(self, sequence: int) -> None:
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
-        self.destination.target_area.pass_unreadable(self, sequence)
+        self.target_area.pass_unreadable(self, sequence)
 
     def drop(self) -> None:
         """Become a lane without messages, because its destination is deleted or its subscription has ended."""

@@ -27,7 +27,7 @@ class QueueLaneState(PersistentLaneState):
         sole = self.sole
         if sole is None:
             if self.destination.selector_groups:
-                self.destination.target_area.offer_slice(self, messages)
+                self.target_area.offer_slice(self, messages)
             elif self.memory.head_queue_cache.is_stopped(self.pending_lane.number):
                 self.published_end = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
             else:
@@ -52,7 +52,7 @@ class QueueLaneState(PersistentLaneState):
         behind = self.published_end = sequence + 1
         sole = self.sole
         if sole is None:
-            self.destination.target_area.offer_to_selector_groups(self, message)
+            self.target_area.offer_to_selector_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
             # An inline copy of TargetList.admit and of charge_bytes: all that waits for no sync passes here.

@@ -67,7 +67,7 @@ class DelayedRedelivery:
         for number, waiting in list(self._index.put_off.items()):
             lane = self._find(number)
             if lane is not None and waiting.pending_messages:
-                over = lane.destination.distribution.remember_put_off(lane, self.runs(lane))
+                over = lane.distribution.remember_put_off(lane, self.runs(lane))
                 for first, last in over:
                     waiting.forget(first, last)
                     forgotten += last - first + 1
@@ -264,8 +264,7 @@ class TimedLanes:
             lane.expired += lane.message_store.acknowledge_one(lane.pending_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.forget_attempts(sequence, sequence)
-            if lane.destination.admission is not None:
-                lane.destination.admission.room_came()
+            lane.destination.room_came()
             return
         swept = lane.swept_lane
         if swept not in self._met:

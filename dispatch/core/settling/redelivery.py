@@ -45,7 +45,7 @@ class Redelivery:
     def dead_letter(self, lane: LaneState, first: int, last: int) -> None:
         """Give a run to no consumer any more: it has had its last attempt and leaves soon."""
         lane.dead_letters.add(first, last)
-        lane.destination.distribution.settled(lane, first, last - first + 1)
+        lane.distribution.settled(lane, first, last - first + 1)
         self.lanes_with_dead_letters[lane] = None
         self._wake_maintenance()
 
@@ -84,7 +84,7 @@ class Redelivery:
                 continue
             self._dispatch_area.settle(delivery)
             lane.redelivered += 1
-            lane.destination.distribution.comes_back(delivery, is_delayed=True)
+            lane.distribution.comes_back(delivery, is_delayed=True)
             lane.pager.page_out((message_of(delivery),))
         for first, messages, _, due in runs:
             if due:
@@ -130,7 +130,7 @@ class Redelivery:
             self.dead_letter(lane, sequence, sequence)
             return
         lane.redelivered += 1
-        lane.destination.distribution.comes_back(delivery, is_delayed=False)
+        lane.distribution.comes_back(delivery, is_delayed=False)
         self._target_area.offer_again(lane, message)
 
     def give_back(self, lane: LaneState, first: int, last: int) -> None:
@@ -145,7 +145,7 @@ class Redelivery:
             else:
                 lane.redelivered += 1
                 self._target_area.offer_again(lane, (sequence, b"", None, 0))
-        lane.destination.distribution.reassign()
+        lane.distribution.reassign()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:
         """Record the attempts for the next process that opens the store."""

@@ -91,8 +91,7 @@ class Removals:
         if gone:
             self._delayed.cancel(lane, gone)
             self._target_area.forget(lane, gone)
-        if lane.destination.admission is not None:
-            lane.destination.admission.room_came()
+        lane.destination.room_came()
 
     def drop_lane(self, lane: LaneState) -> None:
         """Empty a lane that is about to go, so that senders, loads and deliveries that still know it find nothing in

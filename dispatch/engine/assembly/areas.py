@@ -11,15 +11,13 @@ from ....cache.accounting.tab import Tab
 from ....store.disk.disk import File
 from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
-from ...core.areas.lane_parts import LaneParts
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
-from ...core.areas.target_area import TargetArea
+from ...core.areas.target_area import LaneParts, TargetArea
 from ...core.areas.watermarks import Watermarks
 from ...core.memory.group_memory import GroupMemory
 from ...core.memory.memory_registry import MemoryRegistry
-from ...core.reclaim.memory_parts import MemoryParts
-from ...core.reclaim.memory_rule import MemoryRule
+from ...core.reclaim import MemoryParts, MemoryRule
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
 from .foundation import Foundation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ....store.index.destination_lane import DestinationLane
 from ....store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ....store.journal.reading import Region
 from ....store.message_store import MessageStore
@@ -18,7 +19,7 @@ class UnrecordedStore:
         self._message_store = message_store
 
     @property
-    def timetable(self) -> LaneDueTimes:
+    def timetable(self) -> LaneDueTimes[DestinationLane]:
         """Return the timetable, which finds the messages whose time has come."""
         return self._message_store.timetable
 

@@ -1,20 +1,79 @@
-"""Reclaim: decide who gives memory back, in which order, and how much.
+"""Reclaim: how a store divides its RAM among lists and caches, and who gives back first.
 
-It only decides. A message that leaves RAM is still on disk, so a crash changes nothing. The TargetArea has the lists.
+MemoryRule makes the decisions that a store could also make differently, MemoryParts is what it decides about, and
+Reclaim takes memory back in order. A message that leaves RAM is still on disk, so a crash changes nothing. The
+TargetArea has the lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from ....cache.accounting.charge import charge_bytes
-from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
-from ....cache.messages.message_memory import MessageMemory
-from ....store.numbering import UNLIMITED
-from ....store.stored_message import StoredMessage
-from ..model import TargetList
-from .memory_parts import MemoryParts
+from ...cache.accounting.budget import Budget, Holder
+from ...cache.accounting.charge import charge_bytes
+from ...cache.accounting.tab import Tab
+from ...cache.messages.head_queue_cache import HeadQueueCache
+from ...cache.messages.message_cache import WORTH_BYTES, MessageCache
+from ...cache.messages.message_memory import MessageMemory
+from ...cache.messages.pending_cache import PendingCache
+from ...cache.sharing.shares import Shares, high_watermark_bytes, high_watermarks
+from ...cache.spill.overflow import Overflow
+from ...store.numbering import UNLIMITED
+from ...store.stored_message import StoredMessage
+from .memory.group_memory import GroupMemory
+from .memory.memory_registry import MemoryRegistry
+from .model import TargetList
+
+
+class MemoryRule:
+    """The library's own rule. No method is on the path of a message. Requires: the lock."""
+
+    def __init__(self) -> None:
+        # Whether lists give memory back before the caches do.
+        self.lists_give_first = False
+
+    def divide(self, shares: Shares) -> Shares:
+        """Return how a memory limit is divided. shares: the usual division."""
+        return shares
+
+    def first_high_watermark(self, limit_bytes: int, lists: int) -> int:
+        """Return the bytes that a new list should hold until the next measurement. lists: how many there are, with the
+        new one.
+        """
+        return high_watermark_bytes(limit_bytes, lists, None)
+
+    def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
+        """Return the bytes that each list should hold, by the bytes that its consumers take per second."""
+        return high_watermarks(limit_bytes, rates)
+
+    def supply(self, target: TargetList) -> float:
+        """Return how much supply a list has. The list with the most gives memory back first."""
+        return target.supply_seconds
+
+    def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
+        """Return the PendingCache of one MessageMemory; its share is set later."""
+        return PendingCache(holder, head_queue_cache, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """What of memory the areas, the Watermarks and the Reclaim of a store all reach."""
+
+    budget: Budget
+    memories: MemoryRegistry
+    """What the messages of each destination are charged to, and their caches."""
+    overflow: Overflow
+    """Where non-persistent messages go for which RAM has no room."""
+    rule: MemoryRule
+    """Says who has how much, and who gives back first."""
+    destinations: Tab
+    """Pays for open destinations and their lanes."""
+    consumers: Tab
+    """Pays for consumers and their lists."""
+    groups: GroupMemory
+    """Pays for message groups that the distributions remember."""
 
 
 class Reclaim:
@@ -64,7 +123,7 @@ class Reclaim:
         The list `keep` gives nothing. Each other list keeps `least` messages and `least_seconds` of supply. The latter
         prevents two lists from taking the same memory from each other for ever.
         """
-        memory = keep.lane.memory if keep is not None else self._memories.common
+        memory = keep.memory if keep is not None else self._memories.common
         if memory.share_free_bytes < wanted_bytes:
             self.make_room_in_share(memory, wanted_bytes, keep, least, least_seconds)
         budget = self._budget
@@ -108,7 +167,7 @@ class Reclaim:
         for cache in (memory.head_queue_cache, memory.pending_cache):
             if memory.share_free_bytes < wanted_bytes:
                 cache.give_back(wanted_bytes - memory.share_free_bytes)
-        others = [target for target in self._others(keep, least, least_seconds) if target.lane.memory is memory]
+        others = [target for target in self._others(keep, least, least_seconds) if target.memory is memory]
         self._shorten(others, lambda: wanted_bytes - memory.share_free_bytes, keep, least, least_seconds)
 
     def _others(self, keep: TargetList | None, least: int, least_seconds: float) -> list[TargetList]:
@@ -155,8 +214,8 @@ class Reclaim:
         while missing() > 0 and richest_first:
             _, number = heappop(richest_first)
             richest = others[number]
-            memory = richest.lane.memory
-            is_own = keep is not None and memory is keep.lane.memory
+            memory = richest.memory
+            is_own = keep is not None and memory is keep.memory
             stop = max(len(richest.direct) // 2, least)
             missing_bytes = missing()
             if keep is None and not richest.lane.is_persistent:  # else a load would fetch it back, and so on for ever
@@ -167,7 +226,7 @@ class Reclaim:
                 charge = charge_bytes(evicted[-1])
                 memory.lists_holder.release(charge)
                 missing_bytes -= charge
-            richest.lane.pager.page_out_at_once(evicted)
+            richest.page_out_at_once(evicted)
             if evicted and _can_give(richest, least, least_seconds):
                 heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
@@ -180,7 +239,7 @@ class Reclaim:
         The two lists hand out in turns, so a list that took everything from the other would have to wait for it. least:
         with 0, the counterpart gives even its last message to a list that has none.
         """
-        lists, free_bytes = target.lane.memory.lists_holder, target.lane.memory.free_bytes
+        lists, free_bytes = target.memory.lists_holder, target.memory.free_bytes
         half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
         evicted: list[StoredMessage] = []
         while counterpart.direct and missing() > 0:
@@ -189,7 +248,7 @@ class Reclaim:
                 break
             evicted.append(counterpart.evict_last())
             lists.release(charge)
-        counterpart.lane.pager.page_out_at_once(evicted)
+        counterpart.page_out_at_once(evicted)
 
     def order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of all that could give memory back now, in the order of their turns. O(lists)."""

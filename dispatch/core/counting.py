@@ -1,17 +1,19 @@
-"""Counters: the depth of a destination, and the messages that came and left since its directory was opened.
+"""Counters of destinations: the depth, and the messages that came and left since the directory was opened.
 
-Each lane counts for itself, and this module adds the lanes up. `earlier` holds the counts from before a destination was
-closed and opened again. Counters live as long as the process.
+Each lane counts for itself, and a CountedDestination adds its lanes up. `earlier` holds the counts from before it was
+closed and opened again. Counters live as long as the process: of a closed queue 108 bytes remain in CountedRows.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ...admission.limits import LimitedDestination
-from ..deliveries.delivery import LaneMessages
+from ..admission.limits import LimitedDestination
+from .deliveries.delivery import LaneMessages
 
 
 class Volume(NamedTuple):
@@ -140,3 +142,58 @@ class CountedDestination(LimitedDestination):
     @property
     def depth_bytes(self) -> int:
         return sum(lane.pending_lane.pending_bytes for lane in self.all_lanes())
+
+
+_COLUMNS: Final = len(EarlierCounts._fields)
+
+
+class CountedRows:
+    """The counters of closed queues by the number of the queue; a queue that has counted nothing is left out.
+
+    The state lock guards it.
+    """
+
+    __slots__ = ("_numbers", "_figures")
+
+    def __init__(self) -> None:
+        # The numbers of the queues, sorted.
+        self._numbers = array("I")
+        # The counters of the queues in the same order. A double is exact up to 2**53.
+        self._figures = array("d")
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def find(self, number: int) -> EarlierCounts:
+        """Return the counters of a queue from before it was closed; zeros if nothing is known. O(log queues)."""
+        at = bisect_left(self._numbers, number)
+        if at == len(self._numbers) or self._numbers[at] != number:
+            return NOTHING_COUNTED
+        begin, end = at * _COLUMNS, (at + 1) * _COLUMNS
+        figures = self._figures[begin:end]
+        blocked_seconds = figures.pop()
+        return EarlierCounts(*map(int, figures))._replace(blocked_seconds=blocked_seconds)
+
+    def put(self, number: int, counted: EarlierCounts) -> bool:
+        """Keep the counters of a closed queue; return False if it has counted nothing. Requires: the queue is not here
+        yet.
+        """
+        if counted == NOTHING_COUNTED:
+            return False
+        at = bisect_left(self._numbers, number)
+        begin = at * _COLUMNS
+        self._numbers.insert(at, number)
+        self._figures[begin:begin] = array("d", map(float, counted))
+        return True
+
+    def take(self, number: int) -> EarlierCounts:
+        """Return the counters of a queue and forget them: from now on the open queue counts."""
+        found, at = self.find(number), bisect_left(self._numbers, number)
+        if at < len(self._numbers) and self._numbers[at] == number:
+            begin, end = at * _COLUMNS, (at + 1) * _COLUMNS
+            del self._numbers[at], self._figures[begin:end]
+        return found
+
+    def _check(self) -> None:
+        assert list(self._numbers) == sorted(set(self._numbers))
+        assert len(self._figures) == _COLUMNS * len(self._numbers)

@@ -1,1 +1,0 @@
-"""Counters of destinations, open and closed."""
