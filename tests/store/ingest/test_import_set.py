@@ -292,7 +292,7 @@ def test_a_set_for_whose_records_memory_has_no_room_waits_for_an_open_with_more(
     opened(made)
     assert "memory_limit has no room" in problems(made)[0] and "refused" not in problems(made)[0]
     made.bay.close()
-    made._settings = replace(made._settings, memory_limit="16MiB")
+    made.settings_given = replace(made.settings_given, memory_limit="16MiB")
     opened(made)
     assert problems(made) == [] and pending(made.bay) == expected([Row("orders", b"before"), row])
 
