@@ -487,7 +487,7 @@ class Journal:
         """
         if position is not None and self.durable >= position:
             return
-        if self._state_lock.is_owned():  # require_outside, written inline
+        if self._state_lock.is_owned():
             raise NestedCall
         with self.sync_lock:
             if position is not None and self.durable >= position:
@@ -509,7 +509,7 @@ class Journal:
                 self.open_data_logs.note_synced(unsynced)
                 if end > self.durable:
                     self.durable = end
-                    self._stamp = stamp(self.epoch, end)  # _restamp, written inline
+                    self._stamp = stamp(self.epoch, end)
 
     def sync_at_standstill(self) -> None:
         """Make everything up to now durable. Requires: sync lock and state lock."""
