@@ -37,11 +37,10 @@ INTERPRETED = (
     "config/sizes.py",
     "commands/*.py",
     "dispatch/codecs.py",
-    "dispatch/offline.py",
-    "dispatch/traits.py",
+    "dispatch/store_directories.py",
     "dispatch/typed.py",
     "assembly/*.py",
-    "engine/duties.py",
+    "engine/periodic_tasks.py",
     "engine/engine.py",
     "engine/ledger_audit.py",
     "engine/maintenance.py",
@@ -86,7 +85,7 @@ INTERPRETED = (
     "store/environment/manual_clock.py",
     "store/errors.py",
     "store/environment/late_log.py",  # it looks for the caller's frame
-    "store/inheritance.py",  # it stands in for a name of the compiler
+    "store/compiler.py",  # it stands in for names of the compiler
     "store/environment/locks.py",  # a class of machine code can't inherit from one of C
     "metadata/store.py",
     "metadata/sqlite.py",

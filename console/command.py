@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
-from ..dispatch.offline import only_store
+from ..dispatch.store_directories import only_store
 from ..store.errors import SettingsError, StateError
 from .guard import Access
 from .pages import console

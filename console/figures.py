@@ -14,12 +14,12 @@ from typing import Any, Final
 from ..cache.accounting.budget import MemoryStatistics
 from ..cache.messages.message_cache import CacheStatistics
 from ..cache.process.guard import ProcessStatistics
-from ..dispatch.engine.duties import FailingDuty
 from ..dispatch.engine.health import Health
+from ..dispatch.engine.periodic_tasks import FailingTask
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
 from ..dispatch.screen.view import ROWS_MAX, number, printable
 from ..metrics import Snapshot
-from ..store.space.disk_use import StoreStatistics
+from ..store.maintenance.disk_use import StoreStatistics
 from ..store.structures.histogram import BOUNDS_SECONDS, DurationStatistics
 from ..store.tmp.storage import TmpStorageStatistics
 
@@ -66,7 +66,7 @@ def _whole(status: Mapping[str, Any], queues: dict[str, DestinationStatistics]) 
         },
         process=ProcessStatistics(_whole_number(process, "process_bytes"), 0, 0, "") if process else None,
         failing={
-            printable(name): FailingDuty(0.0, _whole_number(found, "tries"), "")
+            printable(name): FailingTask(0.0, _whole_number(found, "tries"), "")
             for name, found in _items(status, "failing")
             if isinstance(found, dict)
         },

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from ..dispatch.explain.words import age_text, plural
 from ..dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
 from ..dispatch.screen.lines import clock_text
-from ..dispatch.screen.view import Silence, View, printable
+from ..dispatch.screen.view import NoView, View, printable
 from ..pages.rendering import STYLE_SHEET, environment
 from ..store.errors import ForebayError, SettingsError
 from .answers import cause_rows, data_log_rows, message_rows, text, whole
@@ -84,14 +84,14 @@ class Pages:
 
     async def memory(self, request: Request) -> Response:
         seen = await self._read()
-        if isinstance(seen, Silence):
+        if isinstance(seen, NoView):
             return self._silent(request, seen)
         fields = {"parts": memory_parts(seen), "curve": curve_picture(seen)}
         return self._page(request, "memory.html", seen, fields, every=AGAIN_SECONDS)
 
     async def queues(self, request: Request) -> Response:
         seen = await self._read()
-        if isinstance(seen, Silence):
+        if isinstance(seen, NoView):
             return self._silent(request, seen)
         return self._page(request, "queues.html", seen, {}, every=AGAIN_SECONDS)
 
@@ -99,7 +99,7 @@ class Pages:
         """Return the page of one queue: its figures, who holds its messages, and the actions on it."""
         name = _name_in(request)
         seen = await self._read()
-        if isinstance(seen, Silence):
+        if isinstance(seen, NoView):
             return self._silent(request, seen)
         explained, problem = await self._ask({"do": "explain", "queue": name})
         fields = {
@@ -120,7 +120,7 @@ class Pages:
             return refusal
         name, skip = _name_in(request), _number_in(request, "skip", SKIP_MAX)
         seen = await self._read()
-        if isinstance(seen, Silence):
+        if isinstance(seen, NoView):
             return self._silent(request, seen)
         told, problem = await self._ask({"do": "browse", "queue": name, "skip": skip, "bodies": self._bodies})
         behind = skip + BROWSE_MAX if told.get("is_more") is True and skip + BROWSE_MAX <= SKIP_MAX else None
@@ -141,7 +141,7 @@ class Pages:
         """Return the page of the data logs, with what keeps each of them."""
         after = _number_in(request, "after", 1 << 62)
         seen = await self._read()
-        if isinstance(seen, Silence):
+        if isinstance(seen, NoView):
             return self._silent(request, seen)
         told, problem = await self._ask({"do": "data_logs", "after": after})
         rows = data_log_rows(told)
@@ -159,7 +159,7 @@ class Pages:
     async def healthz(self, request: Request) -> Response:
         """Return 200 if the store has no problem, else 503 with a line for each problem."""
         seen = await self._read()
-        problems = (seen.sentence,) if isinstance(seen, Silence) else seen.problems
+        problems = (seen.sentence,) if isinstance(seen, NoView) else seen.problems
         return PlainTextResponse("\n".join(problems or ("ok",)) + "\n", 503 if problems else 200)
 
     async def metrics(self, request: Request) -> Response:
@@ -208,7 +208,7 @@ class Pages:
 
     # ------------------------------------------------------------------ parts
 
-    async def _read(self) -> View | Silence:
+    async def _read(self) -> View | NoView:
         return await run_in_threadpool(self._source.read)
 
     async def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -228,7 +228,7 @@ class Pages:
         finally:
             self._questions -= 1
 
-    def _silent(self, request: Request, silence: Silence) -> Response:
+    def _silent(self, request: Request, silence: NoView) -> Response:
         return self.problem(request, 503, silence.sentence, silence.advice)
 
     def _page(

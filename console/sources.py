@@ -19,10 +19,10 @@ import forebay.metrics
 
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics
 from ..dispatch.forebay import Forebay
-from ..dispatch.live import is_stale, live_status
 from ..dispatch.remote.client import ask_store, result_of
 from ..dispatch.remote.requests import answer
-from ..dispatch.screen.view import Silence, View, printable, read_view, view_of
+from ..dispatch.screen.view import NoView, View, printable, read_view, view_of
+from ..dispatch.store_status import is_stale, live_status
 from ..store.errors import ForebayError, StateError
 from .figures import snapshot_of
 
@@ -42,7 +42,7 @@ class ConsoleSource(ABC):
         self.broker = broker
 
     @abstractmethod
-    def read(self) -> View | Silence:
+    def read(self) -> View | NoView:
         """Return the status of the store, or the reason why there is none. Never raises."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class StatusSource(ConsoleSource):
         super().__init__(root.rpartition("/")[2])
         self._root = root
 
-    def read(self) -> View | Silence:
+    def read(self) -> View | NoView:
         return read_view(self._root, self.broker)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -95,10 +95,10 @@ class BaySource(ConsoleSource):
         self._seen: Mapping[str, DestinationStatistics] = bay.statistics().destinations
         self._view: View | None = None
 
-    def read(self) -> View | Silence:
+    def read(self) -> View | NoView:
         with self._lock:
             if self._bay.is_closed:
-                return Silence(self.broker, "This store is closed.", REOPEN)
+                return NoView(self.broker, "This store is closed.", REOPEN)
             now = self._monotonic()
             try:
                 if self._view is None or now - self._seen_at >= LOOK_SECONDS:
@@ -107,7 +107,7 @@ class BaySource(ConsoleSource):
                     self._seen, self._seen_at = statistics.destinations, now
                 return self._view
             except ForebayError as error:
-                return Silence(self.broker, printable(error), REOPEN)
+                return NoView(self.broker, printable(error), REOPEN)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         return result_of(answer(self._bay, json.dumps(request).encode()), self.broker)

@@ -30,8 +30,8 @@ from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
 from .core.model import CoreConsumer
+from .engine.assembly.environment import Environment
 from .engine.assembly.housekeeping import Explaining
-from .engine.assembly.surroundings import Surroundings
 from .engine.engine import Engine
 from .engine.explained_store import ExplainedStore
 from .engine.health import Health
@@ -373,7 +373,7 @@ def engine_on_disk(disk: Disk, clock: Clock, settings: Settings, on_progress: On
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
         return MemoryMetadataStore(cache_bytes)
 
-    return Engine(settings, Surroundings(disk, metadata, clock, on_progress=on_progress), _EXPLAINING)
+    return Engine(settings, Environment(disk, metadata, clock, on_progress=on_progress), _EXPLAINING)
 
 
 def open_forebay(
@@ -439,7 +439,7 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
             from .planning.recorder import new_trace  # few need it: those who plan
 
             trace = new_trace(str(chosen.record_trace))
-        surroundings = Surroundings(
+        environment = Environment(
             disk,
             partial(_metadata_store, root, chosen),
             clock,
@@ -449,7 +449,7 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
             status=StatusFile(root),
             on_progress=on_progress,
         )
-        engine = Engine(chosen, surroundings, _EXPLAINING)
+        engine = Engine(chosen, environment, _EXPLAINING)
     except BaseException as error:
         if admin_socket is not None:
             admin_socket.discard()

@@ -14,8 +14,8 @@ from ..store.errors import ArgumentError, SettingsError, argument_error
 from ..store.format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from ..store.format.retained import RESERVED_PREFIX
 from ..store.journal.journal import Journal
-from ..store.records.property_records import PropertyRecords
 from ..store.state.property_table import PropertyTable
+from ..store.writers.property_writer import PropertyWriter
 from .core.confirmer import Confirmer
 from .core.monitor import Monitor
 
@@ -50,13 +50,13 @@ class StoreProperties(PropertySource):
         self,
         monitor: Monitor,
         table: PropertyTable,
-        records: PropertyRecords,
+        writer: PropertyWriter,
         journal: Journal,
         confirmer: Confirmer,
     ) -> None:
         self._monitor = monitor
         self._table = table
-        self._records = records
+        self._writer = writer
         self._journal = journal
         self._confirmer = confirmer
 
@@ -79,7 +79,7 @@ class StoreProperties(PropertySource):
             changes = decide(self._table.values)
             if not changes:
                 return
-            self._records.change(changes)
+            self._writer.change(changes)
             position = self._journal.end
         self._confirmer.confirm(position)
 

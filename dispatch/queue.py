@@ -11,7 +11,7 @@ from ..store.errors import Closed, Empty, SettingsError, argument_error
 from ..store.message import Message
 from .admin.temporaries import Temporaries
 from .config.checks import check_bounds, check_name
-from .consumer.consumer import Consumer, as_message
+from .consumer.consumer import Consumer, delivered_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
 from .core.confirmer import Confirmer
 from .core.destinations.queue_state import QueueState
@@ -162,7 +162,7 @@ class Queue(Sender):
             deliveries = consumer.take(1, timeout=timeout)
             if not deliveries:
                 raise Empty(self._destination.name, timeout or 0.0)
-            message = as_message(deliveries[0])
+            message = delivered_message(deliveries[0])
             consumer.ack(deliveries)
         return message
 

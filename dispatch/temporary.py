@@ -8,9 +8,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Self
 
+from ..store.compiler import trait
 from .admin.temporaries import Temporaries
 from .core.destination_state import NamedDestinationState
-from .traits import trait
 
 
 @trait

@@ -26,7 +26,7 @@ from ..store.format.record import (
 )
 from ..store.format.state_record import TOPIC, Destination
 from ..store.index.pending_lane import JournaledLane
-from ..store.inspect.facts import Wanted
+from ..store.inspect.facts import ScanOptions
 from ..store.inspect.read_only import ReadOnlyStore, open_read_only
 from ..store.journal.sync_mark import told_durable
 from ..store.maintenance.leases import read_leases
@@ -120,7 +120,7 @@ def facts(
     reports = on_damage == REPORT
     asked = columns(bodies=bodies, problems=reports)
     for store in find_stores(directories):
-        request = Request(store.broker, asked, Wanted(bodies, relocated), reports)
+        request = Request(store.broker, asked, ScanOptions(bodies, relocated), reports)
         for part in plan(disk_of(store)):
             yield from batches(disk_of(store), request, part)
 

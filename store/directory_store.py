@@ -13,13 +13,13 @@ from .checkpoint.attestation import Attestation
 from .checkpoint.checkpointer import Checkpointer
 from .destinations_file import DestinationsFile
 from .disk.disk import Disk
-from .environment.account import Account, OpenAccount, Unlimited
+from .environment.account import Account, OverdraftAccount, Unlimited
 from .environment.clock import Clock, SteadyClock
 from .environment.locks import OwnedLock, StoreLocks
 from .environment.progress import OnProgress, tell_nobody
 from .errors import StoreFailed
 from .format.record import STATE
-from .format.state_record import State, encode_state
+from .format.state_record import StateRecord, encode_state
 from .index.deduplication import Deduplication
 from .index.due_times import DueTimes
 from .journal.journal import Journal
@@ -28,24 +28,24 @@ from .journal.shutdown_marker import ShutdownMarker, leave_shutdown_marker, writ
 from .journal.sync_mark import SyncMark
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner
+from .maintenance.cleanup import Cleanup
+from .maintenance.data_log_retention import DataLogRetention
+from .maintenance.disk_use import DiskUse
 from .maintenance.positions import Positions
 from .maintenance.relocation import Relocation
 from .maintenance.trimmer import Trimmer
 from .message_store import MessageStore
 from .metadata.index_reads import IndexReads
 from .metadata.store import MetadataStore
-from .records.destination_records import DestinationRecords
-from .records.discard_records import DiscardRecords
-from .records.property_records import PropertyRecords
-from .records.return_records import ReturnRecords
-from .records.subscription_records import SubscriptionRecords
 from .recovery.recovery import Recovered
-from .space.cleanup import Cleanup
-from .space.data_log_retention import DataLogRetention
-from .space.disk_use import DiskUse
 from .state.journaled_state import JournaledState
 from .state.property_table import PropertyTable
-from .state.transactions import TransactionRecords
+from .state.transactions import TransactionWriter
+from .writers.destination_writer import DestinationWriter
+from .writers.discard_writer import DiscardWriter
+from .writers.property_writer import PropertyWriter
+from .writers.return_writer import ReturnWriter
+from .writers.subscription_writer import SubscriptionWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class StoreAccounts:
     """Pays for what relocation reads."""
     attempts: Account | None = None
     """Pays for delivery counts."""
-    existing: OpenAccount | None = None
+    existing: OverdraftAccount | None = None
     """Pays for lanes, and for messages that subscriptions have acknowledged out of order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSurroundings:
+class StoreEnvironment:
     """What a store is made with: the machine's parts, and those of the layers above."""
 
     disk: Disk
@@ -112,7 +112,7 @@ class DirectoryStore:
 
     def __init__(
         self,
-        surroundings: StoreSurroundings,
+        environment: StoreEnvironment,
         options: StoreOptions,
         store_id: bytes,
         journaled: JournaledState,
@@ -127,10 +127,10 @@ class DirectoryStore:
 
         reads: what the index reads its rows with. mark: that of the new epoch. now: in monotonic seconds.
         """
-        self._disk, self._lock, self._clock = surroundings.disk, surroundings.state_lock, surroundings.clock
+        self._disk, self._lock, self._clock = environment.disk, environment.state_lock, environment.clock
         self._options, self._store_id = options, store_id
         self._journaled, self._reads, self._mark = journaled, reads, mark
-        self._locks = StoreLocks(OwnedLock(), surroundings.state_lock)
+        self._locks = StoreLocks(OwnedLock(), environment.state_lock)
         self._is_closing = self._is_ended = False
         # The time by which messages are due and expire: it never goes back.
         self.steady = steady
@@ -138,12 +138,12 @@ class DirectoryStore:
         self.subscriptions, self.branches = journaled.subscriptions, journaled.branches
         self.duplicates, self.host_properties = journaled.duplicates, journaled.properties
         self.destination_table, self.imports = found.destinations, found.imports
-        self.journal = self._made_journal(surroundings, found)
+        self.journal = self._made_journal(environment, found)
         self.checkpointer = self._made_checkpointer(found.replay_position)
         self.message_store = self._made_message_store(reads)
         self.attestation = Attestation(self.journal, self.checkpointer, self._lock)
         self.disk_use = DiskUse(self.journal, self.index, mark, self._lock)
-        self.transaction_records = TransactionRecords(
+        self.transaction_writer = TransactionWriter(
             self.branches,
             self.journal,
             self.index,
@@ -154,9 +154,9 @@ class DirectoryStore:
         )
         self.retention = self._made_retention()
         self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
-        self.cleanup = self._made_cleanup(surroundings, now)
+        self.cleanup = self._made_cleanup(environment, now)
         rules = self.cleanup.trimmer.rules
-        self.destination_records = DestinationRecords(
+        self.destination_writer = DestinationWriter(
             self.index,
             self.subscriptions,
             self.duplicates,
@@ -165,9 +165,9 @@ class DirectoryStore:
             self.destination_table,
             rules,
         )
-        self.return_records = ReturnRecords(self.journal, self.index)
-        self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, rules)
-        self.property_records = PropertyRecords(self.journal, self.host_properties, self.steady.now_ms)
+        self.return_writer = ReturnWriter(self.journal, self.index)
+        self.subscription_writer = SubscriptionWriter(self.journal, self.subscriptions, rules)
+        self.property_writer = PropertyWriter(self.journal, self.host_properties, self.steady.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,
             self.index,
@@ -178,7 +178,7 @@ class DirectoryStore:
             clock=self._clock,
         )
 
-    def _made_journal(self, surroundings: StoreSurroundings, found: Recovered) -> Journal:
+    def _made_journal(self, environment: StoreEnvironment, found: Recovered) -> Journal:
         return Journal(
             self._disk,
             self._lock,
@@ -186,7 +186,7 @@ class DirectoryStore:
             max_file_bytes=self._options.max_file_bytes,
             clock_ms=self._clock.time_ms,
             monotonic=self._clock.monotonic,
-            random_salt=surroundings.random_salt,
+            random_salt=environment.random_salt,
             first_record=self._first_record,
             has_reserve=True,
             store_limit_bytes=limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
@@ -210,7 +210,7 @@ class DirectoryStore:
             self.journal,
             self.index,
             self.duplicates,
-            DiscardRecords(self.journal, self.duplicates),
+            DiscardWriter(self.journal, self.duplicates),
             DueTimes(self.index, reads.timed),
             self.checkpointer,
             self._locks,
@@ -230,13 +230,13 @@ class DirectoryStore:
             self._lock,
         )
 
-    def _made_cleanup(self, surroundings: StoreSurroundings, now: float) -> Cleanup:
+    def _made_cleanup(self, environment: StoreEnvironment, now: float) -> Cleanup:
         """Return the cleanup. now: in monotonic seconds."""
         cleaner = Cleaner(
             self.index,
             self.journal,
             self.branches,
-            surroundings.archive,
+            environment.archive,
             self._locks,
             replay_position=lambda: self.checkpointer.replay_position,
             is_full=lambda: self.message_store.is_full,
@@ -247,9 +247,9 @@ class DirectoryStore:
             self.index,
             self.journal,
             self.branches,
-            self.transaction_records,
+            self.transaction_writer,
             self._locks,
-            account=surroundings.accounts.relocation,
+            account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
             sealed=cleaner.sealed,
             now=now,
@@ -363,8 +363,8 @@ class DirectoryStore:
 
     # ------------------------------------------------------------------ callbacks of the parts
 
-    def _state(self, data_logs: Iterable[int]) -> State:
-        state = State([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
+    def _state(self, data_logs: Iterable[int]) -> StateRecord:
+        state = StateRecord([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
         state.open_transactions = [branch.number for branch in self.branches.open]
         return self._journaled.restated(state, self.destination_table, self.imports)
 
@@ -373,8 +373,8 @@ class DirectoryStore:
         existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
 
-    def _root_state(self, next_log_sequence: int) -> State:
+    def _root_state(self, next_log_sequence: int) -> StateRecord:
         data_logs = sorted(set(self.journal.sizes) - self.cleanup.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
-        state = State([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
+        state = StateRecord([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
         return self._journaled.restated(state, self.destination_table, self.imports)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .inheritance import mypyc_attr, name_slots
+from .compiler import mypyc_attr, name_slots
 
 HeaderValue: TypeAlias = "str | int | float | bool | bytes | None | list[HeaderValue] | dict[str, HeaderValue]"
 """The value of a header. Lists and dicts may nest up to 32 deep; an int has at most 512 bytes."""

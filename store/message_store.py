@@ -27,9 +27,9 @@ from .index.pending_lane import JournaledLane
 from .journal.journal import Journal
 from .journal.reading import Region, plan_regions, read_headers, read_regions
 from .message import id_prefix
-from .records.discard_records import DiscardRecords
 from .recovery.quarantine import set_aside_message
 from .stored_message import StoredMessage
+from .writers.discard_writer import DiscardWriter
 
 
 class MessageStore:
@@ -42,7 +42,7 @@ class MessageStore:
         journal: Journal,
         index: Index,
         duplicates: Deduplication,
-        discards: DiscardRecords,
+        discards: DiscardWriter,
         timetable: DueTimes,
         checkpointer: Checkpointer,
         locks: StoreLocks,

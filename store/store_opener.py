@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from .checkpoint.checkpointer import checkpoint_of_replay
-from .directory_store import DirectoryStore, StoreOptions, StoreSurroundings
+from .directory_store import DirectoryStore, StoreEnvironment, StoreOptions
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .environment.clock import SteadyClock
 from .environment.late_log import LateLogger
@@ -33,13 +33,13 @@ logger = LateLogger("forebay.store")
 STORE_ID_BYTES: Final = 16
 
 
-def open_store(surroundings: StoreSurroundings, options: StoreOptions) -> tuple[DirectoryStore, RecoveryReport]:
+def open_store(environment: StoreEnvironment, options: StoreOptions) -> tuple[DirectoryStore, RecoveryReport]:
     """Recover the directory and begin a new data log. Requires: the directory lock is held.
 
     Raises JournalCorrupt (nothing has changed), TooManyFiles or StoreFailed.
     """
     try:
-        return _Opening(surroundings, options).run()
+        return _Opening(environment, options).run()
     except OSError as error:
         raise StoreFailed(f"the store could not be opened ({error.strerror or error})") from error
 
@@ -47,24 +47,24 @@ def open_store(surroundings: StoreSurroundings, options: StoreOptions) -> tuple[
 class _Opening:
     """One attempt to open a store."""
 
-    def __init__(self, surroundings: StoreSurroundings, options: StoreOptions) -> None:
+    def __init__(self, environment: StoreEnvironment, options: StoreOptions) -> None:
         """Make the directories and find out to which store they belong."""
-        self._surroundings, self._options = surroundings, options
-        self._began = surroundings.clock.monotonic()
-        disk = surroundings.disk
+        self._environment, self._options = environment, options
+        self._began = environment.clock.monotonic()
+        disk = environment.disk
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             disk.make_directory(directory)
         self._is_new = not disk.list(JOURNAL) and not disk.list(STATE_DIRECTORY)
         Reserve(disk, 0).clear()
         self._marker = marker = read_shutdown_marker(disk)
         found_id = marker.store_id if marker is not None else find_store_id(disk)
-        self._store_id = found_id or surroundings.clock.random_bytes(STORE_ID_BYTES)
-        if surroundings.archive is not None:
-            surroundings.archive.prepare(self._store_id)
+        self._store_id = found_id or environment.clock.random_bytes(STORE_ID_BYTES)
+        if environment.archive is not None:
+            environment.archive.prepare(self._store_id)
 
     def run(self) -> tuple[DirectoryStore, RecoveryReport]:
         """Return the open store. If this fails, close the files: the next attempt may need their descriptors."""
-        metadata = self._surroundings.metadata(self._store_id)
+        metadata = self._environment.metadata(self._store_id)
         try:
             reads = IndexReads(metadata)
             journaled = self._make_state(metadata, reads)
@@ -82,7 +82,7 @@ class _Opening:
 
     def _make_state(self, metadata: MetadataStore, reads: IndexReads) -> JournaledState:
         """Return the parts that recovery brings up to the journal."""
-        accounts, options = self._surroundings.accounts, self._options
+        accounts, options = self._environment.accounts, self._options
         attempts = DeliveryCountTable(accounts.attempts, runs_max(options.max_file_bytes))
         index = Index(
             accounts.index,
@@ -93,9 +93,9 @@ class _Opening:
             reads.fingerprints,
             accounts.existing,
         )
-        duplicates, properties = self._surroundings.duplicates, self._surroundings.host_properties
+        duplicates, properties = self._environment.duplicates, self._environment.host_properties
         return JournaledState(
-            self._surroundings.disk,
+            self._environment.disk,
             metadata,
             index,
             Subscriptions(index, accounts.existing),
@@ -106,16 +106,16 @@ class _Opening:
 
     def _recover(self, journaled: JournaledState) -> Recovered:
         """Bring index and tables up to the journal; return what recovery found."""
-        surroundings = self._surroundings
+        environment = self._environment
         found = recover(
             journaled,
             self._marker,
             self._store_id,
             partial(checkpoint_of_replay, journaled),
-            synced=read_sync_mark(surroundings.disk, self._marker),
+            synced=read_sync_mark(environment.disk, self._marker),
             verifies_all=self._options.verifies_all,
-            repair_salt=surroundings.random_salt if self._options.accepts_loss else None,
-            on_progress=surroundings.on_progress,
+            repair_salt=environment.random_salt if self._options.accepts_loss else None,
+            on_progress=environment.on_progress,
         )
         journaled.branches.forget_open()
         journaled.properties.charge()
@@ -123,14 +123,14 @@ class _Opening:
         return found
 
     def _make_store(self, journaled: JournaledState, reads: IndexReads, found: Recovered) -> DirectoryStore:
-        surroundings = self._surroundings
-        steady = SteadyClock(surroundings.clock.time_ms, surroundings.clock.monotonic)
+        environment = self._environment
+        steady = SteadyClock(environment.clock.time_ms, environment.clock.monotonic)
         steady.advance_to(journaled.index.latest_ms)
         # From here on no epoch may be used twice, whatever a crash leaves: the mark is of the new one.
-        mark = SyncMark(surroundings.disk, self._store_id, found.epoch + 1)
+        mark = SyncMark(environment.disk, self._store_id, found.epoch + 1)
         try:
             return DirectoryStore(
-                surroundings, self._options, self._store_id, journaled, reads, steady, mark, found, now=self._began
+                environment, self._options, self._store_id, journaled, reads, steady, mark, found, now=self._began
             )
         except BaseException:
             mark.close()
@@ -141,7 +141,7 @@ class _Opening:
             self._is_new or (self._marker is not None and self._marker.is_clean),
             not self._is_new and keeps_index,
             len(store.branches.prepared),
-            self._surroundings.clock.monotonic() - self._began,
+            self._environment.clock.monotonic() - self._began,
         )
         logger.info("opened: %s", report, event="opened")
         return report

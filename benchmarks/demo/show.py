@@ -27,7 +27,7 @@ from forebay.dispatch.screen.lines import (
     size,
     wrap,
 )
-from forebay.dispatch.screen.view import Silence, View, read_view
+from forebay.dispatch.screen.view import NoView, View, read_view
 
 from ..load.evidence import Check
 from ..load.report import Audience
@@ -166,7 +166,7 @@ class Show:
     def _explained(self) -> Iterable[Line]:
         assert self._view is not None
         found = read_view(self._root, BROKER)
-        if isinstance(found, Silence):
+        if isinstance(found, NoView):
             return [(Span(_SILENT.get(self._phase, "the process has not said anything yet"), "bold red"),)]
         return explained(self._view, self._glyphs)
 

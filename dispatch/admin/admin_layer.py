@@ -84,7 +84,7 @@ def make_admin_layer(
     transfer, writer = dead_lettering.transfer, dead_lettering.writer
     recovery = _make_recovery(core, directory, topics)
     queue_admin = QueueAdmin(
-        monitor, directory.message_store, directory.destination_records, confirmer, queues, removals, transactions
+        monitor, directory.message_store, directory.destination_writer, confirmer, queues, removals, transactions
     )
     return AdminLayer(
         browsers=browsers,
@@ -134,7 +134,7 @@ def _make_transfer(core: CoreParts, directory: DirectoryStore, slice_messages_ma
     return LaneTransfer(
         message_store=directory.message_store,
         journal=directory.journal,
-        transaction_records=directory.transaction_records,
+        transaction_writer=directory.transaction_writer,
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,
         publisher=core.publisher,

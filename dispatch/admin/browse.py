@@ -116,7 +116,7 @@ class Browsers:
         """Yield the pending messages of one load at a time; an empty list if none matches. Requires: no lock."""
         is_expired = self._is_expired
         for lane, messages in self.walk(queue, selector):
-            found = (as_message(lane, message) for message in messages if not is_expired(message[1]))
+            found = (browsed_message(lane, message) for message in messages if not is_expired(message[1]))
             yield [message for message in found if message is not None]
 
     def walk(
@@ -142,7 +142,7 @@ class Browsers:
         while True:
             with self._monitor.lock, self._monitor.all_or_broken:
                 for lane in list(begins):
-                    run = lane.pending_lane.pending_run(begins[lane], 1)
+                    run = lane.store_lane.pending_run(begins[lane], 1)
                     if run is None or run[0] >= ends[lane]:
                         del begins[lane]
                     else:
@@ -151,9 +151,9 @@ class Browsers:
                     return
                 lane, end = next(iter(begins)), BEHIND_ALL
                 if persistent in begins and non_persistent in begins:
-                    lane, end = persistent, non_persistent.tmp_lane.before(begins[non_persistent])
+                    lane, end = persistent, non_persistent.non_persistent_lane.before(begins[non_persistent])
                     if begins[persistent] >= end:
-                        lane, end = non_persistent, non_persistent.tmp_lane.behind(begins[persistent])
+                        lane, end = non_persistent, non_persistent.non_persistent_lane.behind(begins[persistent])
                 end = min(end, ends[lane])
             yield lane, begins[lane], end
             begins[lane] = end
@@ -209,7 +209,7 @@ class Browsers:
             lane, sequence = place
             for messages in self.loads(lane, sequence, min(sequence + 1, lane.published_end)):
                 for found in messages:
-                    message = as_message(lane, found)
+                    message = browsed_message(lane, found)
                     if message is not None and message.message_id == message_id:
                         return message
         return self._scan(queue, message_id)
@@ -224,7 +224,7 @@ class Browsers:
         for lane, messages in self.walk(queue, None, missed):
             for found in messages:
                 if found[1].find(needle) >= 0:  # `in` takes three times as long
-                    message = as_message(lane, found)
+                    message = browsed_message(lane, found)
                     if message is not None and message.message_id == message_id:
                         return message
                     missed.messages += message is None
@@ -252,7 +252,7 @@ class Browsers:
             survey = None if candidate is None else candidate.survey(runs[0][0])
             held = self._held(lane, runs)
             missing = _without(runs, held)
-            regions = lane.message_store.plan(lane.pending_lane, missing) if missing else []
+            regions = lane.message_store.plan(lane.store_lane, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
             # Include messages that are in RAM elsewhere, because they may leave it before the caller has finished.
             charge = content_bytes + OVERHEAD_BYTES * count
@@ -274,7 +274,7 @@ class Browsers:
 
     def _held(self, lane: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
         """Return the messages of the runs that are in RAM with their bodies, in order. Requires: the lock."""
-        number = lane.pending_lane.number
+        number = lane.store_lane.number
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
         first, last = runs[0][0], runs[-1][1]
@@ -303,7 +303,7 @@ class Browsers:
                         loaded = held.get(sequence)
                         if loaded is not None and loaded[2] is not None:
                             found[sequence] = loaded
-        return [found[sequence] for sequence in sorted(found) if lane.pending_lane.is_pending(sequence)]
+        return [found[sequence] for sequence in sorted(found) if lane.store_lane.is_pending(sequence)]
 
     def _read(self, lane: LaneState, load: _Load) -> int:
         """Read the missing messages of a load. Log and skip messages that can't be read; return how many.
@@ -318,7 +318,7 @@ class Browsers:
         finally:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(load.buffer_bytes)
-                unreadable = [found for found in unreadable if lane.pending_lane.is_pending(found[0])]
+                unreadable = [found for found in unreadable if lane.store_lane.is_pending(found[0])]
         for sequence, problem in unreadable:
             _pass_over(lane, sequence, problem)
         load.held.extend(messages)
@@ -368,7 +368,7 @@ def _is_wanted(matcher: SelectorMatcher, lane: LaneState, message: StoredMessage
         return False
 
 
-def as_message(lane: LaneState, message: StoredMessage) -> Message | None:
+def browsed_message(lane: LaneState, message: StoredMessage) -> Message | None:
     """Return the message as it was sent, with the id that send returned.
 
     None: its headers can't be decoded, which is logged.
@@ -385,7 +385,7 @@ def as_message(lane: LaneState, message: StoredMessage) -> Message | None:
     return Message(
         body,
         headers=headers,
-        priority=lane.pending_lane.priority,
+        priority=lane.store_lane.priority,
         message_id=message_id,
         persistent=lane.is_persistent,
         group=group,
@@ -400,12 +400,12 @@ def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tupl
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0
     while begin < end:
-        found = lane.pending_lane.pending_run(begin, BLOCK_MESSAGES)
+        found = lane.store_lane.pending_run(begin, BLOCK_MESSAGES)
         if found is None or found[0] >= end or (runs and found[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
             break
         first, last = found[0], min(found[1], end - 1)
         begin = first
-        for length in lane.pending_lane.lengths(first, last):
+        for length in lane.store_lane.lengths(first, last):
             charge = length + OVERHEAD_BYTES
             if count and charge > room:
                 break

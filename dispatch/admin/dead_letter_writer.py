@@ -62,7 +62,7 @@ class DeadLetterWriter:
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    lane.message_store.acknowledge(lane.pending_lane, *run)
+                    lane.message_store.acknowledge(lane.store_lane, *run)
                     gone.add(*run)
             finally:
                 lane.destination.dead_lettered += gone.count
@@ -100,21 +100,21 @@ class DeadLetterWriter:
         """Move messages that `stamped` returned, even while sends are refused. Requires: the lock."""
         with self._journal.accepting_replacements():
             if lane.is_persistent:
-                target = self._queues.lane(to, lane.pending_lane.priority, has_groups=lane.destination.has_groups)
+                target = self._queues.lane(to, lane.store_lane.priority, has_groups=lane.destination.has_groups)
                 self._transfer.commit(lane, target, messages)
             else:
                 self._write_non_persistent(lane, to, messages)
 
     def _write_non_persistent(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
-        target = self._queues.non_persistent_lane(
-            to, lane.pending_lane.priority, has_groups=lane.destination.has_groups
+        target = self._queues.non_persistent_lane_state(
+            to, lane.store_lane.priority, has_groups=lane.destination.has_groups
         )
         gone = SequenceSet()
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                lane.message_store.acknowledge_one(lane.pending_lane, sequence)
+                lane.message_store.acknowledge_one(lane.store_lane, sequence)
                 gone.add(sequence, sequence)
         finally:
             self._removals.forget(lane, gone)

@@ -23,7 +23,7 @@ from .dead_letter_writer import BATCH_MESSAGES, DeadLetterWriter
 logger = LateLogger("forebay.dispatch")
 
 STEPS: Final = 16
-"""Steps of one call of `steps`, so that other duties of the maintenance thread are not late."""
+"""Steps of one call of `steps`, so that other tasks of the maintenance thread are not late."""
 RETRY_SECONDS: Final = 1.0
 
 

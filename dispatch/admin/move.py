@@ -112,7 +112,7 @@ class Mover:
         if not lane.is_persistent:
             return self._move_non_persistent(lane, to, batch)
         message_store = self._message_store
-        target = to.lanes[lane.pending_lane.priority] or self._lanes.create(to, lane.pending_lane.priority)
+        target = to.lanes[lane.store_lane.priority] or self._lanes.create(to, lane.store_lane.priority)
         message_store.require_index_room(BATCH_BLOCKS)
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
@@ -135,11 +135,11 @@ class Mover:
 
     def _times_left(self, lane: LaneState, sequence: int) -> Times:
         """Return the times with which a message arrives in the new queue."""
-        return lane.pending_lane.times_of(sequence).left(self._now_ms())
+        return lane.store_lane.times_of(sequence).left(self._now_ms())
 
     def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
         """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
-        priority = lane.pending_lane.priority
+        priority = lane.store_lane.priority
         target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.all_or_broken:
@@ -154,7 +154,7 @@ class Mover:
                             target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
                         else:
                             target.add(timestamp, properties, body)
-                        lane.message_store.acknowledge_one(lane.pending_lane, sequence)
+                        lane.message_store.acknowledge_one(lane.store_lane, sequence)
                         gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
-from ...store.records.destination_records import DestinationRecords
+from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
 from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
@@ -28,7 +28,7 @@ class QueueAdmin:
         self,
         monitor: Monitor,
         message_store: MessageStore,
-        records: DestinationRecords,
+        writer: DestinationWriter,
         confirmer: Confirmer,
         queues: Queues,
         removals: Removals,
@@ -36,7 +36,7 @@ class QueueAdmin:
     ) -> None:
         self._monitor = monitor
         self._message_store = message_store
-        self._records = records
+        self._writer = writer
         self._confirmer = confirmer
         self._queues = queues
         self._removals = removals
@@ -109,7 +109,7 @@ class QueueAdmin:
             return
         if self._transactions.concern((queue.number,)):
             raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
-        self._records.delete(queue.number)
+        self._writer.delete(queue.number)
         queue.lifecycle = Lifecycle.DELETED
         self._queues.remove(queue)
         queue.end_consumers()

@@ -105,7 +105,7 @@ class Rejections:
         finally:
             for delivery in held:
                 lane.in_flight[delivery.sequence] = delivery
-            gone_ones = [delivery for delivery in held if not lane.pending_lane.is_pending(delivery.sequence)]
+            gone_ones = [delivery for delivery in held if not lane.store_lane.is_pending(delivery.sequence)]
             for delivery in gone_ones:
                 self._dispatch_area.settle(delivery)
             for delivery in gone_ones:
@@ -119,7 +119,7 @@ class Rejections:
         gone = SequenceSet()
         try:
             for delivery in held:
-                lane.message_store.acknowledge_one(lane.pending_lane, delivery.sequence)
+                lane.message_store.acknowledge_one(lane.store_lane, delivery.sequence)
                 gone.add(delivery.sequence, delivery.sequence)
         finally:
             self._removals.forget(lane, gone)
@@ -142,11 +142,11 @@ class Rejections:
             check((delivery,))
             target = non_persistent_target = None
             if to is not None:
-                priority, has_groups = lane.pending_lane.priority, lane.destination.has_groups
+                priority, has_groups = lane.store_lane.priority, lane.destination.has_groups
                 if lane.is_persistent:
                     target = self._queues.lane(to, priority, has_groups=has_groups)
                 else:
-                    non_persistent_target = self._queues.non_persistent_lane(to, priority, has_groups=has_groups)
+                    non_persistent_target = self._queues.non_persistent_lane_state(to, priority, has_groups=has_groups)
             stamped = self._writer.stamped(lane, message, reason, delivery.attempts)
             transaction.hold_rejected(delivery, target, non_persistent_target, stamped)
 

@@ -16,7 +16,7 @@ from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
-from ...store.state.transactions import Branches, TransactionRecords
+from ...store.state.transactions import Branches, TransactionWriter
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.lanes.persistent import PersistentLaneState
@@ -34,7 +34,7 @@ class LaneTransfer:
         *,
         message_store: MessageStore,
         journal: Journal,
-        transaction_records: TransactionRecords,
+        transaction_writer: TransactionWriter,
         branches: Branches,
         delivery_count_table: DeliveryCountTable,
         publisher: Publisher,
@@ -45,7 +45,7 @@ class LaneTransfer:
         """Make the one LaneTransfer of a store. slice_messages_max: most messages that are moved in one slice."""
         self._message_store = message_store
         self._journal = journal
-        self._transaction_records = transaction_records
+        self._transaction_writer = transaction_writer
         self._branches = branches
         self._delivery_count_table = delivery_count_table
         self._publisher = publisher
@@ -59,24 +59,24 @@ class LaneTransfer:
             self._commit(lane, target, messages)
 
     def _commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
-        records = self._transaction_records
+        writer = self._transaction_writer
         gone = _runs_of(messages)
-        is_recorded = self._delivery_count_table.is_recorded(lane.pending_lane.number)
-        branch = records.begin()
+        is_recorded = self._delivery_count_table.is_recorded(lane.store_lane.number)
+        branch = writer.begin()
         try:
             written = self._write(branch, target, messages)
             for first, last in gone if is_recorded else ():
-                branch.acknowledge(lane.pending_lane.number, first, last)
-            records.commit(branch, {position: lengths for position, lengths, _ in written})
+                branch.acknowledge(lane.store_lane.number, first, last)
+            writer.commit(branch, {position: lengths for position, lengths, _ in written})
         except ForebayError:
             with suppress(ForebayError):  # a crash would leave the same
-                records.rollback(branch)
+                writer.rollback(branch)
             self._branches.forget(branch.number)
             raise
         self._message_store.count_adds(branch.messages)
         for first, last in gone if not is_recorded else ():
             # The lane is that of a subscription without a name, which has no records.
-            lane.message_store.acknowledge(lane.pending_lane, first, last)
+            lane.message_store.acknowledge(lane.store_lane, first, last)
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:
@@ -95,7 +95,7 @@ class LaneTransfer:
         for part in _slices(messages, target.destination_lane.slice_room, self._slice_messages_max):
             contents = [(properties, body or b"") for _, properties, body, _ in part]
             is_timed = any(has_times(properties) for properties, _ in contents)
-            lengths = self._transaction_records.append_slice(
+            lengths = self._transaction_writer.append_slice(
                 branch, target.destination_lane, part[0][3], contents, is_timed=is_timed
             )
             written.append((branch.last_position, lengths, part))

@@ -19,13 +19,13 @@ from ...store.errors import Closed, ForebayError
 from ...store.message import HeaderValue, Message
 from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messages
 from ..config.redelivery_delays import REJECTED
-from ..consumer.consumer import DRAIN_POLL_SECONDS, Consumer, as_message
+from ..consumer.consumer import DRAIN_POLL_SECONDS, Consumer, delivered_message
 from ..consumer.consumer import PUBLIC as INNER_CONSUMER_PUBLIC
 from ..consumer.processing import (
     ExceptionTypes,
     GroupTurns,
-    LostRaces,
-    Rejections,
+    IgnoreSettled,
+    NonRetryable,
     came_back,
     give_back,
     report,
@@ -141,7 +141,7 @@ class AsyncDelivery:
         return await asyncio.to_thread(self._read) if self.is_lazy else self._read()
 
     def _read(self) -> Message:
-        return as_message(self._delivery)
+        return delivered_message(self._delivery)
 
     async def ack(self, transaction: AsyncTransaction | None = None) -> None:
         """Settle the message as processed. Once this returns, or the transaction commits, it never comes again."""
@@ -403,7 +403,7 @@ class AsyncConsumer:
         this is cancelled, it cancels its handlers: their messages go back without counting an attempt, and the consumer
         can take again.
         """
-        rejections = Rejections(handler, concurrency, reject_on)
+        rejections = NonRetryable(handler, concurrency, reject_on)
         turns = GroupTurns()
         tasks = [asyncio.create_task(self._process(handler, rejections, turns)) for _ in range(concurrency)]
         try:
@@ -420,7 +420,7 @@ class AsyncConsumer:
             task.result()
 
     async def _process(
-        self, handler: Callable[[AsyncDelivery], object], rejections: Rejections, turns: GroupTurns
+        self, handler: Callable[[AsyncDelivery], object], rejections: NonRetryable, turns: GroupTurns
     ) -> None:
         async for delivery in self:
             # No other task has run since it was taken.
@@ -438,7 +438,7 @@ class AsyncConsumer:
                 following = turns.end(following) if is_done else None
 
     async def _handle(
-        self, handler: Callable[[AsyncDelivery], object], delivery: AsyncDelivery, rejections: Rejections
+        self, handler: Callable[[AsyncDelivery], object], delivery: AsyncDelivery, rejections: NonRetryable
     ) -> bool:
         """Call the handler and settle the delivery; return whether it is settled for good, not given back."""
         inner = delivery._delivery
@@ -459,11 +459,11 @@ class AsyncConsumer:
             report(inner, error)
             if is_in_flight(inner):
                 reason = rejections.reason(error)
-                with LostRaces(inner):
+                with IgnoreSettled(inner):
                     await (delivery.nack() if reason is None else delivery.reject(reason))
             return not came_back(inner)
         if is_in_flight(inner):
-            with LostRaces(inner):
+            with IgnoreSettled(inner):
                 await delivery.ack()
                 return True
         return not came_back(inner)

@@ -18,12 +18,12 @@ from ...store.disk.disk import OsDisk
 from ...store.errors import SettingsError, StateError, StoreLocked
 from ...store.inspect.facts import plain_value
 from ...store.message import DEFAULT_PRIORITY, HeaderValue, Message
-from ..consumer.consumer import Consumer, as_message
+from ..consumer.consumer import Consumer, delivered_message
 from ..core.deliveries.delivery import Delivery
 from ..explain.words import plural, size_text
 from ..forebay import Forebay
-from ..live import printable
-from ..offline import NoStore, only_store
+from ..store_directories import NoStore, only_store
+from ..store_status import printable
 from .opened_store import add_settings, chosen_settings, known_queue, opened
 from .streams import Streams, escaped
 from .words import add_directory, add_json
@@ -137,7 +137,7 @@ def run_take(arguments: Namespace, streams: Streams) -> int:
                     taken += len(deliveries)
                     held += deliveries
                     for delivery in deliveries:
-                        _print_delivery(as_message(delivery), arguments, streams)
+                        _print_delivery(delivered_message(delivery), arguments, streams)
                     if arguments.ack:
                         streams.flush()  # what nobody could read is not done with
                         consumer.ack(deliveries)

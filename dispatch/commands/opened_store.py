@@ -11,9 +11,9 @@ from ...store.disk.disk import OsDisk
 from ...store.errors import SettingsError
 from ..config.settings import Settings
 from ..forebay import Forebay, open_forebay
-from ..live import printable
-from ..offline import broker_of
 from ..queue import Queue
+from ..store_directories import broker_of
+from ..store_status import printable
 from .streams import Streams
 
 

@@ -14,9 +14,9 @@ from ...store.disk.disk import OsDisk
 from ...store.errors import StateError, StoreLocked
 from ..explain.words import plural, size_text
 from ..forebay import Forebay
-from ..live import printable
-from ..offline import only_store
 from ..remote.client import Result, ask_store, count_in
+from ..store_directories import only_store
+from ..store_status import printable
 from .opened_store import add_settings, known_queue, opened
 from .streams import Streams
 from .words import add_directory, add_json

@@ -12,14 +12,14 @@ from dataclasses import asdict
 
 from ...store.errors import SettingsError
 from ..explain.words import age_text, size_text
-from ..live import Row, paused_of, paused_text, printable, problems_of, queues_of
-from ..offline import broker_of, only_store, stores_of
 from ..screen.lines import glyphs_of, line_of, plain, screen
-from ..screen.view import Silence, View, read_view
+from ..screen.view import NoView, View, read_view
+from ..store_directories import broker_of, only_store, stores_of
+from ..store_status import Row, paused_of, paused_text, printable, problems_of, queues_of
 from .streams import Streams
 from .words import add_directories, add_directory, add_json
 
-Look = Callable[[], View | Silence]
+Look = Callable[[], View | NoView]
 
 _COLUMNS = ("queue", "depth", "ready", "in flight", "size", "oldest", "consumers", "in/s", "out/s")
 
@@ -113,13 +113,13 @@ def run_top(arguments: Namespace, streams: Streams) -> int:
     _check_interval(arguments.interval)
     disk = only_store(arguments.directory)
 
-    def found() -> View | Silence:
+    def found() -> View | NoView:
         return read_view(disk.root, broker_of(disk))
 
     if arguments.once:
         seen = found()
         _print_once(seen, arguments.json, streams)
-        return 1 if isinstance(seen, Silence) else 0
+        return 1 if isinstance(seen, NoView) else 0
     if streams.is_live and not arguments.json:
         return _show(found, streams, arguments.interval)
     if streams.out.isatty() and not arguments.json:
@@ -134,7 +134,7 @@ def run_top(arguments: Namespace, streams: Streams) -> int:
         streams.wait(arguments.interval)
 
 
-def _print_once(seen: View | Silence, is_json: bool, streams: Streams) -> None:
+def _print_once(seen: View | NoView, is_json: bool, streams: Streams) -> None:
     if is_json:
         streams.print_json(asdict(seen))
         return

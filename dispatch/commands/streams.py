@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, Final, TextIO
 
 from ...store.errors import SettingsError
-from ..live import printable
+from ..store_status import printable
 
 Row = Sequence[str]
 
@@ -32,7 +32,7 @@ def escaped(text: str) -> str:
 
 
 class Streams:
-    """The surroundings of one command.
+    """The environment of one command.
 
     out, err: where results and remarks go. read(n): up to n bytes of standard
     input; fewer are all there are. wait(seconds): returns after so long.

@@ -32,7 +32,7 @@ from ..core.selector_groups.distribution_roles import NO_HAND_OUT
 from ..transactions.transaction import Transaction
 from .consumer_registry import ConsumerRegistry
 from .options import ConsumerOptions, consumer_charge
-from .processing import ExceptionTypes, Processing, Rejections, run_in_threads
+from .processing import ExceptionTypes, NonRetryable, Processing, run_in_threads
 from .search import Search, SearchParts
 from .settlements import Settlements, batch_of
 from .statistics import ConsumerStatistics, consumer_statistics
@@ -302,7 +302,7 @@ class Consumer(CoreConsumer):
 
         Raises ArgumentError, StoreFull, StoreFailed.
         """
-        rejections = Rejections(handler, concurrency, reject_on)
+        rejections = NonRetryable(handler, concurrency, reject_on)
         iteration = iter(self)
         processing = Processing(handler, rejections, lambda: next(iteration, None))
         run_in_threads(processing.run, concurrency, self.begin_drain)
@@ -378,7 +378,7 @@ class Consumer(CoreConsumer):
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
-                    lane.acknowledged += lane.message_store.acknowledge_one(lane.pending_lane, sequence)
+                    lane.acknowledged += lane.message_store.acknowledge_one(lane.store_lane, sequence)
                     # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses
                     # was not confirmed yet, and the message comes again.
                     self._dispatch_area.settle(delivery)
@@ -688,6 +688,6 @@ class Consumer(CoreConsumer):
         self.close()
 
 
-def as_message(delivery: Delivery) -> Message:
+def delivered_message(delivery: Delivery) -> Message:
     """Return the message of a delivery, with its id. A lazy delivery is read once for each part."""
     return Message(delivery.body, delivery.headers, delivery.priority, delivery.id, delivery.persistent, delivery.group)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from ...cache.accounting.budget import Budget
-from ...cache.accounting.tab import Tab
+from ...cache.accounting.overdraft import Overdraft
 from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer
 from ..core.settling.deadlines import AckDeadlines
@@ -26,7 +26,7 @@ class ConsumerRegistry:
     The state lock guards it.
     """
 
-    def __init__(self, memory: Tab, budget: Budget, deadlines: AckDeadlines, redelivery: Redelivery) -> None:
+    def __init__(self, memory: Overdraft, budget: Budget, deadlines: AckDeadlines, redelivery: Redelivery) -> None:
         """Make the one ConsumerRegistry of a store. memory: pays for consumers."""
         self._memory = memory
         self._budget = budget

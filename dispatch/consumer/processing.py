@@ -26,7 +26,7 @@ REASON_LENGTH_MAX: Final = 500
 ExceptionTypes = type[Exception] | tuple[type[Exception], ...]
 
 
-class Rejections:
+class NonRetryable:
     """The exceptions of a handler that mean that a message can never be processed."""
 
     def __init__(self, handler: object, concurrency: object, reject_on: object) -> None:
@@ -122,7 +122,7 @@ class Processing:
     def __init__(
         self,
         handler: Callable[[Delivery], object],
-        rejections: Rejections,
+        rejections: NonRetryable,
         take: Callable[[], Delivery | None],
     ) -> None:
         """Make it for one call of `process`.
@@ -184,7 +184,7 @@ class Processing:
             give_back(delivery)
             raise ArgumentError("the handler returned a coroutine: a consumer of forebay.aio can await it")
         if is_in_flight(delivery):
-            with LostRaces(delivery):
+            with IgnoreSettled(delivery):
                 delivery.ack()
                 return True
         return not came_back(delivery)
@@ -193,7 +193,7 @@ class Processing:
         """Settle a delivery whose handler raised; return whether it is settled for good, not given back."""
         if is_in_flight(delivery):
             reason = self._rejections.reason(error)
-            with LostRaces(delivery):
+            with IgnoreSettled(delivery):
                 if reason is None:
                     delivery.nack()
                 else:
@@ -201,7 +201,7 @@ class Processing:
         return not came_back(delivery)
 
 
-class LostRaces:
+class IgnoreSettled:
     """Ignores a StateError if a delivery was settled elsewhere meanwhile, for example because its queue was deleted."""
 
     def __init__(self, delivery: Delivery) -> None:
@@ -227,7 +227,7 @@ def came_back(delivery: Delivery) -> bool:
     with lane.destination.monitor.lock:
         if delivery.sequence in lane.parked:
             return False
-        return lane.pending_lane.is_pending(delivery.sequence) and delivery.sequence not in lane.dead_letters
+        return lane.store_lane.is_pending(delivery.sequence) and delivery.sequence not in lane.dead_letters
 
 
 def _group(delivery: Delivery) -> str | None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
+from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
-from ...store.space.cleanup import Cleanup
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, is_late
@@ -90,7 +90,7 @@ class Settlements:
                 end += 1
             lane = first.lane
             try:
-                lane.acknowledged += lane.message_store.acknowledge(lane.pending_lane, first.sequence, sequence)
+                lane.acknowledged += lane.message_store.acknowledge(lane.store_lane, first.sequence, sequence)
             except StoreFull:
                 if not begin:
                     raise

@@ -127,9 +127,9 @@ class CountedDestination(LimitedDestination):
         depth = depth_bytes = 0
         enqueued, enqueued_bytes, dequeued_bytes = self.earlier[:3]
         for lane in lanes:
-            pending_lane = lane.pending_lane
-            depth += pending_lane.pending_messages
-            depth_bytes += pending_lane.pending_bytes
+            store_lane = lane.store_lane
+            depth += store_lane.pending_messages
+            depth_bytes += store_lane.pending_bytes
             enqueued += lane.enqueued
             enqueued_bytes += lane.enqueued_bytes
             dequeued_bytes += lane.dequeued_bytes
@@ -137,11 +137,11 @@ class CountedDestination(LimitedDestination):
 
     @property
     def depth(self) -> int:
-        return sum(lane.pending_lane.pending_messages for lane in self.all_lanes())
+        return sum(lane.store_lane.pending_messages for lane in self.all_lanes())
 
     @property
     def depth_bytes(self) -> int:
-        return sum(lane.pending_lane.pending_bytes for lane in self.all_lanes())
+        return sum(lane.store_lane.pending_bytes for lane in self.all_lanes())
 
 
 _COLUMNS: Final = len(EarlierCounts._fields)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ...cache.accounting.tab import LastingCharge
+from ...cache.accounting.overdraft import LastingCharge
 from ...store.index.index import INDEX_LANE_BYTES
 from ...store.message_store import MessageStore
 from ...store.numbering import PRIORITIES

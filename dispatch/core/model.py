@@ -19,7 +19,7 @@ from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...cache.messages.message_memory import MessageMemory
 from ...cache.sharing.shares import near_bytes
 from ...store.errors import StoreFailed
-from ...store.format.record import Returned
+from ...store.format.record import ReturnedRun
 from ...store.format.state_record import CountedRun
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate
@@ -200,7 +200,7 @@ class TargetList(ListSupply):
     @property
     def is_near(self) -> bool:
         """So little is pending in its lane that what arrives is wanted before long."""
-        messages, content_bytes = self.lane.pending_lane.depth
+        messages, content_bytes = self.lane.store_lane.depth
         return content_bytes + messages * OVERHEAD_BYTES <= near_bytes(
             self.memory.fair_list_bytes, self.high_watermark_bytes
         )
@@ -284,7 +284,7 @@ class TargetList(ListSupply):
     def is_next_cached(self) -> bool:
         """Whether a cache has the next message to load, if no message came back."""
         sequence, lane = self.first_to_load, self.lane
-        return any(cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches)
+        return any(cache.peek(lane.store_lane.number, sequence) is not None for cache in lane.caches)
 
     def release(self, charge: int) -> None:
         """Release the charge of messages that leave RAM."""
@@ -317,7 +317,7 @@ class TargetList(ListSupply):
 class LaneState(LaneMessages):
     """Dispatch's state of one lane: how its messages arrive, wait for consumers and leave RAM.
 
-    `pending_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
+    `store_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
     state lock guards it.
     """
 
@@ -338,7 +338,7 @@ class LaneState(LaneMessages):
     joins_slices: ClassVar[bool] = True
     """Whether slices that are published together may arrive as one."""
 
-    def __init__(self, destination: ConsumedDestination, pending_lane: PendingLane, id_prefix: str) -> None:
+    def __init__(self, destination: ConsumedDestination, store_lane: PendingLane, id_prefix: str) -> None:
         """Make the state of an open lane.
 
         destination: the destination that its consumers take from, or its topic.
@@ -346,7 +346,7 @@ class LaneState(LaneMessages):
         target_area, memory = destination.target_area, destination.memory
         message_store = target_area.message_store
         syncs = target_area.syncs_always
-        super().__init__(pending_lane, id_prefix, memory, message_store, target_area.delivery_count_table, syncs=syncs)
+        super().__init__(store_lane, id_prefix, memory, message_store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
         self.target_area = target_area
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
@@ -462,13 +462,13 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write the delivery counts of these runs to the journal."""
-        self.target_area.return_counts.count(self.pending_lane.number, runs)
-        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
+        self.target_area.return_counts.count(self.store_lane.number, runs)
+        self.delivery_counts = self.delivery_count_table.find(self.store_lane.number)
 
-    def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
+    def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
         """Record the attempts of runs, some of which are offered again later."""
-        self.target_area.return_counts.put(self.pending_lane.number, runs, now_ms)
-        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
+        self.target_area.return_counts.put(self.store_lane.number, runs, now_ms)
+        self.delivery_counts = self.delivery_count_table.find(self.store_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
         """Count deliveries of a lane to which a message has come back before.
@@ -506,7 +506,7 @@ class LaneState(LaneMessages):
     def drop_copies(self, sequence: int) -> None:
         """Drop the cached copies of a message, because whoever has it needs no copy."""
         for cache in self.caches:
-            cache.take(self.pending_lane.number, sequence)
+            cache.take(self.store_lane.number, sequence)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message if RAM holds it; the copy in RAM may be the only one."""

@@ -25,7 +25,7 @@ from .monitor import Monitor
 logger = LateLogger("forebay.dispatch")
 
 
-class Postponed(ABC):
+class DeferredMessage(ABC):
     """A non-persistent message of a committed transaction that is accepted but in no lane yet."""
 
     destination: ConsumedDestination
@@ -75,7 +75,7 @@ class Publisher:
         # which RAM has no room.
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
         # Non-persistent messages of commits, each with the position to which the journal must be durable first.
-        self.postponed: deque[tuple[int, Postponed]] = deque()
+        self.postponed: deque[tuple[int, DeferredMessage]] = deque()
 
     @property
     def oldest(self) -> object:
@@ -135,7 +135,7 @@ class Publisher:
         assert held_bytes == self._held_bytes <= self._paid_bytes
         return self._paid_bytes
 
-    def give(self, messages: Sequence[Postponed]) -> None:
+    def give(self, messages: Sequence[DeferredMessage]) -> None:
         """Give non-persistent messages of a commit to their lanes in order, as soon as the commit is durable.
 
         A message that finds no room keeps its charge and is tried again. Requires: the lock.

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from ...cache.accounting.budget import Budget, Holder
 from ...cache.accounting.charge import charge_bytes
-from ...cache.accounting.tab import Tab
+from ...cache.accounting.overdraft import Overdraft
 from ...cache.messages.head_queue_cache import HeadQueueCache
 from ...cache.messages.message_cache import WORTH_BYTES, MessageCache
 from ...cache.messages.message_memory import MessageMemory
@@ -68,9 +68,9 @@ class MemoryParts:
     """Where non-persistent messages go for which RAM has no room."""
     rule: MemoryRule
     """Says who has how much, and who gives back first."""
-    destinations: Tab
+    destinations: Overdraft
     """Pays for open destinations and their lanes."""
-    consumers: Tab
+    consumers: Overdraft
     """Pays for consumers and their lists."""
     groups: GroupMemory
     """Pays for message groups that the distributions remember."""

@@ -448,7 +448,7 @@ def _drop(source: TargetList, *, keeps: bool = False) -> None:
 
 def keep(lane: LaneState, message: StoredMessage) -> None:
     """Keep a message in RAM if there is room."""
-    if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
+    if message[2] is not None and not lane.pending_cache.put(lane.store_lane.number, message):
         lane.pager.page_out((message,))
 
 

@@ -6,7 +6,7 @@ with a group, or the first consumer with a priority, replaces the ordinary rule 
 
 from __future__ import annotations
 
-from ...cache.accounting.tab import Tab
+from ...cache.accounting.overdraft import Overdraft
 from ...store.errors import StateError
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
@@ -27,7 +27,7 @@ class Distributions(DistributionKeeper[ConsumedDestination, Distribution]):
         target_area: TargetArea,
         dispatch_area: DispatchArea,
         loads: LoadRequests,
-        consumer_memory: Tab,
+        consumer_memory: Overdraft,
         group_memory: GroupMemory,
     ) -> None:
         """Make the one Distributions of a store.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from ...cache.accounting.tab import Tab
+from ...cache.accounting.overdraft import Overdraft
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
@@ -43,7 +43,7 @@ class GroupAssigner(Distribution):
         target_area: TargetArea,
         dispatch_area: DispatchArea,
         loads: LoadRequests,
-        consumer_memory: Tab,
+        consumer_memory: Overdraft,
         group_memory: GroupMemory,
     ) -> None:
         self.queue = queue
@@ -304,13 +304,13 @@ class GroupAssigner(Distribution):
         """
         forgotten = SequenceSet()
         for at, last in runs:
-            while (run := lane.pending_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
+            while (run := lane.store_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
                 end = min(run[1], last)
                 at = end + 1
                 if self._group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
-                messages, _ = lane.message_store.read(lane.message_store.plan(lane.pending_lane, [(run[0], end)]))
+                messages, _ = lane.message_store.read(lane.message_store.plan(lane.store_lane, [(run[0], end)]))
                 for message in messages:
                     group = self.names.of(lane, message)
                     if group is not None:

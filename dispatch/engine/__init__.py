@@ -2,7 +2,7 @@
 
 `engine.py` is the composition root: its constructor has `assembly` make the parts, layer by layer from below to above.
 Then read `late_calls.py`, which has every call from below to above. `maintenance.py` does periodic work: a list of
-duties (`duties.py`), of which those in `upkeep.py` have a time of their own. `background.py` has the two threads.
+tasks (`periodic_tasks.py`), some of which, in `upkeep.py`, have their own time. `background.py` has the two threads.
 `resizing.py`, `index_fit.py` and `auto_limit.py` change the memory limit, and `curve_watch.py` keeps the live curve.
 `reports.py` gathers reports (`destination_reports.py`, `memory_reports.py`): `statistics.py` has the figures,
 `status.py` the file for other processes, and `health.py` the problems. `ledger_audit.py` recomputes every charge.

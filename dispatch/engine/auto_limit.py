@@ -1,4 +1,4 @@
-"""AutoLimit: the duty that lets `memory_limit="auto"` follow the machine, by the rule in automatic_limit.py."""
+"""AutoLimit: the task that lets `memory_limit="auto"` follow the machine, by the rule in automatic_limit.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AutoLimit:
     """Adjusts the memory limit of one store. `step` does nothing while the limit is a number. Requires: no lock."""
 
     def __init__(self, monitor: Monitor, resizing: Resizing, figures: Callable[[], MemoryFigures | None]) -> None:
-        """Make the duty. figures: returns the memory figures of the system, or None if the system has none."""
+        """Make the task. figures: returns the memory figures of the system, or None if the system has none."""
         self._monitor = monitor
         self._resizing = resizing
         self._figures = figures

@@ -16,7 +16,7 @@ from ...store.errors import ForebayError, StoreFailed
 from ...store.message_store import MessageStore
 from ..core.areas.load_requests import LOOK_SECONDS, LoadRequests
 from ..core.monitor import Monitor
-from .duties import Duty, FailingDuty
+from .periodic_tasks import FailingTask, PeriodicTask
 
 logger = LateLogger("forebay.dispatch")
 
@@ -84,7 +84,7 @@ class Background:
         self._monitor = monitor
         self._wakeups = wakeups
         self._loads = loads
-        self._load_duty = Duty("loader", load)
+        self._load_task = PeriodicTask("loader", load)
         self._maintain = maintain
         self._pause = pause
         self._threads: list[threading.Thread] = []
@@ -118,9 +118,9 @@ class Background:
         """Return whether the caller is a background thread: a close waits for it, so it must not wait for a close."""
         return threading.current_thread() in self._threads
 
-    def failing(self) -> dict[str, FailingDuty]:
-        """Return the loader's failing duty by its name; empty if loading works."""
-        return {} if self._load_duty.failing is None else {self._load_duty.name: self._load_duty.failing}
+    def failing(self) -> dict[str, FailingTask]:
+        """Return the loader's failing task by its name; empty if loading works."""
+        return {} if self._load_task.failing is None else {self._load_task.name: self._load_task.failing}
 
     def forget(self) -> None:
         """Forget the threads without waiting, because they do not exist in the child of a fork."""
@@ -137,10 +137,10 @@ class Background:
             self._monitor.run_last()
 
     def _load_loop(self) -> None:
-        wanted, monitor, duty = self._wakeups.load, self._monitor, self._load_duty
+        wanted, monitor, task = self._wakeups.load, self._monitor, self._load_task
         while not self._is_stopping:
-            if duty.failing is not None:
-                wanted.wait(max(duty.next_at(0.0) - monitor.monotonic(), LOOK_SECONDS))
+            if task.failing is not None:
+                wanted.wait(max(task.next_at(0.0) - monitor.monotonic(), LOOK_SECONDS))
             else:
                 wanted.wait(LOOK_SECONDS if self._loads.left_alone else None)
             wanted.clear()
@@ -151,8 +151,8 @@ class Background:
                 monitor.run_deferred()
 
     def load_once(self) -> int:
-        """Load once; return 1 if there was something to load, else 0. A failure is kept, as for any duty."""
-        return self._load_duty.do(self._monitor.monotonic(), self._monitor.clock_ms())
+        """Load once; return 1 if there was something to load, else 0. A failure is kept, as for any task."""
+        return self._load_task.do(self._monitor.monotonic(), self._monitor.clock_ms())
 
     def _maintenance_loop(self) -> None:
         wanted, monitor = self._wakeups.maintenance, self._monitor

@@ -22,6 +22,7 @@ from .assembly.areas import make_areas, make_recorder
 from .assembly.audit import make_audit
 from .assembly.clients import make_clients
 from .assembly.core import make_core
+from .assembly.environment import Environment
 from .assembly.facades import (
     gather_explained,
     gather_forebay_parts,
@@ -34,7 +35,6 @@ from .assembly.housekeeping import Explaining, make_housekeeping
 from .assembly.layers import Layers
 from .assembly.settling import make_settling
 from .assembly.store_layer import StoreLayer, open_store_layer
-from .assembly.surroundings import Surroundings
 from .open_destinations import OpenDestinations
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ class Engine:
     Whoever is above the engine gets only some of its parts, as bundles. The layers are for the engine itself.
     """
 
-    def __init__(self, settings: Settings, surroundings: Surroundings, explaining: Explaining) -> None:
+    def __init__(self, settings: Settings, environment: Environment, explaining: Explaining) -> None:
         """Open the store. Requires: the directory lock is held."""
-        self.monitor = Monitor(surroundings.clock)
+        self.monitor = Monitor(environment.clock)
         self.monitor.lock.on_broken.append(_log_broken)
         self._is_ended = False
-        foundation = make_foundation(settings, surroundings.clock, self.monitor)
-        recorder = make_recorder(foundation, surroundings.trace) if surroundings.trace is not None else None
-        store_layer, self.recovery = open_store_layer(foundation, surroundings)
+        foundation = make_foundation(settings, environment.clock, self.monitor)
+        recorder = make_recorder(foundation, environment.trace) if environment.trace is not None else None
+        store_layer, self.recovery = open_store_layer(foundation, environment)
         try:
             self.layers = layers = _make_layers(foundation, recorder, store_layer)
             self._directory, self._recorder = store_layer.directory, recorder
@@ -93,7 +93,7 @@ class Engine:
             self.for_queues, self.for_topics = gather_queue_parts(layers), gather_topic_parts(layers)
             self.ledger_audit = make_audit(layers)
             self.explained = gather_explained(layers)
-            self.housekeeping = made = make_housekeeping(layers, surroundings, self.explained, explaining)
+            self.housekeeping = made = make_housekeeping(layers, environment, self.explained, explaining)
             self.for_forebay = gather_forebay_parts(layers, made.resizing, made.check, made.reports)
             self._restore()
         except BaseException:
@@ -128,7 +128,7 @@ class Engine:
             core.overhead.restore(self._open_destinations.census(), subscriptions.count, rows_bytes)
             topics.retention.apply_all(self._open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
-                if lane.pending_lane.pending_messages:
+                if lane.store_lane.pending_messages:
                     core.warmer.begin(lane)
             core.transactions.recover(topics.numbered_lanes.ensure)
             if self._recorder is not None:
@@ -234,7 +234,7 @@ class Engine:
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
         message_store, monitor = self._directory.message_store, self.monitor
-        # Check all locks here, because a duty that is refused inside would count as failing.
+        # Check all locks here, because a task that is refused inside would count as failing.
         require_outside(monitor.lock, message_store.sync_lock, message_store.checkpoint_lock)
         monitor.raise_if_closed()
         done = self.housekeeping.maintenance.step()

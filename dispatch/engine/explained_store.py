@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...store.journal.journal import Journal
-from ...store.space.data_log_retention import DataLogRetention
-from ...store.space.disk_use import DiskUse
+from ...store.maintenance.data_log_retention import DataLogRetention
+from ...store.maintenance.disk_use import DiskUse
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...store.index.block_cache import BlockCache
 from ...store.journal.journal import Journal
+from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
-from ...store.space.cleanup import Cleanup
 from ..admin.browse import Browsers
 from ..admin.move import Mover
 from ..admin.queue_admin import QueueAdmin

@@ -9,8 +9,8 @@ from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.monitor import Monitor
 from .background import Background
-from .duties import FailingDuty
 from .maintenance import Maintenance
+from .periodic_tasks import FailingTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class HealthCheck:
         problems = tuple(self._problems())
         return Health(not problems, problems)
 
-    def failing(self) -> dict[str, FailingDuty]:
+    def failing(self) -> dict[str, FailingTask]:
         """Return failing background work by name."""
         return self._maintenance.failing() | self._background.failing()
 

@@ -1,34 +1,34 @@
-"""Maintenance: the background work of an engine besides loading, each duty when it is due."""
+"""Maintenance: the background work of an engine besides loading, each task when it is due."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ..core.monitor import Monitor
-from .duties import Duty, FailingDuty
+from .periodic_tasks import FailingTask, PeriodicTask
 
 
 class Maintenance:
-    """Runs the duties. A thread of the store, or the host, calls `step` and then waits for `pause()` seconds."""
+    """Runs the tasks. A thread of the store, or the host, calls `step` and then waits for `pause()` seconds."""
 
-    def __init__(self, monitor: Monitor, duties: Sequence[Duty]) -> None:
-        """Make the maintenance of a store. duties: in the order in which they are done."""
+    def __init__(self, monitor: Monitor, tasks: Sequence[PeriodicTask]) -> None:
+        """Make the maintenance of a store. tasks: in the order in which they are done."""
         self._monitor = monitor
-        self._duties = duties
+        self._tasks = tasks
 
     def step(self) -> int:
         """Do what is due. Requires: no lock.
 
-        A duty that fails does not stop the others; a later step tries it again. StoreFailed ends all of them.
+        A task that fails does not stop the others; a later step tries it again. StoreFailed ends all of them.
         """
         now, time_ms = self._monitor.monotonic(), self._monitor.clock_ms()
-        return sum(duty.do(now, time_ms, is_due=duty.is_due(now)) for duty in self._duties)
+        return sum(task.do(now, time_ms, is_due=task.is_due(now)) for task in self._tasks)
 
-    def failing(self) -> dict[str, FailingDuty]:
-        """Return the failing duties by name."""
-        return {duty.name: duty.failing for duty in self._duties if duty.failing is not None}
+    def failing(self) -> dict[str, FailingTask]:
+        """Return the failing tasks by name."""
+        return {task.name: task.failing for task in self._tasks if task.failing is not None}
 
     def pause(self) -> float:
         """Return the seconds until something is due or must be tried again."""
         now = self._monitor.monotonic()
-        return max(min(duty.due_at(now) for duty in self._duties), now + 0.001) - now
+        return max(min(task.due_at(now) for task in self._tasks), now + 0.001) - now

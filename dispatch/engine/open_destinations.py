@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from ...store.format.destination_table import DestinationTable
 from ..core.destinations.destination_opener import DestinationOpener
-from ..core.destinations.overhead import Census
+from ..core.destinations.overhead import DestinationCounts
 from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.model import CoreConsumer, LaneState
@@ -43,9 +43,9 @@ class OpenDestinations:
         yield from (consumer for queue in self.queues() for consumer in queue.consumers())
         yield from self._topics.consumers()
 
-    def census(self) -> Census:
+    def census(self) -> DestinationCounts:
         """Return the numbers of things that are charged because they exist. O(open queues)."""
-        return Census(
+        return DestinationCounts(
             destinations=len(self._rows),
             name_bytes=self._rows.name_bytes,
             open_queues=len(self.queues()),

@@ -1,4 +1,4 @@
-"""ProcessWatch: the duty that compares the memory of the process with the ledger."""
+"""ProcessWatch: the task that compares the memory of the process with the ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ProcessWatch:
     """Has the MemoryGuard take its samples. Requires: one thread at a time calls `step`."""
 
     def __init__(self, monitor: Monitor, budget: Budget, guard: MemoryGuard | None) -> None:
-        """Make the duty. guard: takes the samples; None: no memory is compared."""
+        """Make the task. guard: takes the samples; None: no memory is compared."""
         self._monitor = monitor
         self._budget = budget
         self.guard = guard

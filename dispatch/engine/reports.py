@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...cache.process.process_memory import id_and_resident_bytes
-from ...store.space.disk_use import DiskUse
+from ...store.maintenance.disk_use import DiskUse
 from ...store.structures.histogram import DurationHistogram, DurationStatistics
 from ..admission.deduplication import DuplicateWindows
 from ..core.monitor import Monitor

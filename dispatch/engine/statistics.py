@@ -8,14 +8,14 @@ from typing import NamedTuple
 from ...cache.accounting.budget import MemoryStatistics
 from ...cache.messages.message_cache import CacheStatistics
 from ...cache.process.guard import ProcessStatistics
-from ...store.space.disk_use import StoreStatistics
+from ...store.maintenance.disk_use import StoreStatistics
 from ...store.structures.histogram import DurationStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.destination_state import DestinationState
 from ..core.model import LaneState
 from ..core.monitor import Monitor, in_sections
 from ..topics.topic_state import TopicState
-from .duties import FailingDuty
+from .periodic_tasks import FailingTask
 
 
 class DestinationStatistics(NamedTuple):
@@ -94,7 +94,7 @@ class Statistics:
     """Figures of "pending_cache" and "head_queue_cache"."""
     process: ProcessStatistics | None
     """None before the first sample of the process, about a second after the open."""
-    failing: dict[str, FailingDuty]
+    failing: dict[str, FailingTask]
     """Failing background work by name: "sync", "checkpoint", "cleanup", "loader" and others. Empty: all is well."""
     forgotten_ids: int
     """Message ids that were forgotten for want of memory before their duplicate_window was full, since the open."""
@@ -116,7 +116,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
     acknowledged, redelivered, unreadable, expired = queue.earlier[3:7]
     for lane in lanes:
         in_flight += len(lane.in_flight)
-        put_off += lane.parked.count + lane.pending_lane.put_off_messages + lane.dead_letters.count
+        put_off += lane.parked.count + lane.store_lane.put_off_messages + lane.dead_letters.count
         acknowledged += lane.acknowledged
         redelivered += lane.redelivered
         unreadable += lane.unreadable

@@ -138,7 +138,7 @@ class StatusReporter:
         now = self._monitor.monotonic()
         if now < self._due_at - _EARLY_SECONDS:
             return 0
-        self._due_at = now + self._pause_seconds  # set first, because the duty tries a failed one again
+        self._due_at = now + self._pause_seconds  # set first, because the task tries a failed one again
         self.write()
         spent = self._monitor.monotonic() - now
         self._pause_seconds = max(self._interval_seconds, spent / SHARE_MAX)

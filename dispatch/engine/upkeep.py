@@ -1,4 +1,4 @@
-"""The duties that have a time of their own: syncs, releases, expiry, checkpoints, relocation, cleanup, attestation."""
+"""The tasks that have a time of their own: syncs, releases, expiry, checkpoints, relocation, cleanup, attestation."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 from ...cache.spill.overflow import Overflow
 from ...store.checkpoint.attestation import Attestation
 from ...store.journal.journal import Journal
+from ...store.maintenance.cleanup import Cleanup
 from ...store.maintenance.relocation import Relocation
 from ...store.message_store import MessageStore
-from ...store.space.cleanup import Cleanup
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
 from ..core.monitor import Monitor
 from ..core.settling.delays import TimedLanes
 from ..core.settling.due import DueMessages
 from .background import Wakeups
-from .duties import Duty
 from .measurements import Measurements
+from .periodic_tasks import PeriodicTask
 
 RELOCATION_PAUSE_SECONDS: Final = 0.05
 """While there is something to relocate, this is how often the traffic is checked for room."""
@@ -27,7 +27,7 @@ FULL_CLEANUP_SECONDS: Final = 1.0
 """While sends are refused because the disk or the store is full, cleanup runs at least this often."""
 
 
-class SyncDuty(Duty):
+class SyncTask(PeriodicTask):
     """Syncs the journal at intervals."""
 
     def __init__(
@@ -54,7 +54,7 @@ class SyncDuty(Duty):
         return 1
 
 
-class ReleaseDuty(Duty):
+class ReleaseTask(PeriodicTask):
     """Offers messages whose time has come, and measures consumers and lists once a second."""
 
     def __init__(
@@ -79,7 +79,7 @@ class ReleaseDuty(Duty):
             return done + self._overflow.compact()
 
 
-class ExpiryDuty(Duty):
+class ExpiryTask(PeriodicTask):
     """Removes expired messages that no consumer meets."""
 
     def __init__(self, sweeper: ExpirySweeper, timed: TimedLanes) -> None:
@@ -90,7 +90,7 @@ class ExpiryDuty(Duty):
         return self.next_at(self._timed.next_sweep)
 
 
-class CheckpointDuty(Duty):
+class CheckpointTask(PeriodicTask):
     """Brings the index on disk up to the journal, at intervals and when the store asks."""
 
     def __init__(
@@ -124,7 +124,7 @@ class CheckpointDuty(Duty):
             return done + self._timed.release_due()  # runs for which the index had no room before
 
 
-class RelocationDuty(Duty):
+class RelocationTask(PeriodicTask):
     """Moves messages out of sparse data logs while the traffic leaves room."""
 
     def __init__(self, monitor: Monitor, relocation: Relocation, checkpoint: Callable[[], bool]) -> None:
@@ -140,7 +140,7 @@ class RelocationDuty(Duty):
         return self._relocation.run_due(self._monitor.monotonic(), self._checkpoint)
 
 
-class CleanupDuty(Duty):
+class CleanupTask(PeriodicTask):
     """Deletes or archives data logs that nothing needs, at intervals and when somebody waits for room."""
 
     def __init__(
@@ -173,7 +173,7 @@ class CleanupDuty(Duty):
         return len(report.deleted) + len(report.archived)
 
 
-class AttestDuty(Duty):
+class AttestTask(PeriodicTask):
     """Records how far the journal is durable, after traffic."""
 
     def __init__(self, attestation: Attestation) -> None:

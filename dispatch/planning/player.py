@@ -15,14 +15,14 @@ from typing import Any, Final, cast
 
 from ...cache.accounting.budget import Budget, Holder
 from ...cache.accounting.charge import charges_bytes, content_charge_bytes
-from ...cache.accounting.tab import Tab
+from ...cache.accounting.overdraft import Overdraft
 from ...cache.sharing.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.disk.disk import Disk
 from ...store.environment.account import Unlimited
 from ...store.environment.clock import SteadyClock, SystemClock
 from ...store.format.places import Extent, Singles
-from ...store.format.record import Returned
+from ...store.format.record import ReturnedRun
 from ...store.format.state_record import CountedRun
 from ...store.format.trace import (
     ACK,
@@ -124,7 +124,7 @@ class PlayedReturns:
     def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
         """Do nothing."""
 
-    def put(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
+    def put(self, lane_number: int, runs: Sequence[ReturnedRun], now_ms: int = 0) -> None:
         """Do nothing."""
 
 
@@ -490,7 +490,7 @@ class TracePlayer:
         target, consumer = self._lists[extra]
         first -= self._lane(number).base
         end = first + count
-        loads_left = LOADS_IN_VAIN_MAX + target.lane.pending_lane.pending_messages
+        loads_left = LOADS_IN_VAIN_MAX + target.lane.store_lane.pending_messages
         while count > 0:
             deliveries = self.dispatch_area.collect(consumer, count, None)
             if not deliveries:
@@ -509,7 +509,7 @@ class TracePlayer:
             self.deliveries += len(deliveries)
             for delivery in deliveries:
                 if is_lazy(delivery):
-                    length = target.lane.pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
+                    length = target.lane.store_lane.lengths(delivery.sequence, delivery.sequence)[0]
                     self.lazy_bytes += content_charge_bytes(length)
                 elif message_of(delivery)[3] == ARRIVED:
                     self.hits += 1
@@ -590,8 +590,8 @@ def _make_memory(budget: Budget, shares: Shares, rule: MemoryRule) -> MemoryPart
         MemoryRegistry(budget, shares.quotas, rule.pending_cache, lambda name: None),
         overflow,
         rule,
-        destinations=Tab(budget.holder("destinations")),
-        consumers=Tab(budget.holders["consumers"]),
+        destinations=Overdraft(budget.holder("destinations")),
+        consumers=Overdraft(budget.holders["consumers"]),
         groups=GroupMemory(budget.holder("groups")),
     )
 

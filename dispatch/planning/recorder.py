@@ -230,9 +230,9 @@ class Recorder:
         at, stored.noted = stored.noted, end
         if not lane.destination.is_open:
             return
-        while at < end and (run := lane.pending_lane.pending_run(at, end - at)) is not None and run[0] < end:
+        while at < end and (run := lane.store_lane.pending_run(at, end - at)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)
-            lengths = lane.pending_lane.lengths(first, last)
+            lengths = lane.store_lane.lengths(first, last)
             at = last + 1
             if kind == WAITING:
                 self._put(WAITING, stored.number, first, len(lengths), sum(lengths))
@@ -439,7 +439,7 @@ class RecordedDispatchArea(DispatchArea):
         super().settle(delivery)
         lane, sequence = lane_of(delivery), delivery.sequence
         # An ack has removed the message already; a returned message is still pending.
-        self._recorder.settled(lane, sequence, 1, is_done=not lane.pending_lane.is_pending(sequence))
+        self._recorder.settled(lane, sequence, 1, is_done=not lane.store_lane.is_pending(sequence))
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
         super().settle_run(lane, deliveries)

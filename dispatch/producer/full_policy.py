@@ -41,8 +41,8 @@ class _Oldest:
 
     def run(self, most: int) -> tuple[int, int] | None:
         """Return the next run of messages that may be dropped as (first, last), at most `most` messages, or None."""
-        pending_lane, end = self.lane.pending_lane, self.lane.published_end
-        while (run := pending_lane.pending_run(self._at, most)) is not None and run[0] < end:
+        store_lane, end = self.lane.store_lane, self.lane.published_end
+        while (run := store_lane.pending_run(self._at, most)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)
             held = self._held.next_from(first)
             if held is None or held[0] > last:
@@ -54,7 +54,7 @@ class _Oldest:
 
     def drop(self, first: int, last: int) -> int:
         """Remove a part of such a run; return how many messages were removed."""
-        removed = self.lane.message_store.acknowledge(self.lane.pending_lane, first, last)
+        removed = self.lane.message_store.acknowledge(self.lane.store_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
         return removed
@@ -94,7 +94,7 @@ class FullPolicy:
             try:
                 while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
                     oldest, first, last = found
-                    lengths = list(oldest.lane.pending_lane.lengths(first, last))
+                    lengths = list(oldest.lane.store_lane.lengths(first, last))
                     chosen = dropped_bytes = 0
                     while chosen < len(lengths) and (chosen < messages or dropped_bytes < size_bytes):
                         dropped_bytes += lengths[chosen]
@@ -136,7 +136,7 @@ class FullPolicy:
                     sequence = message_store.append_slice(target.destination_lane, timestamp, [(properties, body)])
                     self._publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
                 else:
-                    non_persistent = self._queues.non_persistent_lane(to, priority, has_groups=has_groups)
+                    non_persistent = self._queues.non_persistent_lane_state(to, priority, has_groups=has_groups)
                     id_prefix = non_persistent.id_prefix
                     sequence = non_persistent.add(timestamp, properties, body)
             destination.dead_lettered += 1
@@ -156,11 +156,11 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
         oldest, run = runs[0]
         return oldest, *run
     (persistent, of_persistent), (non_persistent, of_non_persistent) = runs
-    pending_lane = cast(NonPersistentLane, non_persistent.lane.pending_lane)
-    before = pending_lane.before(of_non_persistent[0])
+    store_lane = cast(NonPersistentLane, non_persistent.lane.store_lane)
+    before = store_lane.before(of_non_persistent[0])
     if of_persistent[0] < before:
         return persistent, of_persistent[0], min(of_persistent[1], before - 1)
-    return non_persistent, of_non_persistent[0], min(of_non_persistent[1], pending_lane.behind(of_persistent[0]) - 1)
+    return non_persistent, of_non_persistent[0], min(of_non_persistent[1], store_lane.behind(of_persistent[0]) - 1)
 
 
 def _stamped(destination: DestinationState, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:

@@ -290,7 +290,7 @@ class SendPipeline:
             self._lane_of_non_persistent(batch)
         own_id = batch.own_ids[0]
         if limits.diverts:
-            priority, content = lane.pending_lane.priority, batch.contents[0]
+            priority, content = lane.store_lane.priority, batch.contents[0]
             full_policy = self._producers.full_policy
             stored_id = full_policy.dead_letter(self._destination, priority, is_persistent, *content)
             if stored_id is not None:

@@ -8,7 +8,7 @@ from functools import partial
 
 from ...cache.spill.overflow import Overflow
 from ...store.errors import StoreFailed, StoreFull
-from ...store.space.cleanup import Cleanup
+from ...store.maintenance.cleanup import Cleanup
 from ..admission.limits import LimitedDestination, Wait
 from ..admission.space_line import SpaceLine
 from ..config.policies import Policies

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .view import HOLDERS, OTHERS, ConsumerView, DataLogView, QueueView, Silence, View
+from .view import HOLDERS, OTHERS, ConsumerView, DataLogView, NoView, QueueView, View
 
 WIDTH: Final = 80
 BAR_CELLS: Final = WIDTH - 2
@@ -70,9 +70,9 @@ def glyphs_of(encoding: str | None) -> Glyphs:
     return BLOCKS
 
 
-def screen(found: View | Silence, glyphs: Glyphs = BLOCKS) -> list[Line]:
+def screen(found: View | NoView, glyphs: Glyphs = BLOCKS) -> list[Line]:
     """Return all lines of the screen."""
-    if isinstance(found, Silence):
+    if isinstance(found, NoView):
         return list(silence(found, glyphs))
     return [
         *_head(found, glyphs),
@@ -97,7 +97,7 @@ def screen_body(view: View, glyphs: Glyphs, *, queues: int, consumers: int, gap:
     yield from _journal(view, glyphs)
 
 
-def silence(found: Silence, glyphs: Glyphs) -> Iterator[Line]:
+def silence(found: NoView, glyphs: Glyphs) -> Iterator[Line]:
     """Yield the lines that say that nothing is to be seen, and what to do."""
     yield (Span(clip(f"forebay top  {found.broker}", WIDTH, glyphs), "bold"),)
     yield ()
@@ -315,9 +315,9 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:.{0 if unit == 'B' or size_bytes >= 99.95 else 1}f} {unit}"
 
 
-def line_of(seen: View | Silence) -> str:
+def line_of(seen: View | NoView) -> str:
     """Return a look as one line."""
-    if isinstance(seen, Silence):
+    if isinstance(seen, NoView):
         return f"{seen.sentence} {seen.advice}"
     depth, into, out = (
         sum(figure)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ...store.environment.clock import SystemClock
-from ..live import NUMBER_MAX, is_stale, live_status
+from ..store_status import NUMBER_MAX, is_stale, live_status
 
 ROWS_MAX: Final = 1_000
 """The most rows that are read of any list in a status. The lists that the library writes are far shorter."""
@@ -105,7 +105,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class NoView:
     """Says that there is nothing to be seen, and why."""
 
     broker: str
@@ -113,21 +113,21 @@ class Silence:
     advice: str
 
 
-def read_view(root: str, broker: str, now: float | None = None) -> View | Silence:
+def read_view(root: str, broker: str, now: float | None = None) -> View | NoView:
     """Return what the store in a directory says of itself, or why it says nothing.
 
     now: seconds since the epoch.
     """
     status = live_status(root)
     if status is None:
-        return Silence(
+        return NoView(
             broker,
             "No process says that it has this store open.",
             "Start the process. If it runs, it was opened with status_interval_seconds=None: leave that out.",
         )
     age_seconds = max((SystemClock().time_ms() / 1000 if now is None else now) - float(status["time"]), 0.0)
     if is_stale(status, age_seconds):
-        return Silence(
+        return NoView(
             broker,
             f"The process that had this store open (pid {_number(status, 'pid'):.0f}) has said nothing for "
             f"{min(age_seconds, NUMBER_MAX):,.0f} seconds: it is gone, or it stands still.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...store.errors import SettingsError, SubscriptionInUse
 from ...store.journal.journal import Journal
-from ...store.records.subscription_records import SubscriptionRecords
+from ...store.writers.subscription_writer import SubscriptionWriter
 from ..consumer.consumer import Consumer
 from ..consumer.consumers import Consumers
 from ..consumer.options import ConsumerOptions
@@ -29,7 +29,7 @@ class TopicConsumers:
         *,
         monitor: Monitor,
         journal: Journal,
-        records: SubscriptionRecords,
+        writer: SubscriptionWriter,
         confirmer: Confirmer,
         consumers: Consumers,
         topics: Topics,
@@ -40,7 +40,7 @@ class TopicConsumers:
     ) -> None:
         self._monitor = monitor
         self._journal = journal
-        self._records = records
+        self._writer = writer
         self._confirmer = confirmer
         self._consumers = consumers
         self._topics = topics
@@ -85,7 +85,7 @@ class TopicConsumers:
 
     def _new_subscription(self, topic: TopicState, name: str | None, selector: Selector | None) -> SubscriptionState:
         """Record a subscription, which is not synced yet. Requires: the lock."""
-        subscriber = self._records.subscribe(topic.number, name, _text(selector))
+        subscriber = self._writer.subscribe(topic.number, name, _text(selector))
         subscription = SubscriptionState(topic, subscriber, selector)
         self._subscriptions.begin(subscription)
         return subscription
@@ -97,8 +97,8 @@ class TopicConsumers:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             self._consumers.require_room((topic,), options)
-            subscriber = self._records.subscribe(topic.number, None, _text(options.selector))
-            self._records.seek(subscriber, within(firsts, lanes))
+            subscriber = self._writer.subscribe(topic.number, None, _text(options.selector))
+            self._writer.seek(subscriber, within(firsts, lanes))
             subscription = SubscriptionState(topic, subscriber, options.selector)
             self._subscriptions.begin(subscription)
             subscription.is_reader = True

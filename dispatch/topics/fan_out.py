@@ -104,17 +104,17 @@ class FanOut:
         self.next_sequence = sequence + 1  # even if the call fails, because a lane may have counted it
         self.sent_bytes += len(properties) + len(body)
         topic, evictor = self.destination, self.destination.evictor
-        verdicts = topic.verdicts
+        selector_matches = topic.selector_matches
         message = (sequence, properties, body, timestamp)
         given: list[NonPersistentLaneState] = []
         passed_over = 0
-        verdicts.begin(self.priority, sequence)
+        selector_matches.begin(self.priority, sequence)
         buffer = self._buffer
         buffer.arriving = (self.pool, sequence)
         try:
             for subscription in topic.online:
                 selector = subscription.selector
-                if selector is not None and not verdicts.matches(selector, self, message):
+                if selector is not None and not selector_matches.matches(selector, self, message):
                     continue
                 if evictor is not None and not evictor.has_room(subscription):
                     passed_over += 1
@@ -131,7 +131,7 @@ class FanOut:
                 self._take_back(lane, sequence)
             raise
         finally:
-            verdicts.end()
+            selector_matches.end()
             buffer.arriving = None
         if evictor is not None:
             topic.evicted += passed_over

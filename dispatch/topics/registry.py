@@ -9,8 +9,8 @@ from ...store.format.destination_table import DestinationTable
 from ...store.format.state_record import TOPIC
 from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriptions
 from ...store.journal.journal import Journal
-from ...store.records.destination_records import DestinationRecords
 from ...store.state.property_table import PropertyTable
+from ...store.writers.destination_writer import DestinationWriter
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..core.areas.target_area import TargetArea
@@ -79,7 +79,7 @@ class Topics(DestinationRegistry[TopicState]):
         self,
         monitor: Monitor,
         journal: Journal,
-        records: DestinationRecords,
+        writer: DestinationWriter,
         rows: DestinationTable,
         opener: DestinationOpener,
         *,
@@ -91,7 +91,7 @@ class Topics(DestinationRegistry[TopicState]):
 
         patterns: those that match a new topic get its messages. retention: says which topics keep messages.
         """
-        super().__init__(monitor, journal, records, rows, opener)
+        super().__init__(monitor, journal, writer, rows, opener)
         self._maker = maker
         self._patterns = patterns
         self._retention = retention
@@ -107,7 +107,7 @@ class Topics(DestinationRegistry[TopicState]):
         found = [] if is_temporary else self._patterns.matching(name)
         members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(found)
         with self._opener.new_row(name, self.open_bytes, members_bytes):
-            made = self._records.create(name, TOPIC, is_temporary=is_temporary)
+            made = self._writer.create(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(made.number, name)
             for pattern in found:
                 self._patterns.join(pattern, topic)

@@ -12,8 +12,8 @@ from ...store.errors import ForebayError
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import decode_retained
 from ...store.journal.journal import Journal
-from ...store.records.property_records import PropertyRecords
 from ...store.state.property_table import PropertyTable
+from ...store.writers.property_writer import PropertyWriter
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from .fan_outs import FanOuts
@@ -31,7 +31,7 @@ class RetainedMessages:
         *,
         monitor: Monitor,
         properties: PropertyTable,
-        records: PropertyRecords,
+        writer: PropertyWriter,
         journal: Journal,
         now_ms: Callable[[], int],
         confirmer: Confirmer,
@@ -43,7 +43,7 @@ class RetainedMessages:
         """
         self._monitor = monitor
         self._properties = properties
-        self._records = records
+        self._writer = writer
         self._journal = journal
         self._now_ms = now_ms
         self._confirmer = confirmer
@@ -84,6 +84,6 @@ class RetainedMessages:
             self._monitor.raise_if_closed()
             if not self._properties.is_retained(name):
                 return
-            self._records.change({name: None})
+            self._writer.change({name: None})
             position = self._journal.end
         self._confirmer.confirm(position)

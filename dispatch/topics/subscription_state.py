@@ -36,8 +36,8 @@ from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder
 from .latest_keys import NewestPerKey
+from .selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from .shared_reading import SharedReading, mean_charge_bytes
-from .verdicts import SubscriptionSelectorGroup, Verdicts
 
 
 class EvictionRule(ABC):
@@ -61,9 +61,9 @@ class EvictionRule(ABC):
         priority: int,
         lanes: Iterable[SubscriptionLaneState],
         messages: Sequence[StoredMessage],
-        verdicts: Verdicts,
+        selector_matches: SelectorMatches,
     ) -> None:
-        """Note the keys of arriving messages. verdicts: those of the topic.
+        """Note the keys of arriving messages. selector_matches: those of the topic.
 
         For each subscriber that wants a message, it is now the newest of its key.
         """
@@ -78,8 +78,8 @@ class SubscriptionRegistry(ABC):
 
     unrecorded: LaneStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
-    verdicts: Verdicts
-    """The verdicts for all topics, because only one message arrives at a time under the lock."""
+    selector_matches: SelectorMatches
+    """The selector_matches for all topics, because only one message arrives at a time under the lock."""
 
     @abstractmethod
     def leave(self, subscription: SubscriptionState) -> None:
@@ -120,9 +120,9 @@ class SubscribedTopic(NamedDestinationState):
         self.evicted = 0
 
     @property
-    def verdicts(self) -> Verdicts:
+    def selector_matches(self) -> SelectorMatches:
         """Which selectors match the arriving message."""
-        return self.registry.verdicts
+        return self.registry.selector_matches
 
     @property
     def durable(self) -> list[str]:
@@ -199,15 +199,15 @@ class SubscriptionLaneState(QueueLaneState):
     __slots__ = ("examined", "subscription", "subscription_lane", "topic_lane", "_reading")
 
     def __init__(
-        self, subscription: SubscriptionState, pending_lane: SubscriptionLane, topic_lane: SubscribedLane
+        self, subscription: SubscriptionState, store_lane: SubscriptionLane, topic_lane: SubscribedLane
     ) -> None:
-        super().__init__(subscription, pending_lane.topic, topic_lane.id_prefix, pending_lane)
+        super().__init__(subscription, store_lane.topic, topic_lane.id_prefix, store_lane)
         self.subscription = subscription
-        self.subscription_lane = pending_lane
+        self.subscription_lane = store_lane
         self.topic_lane = topic_lane
         self._reading = SharedReading(
             self.memory,
-            pending_lane.topic.number,
+            store_lane.topic.number,
             self._first_of_others,
             has_neighbours=len(subscription.topic.online) > 1,
         )
@@ -215,8 +215,8 @@ class SubscriptionLaneState(QueueLaneState):
         self.caches = (self._reading.cache, self.memory.head_queue_cache)
         self.is_timed = topic_lane.is_timed
         self.published_end = topic_lane.published_end
-        self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
-        self.first_bytes = max(topic_lane.first_bytes, pending_lane.first_bytes)
+        self.first_sequence = max(topic_lane.first_sequence, store_lane.first_sequence)
+        self.first_bytes = max(topic_lane.first_bytes, store_lane.first_bytes)
         if not subscription.is_durable:
             self.message_store = subscription.topic.registry.unrecorded
             self.syncs = False
@@ -273,14 +273,14 @@ class SubscriptionLaneState(QueueLaneState):
 
     def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
         """Return whether the next message is too large to be put into this list ahead of a take."""
-        if not self._reading.has_neighbours or (run := self.pending_lane.ready_run(sequence, 1)) is None:
+        if not self._reading.has_neighbours or (run := self.store_lane.ready_run(sequence, 1)) is None:
             return False
-        charge_bytes = content_charge_bytes(self.pending_lane.lengths(*run)[0])
+        charge_bytes = content_charge_bytes(self.store_lane.lengths(*run)[0])
         return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._reader_count)
 
     def loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""
-        reading, messages = self._reading, self.topic_lane.pending_lane
+        reading, messages = self._reading, self.topic_lane.store_lane
         fronts = self.topic_lane.fronts(but=self)
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
@@ -339,7 +339,7 @@ class SubscriptionState(DestinationState):
         self.is_charged = False
 
     def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
-        return SubscriptionSelectorGroup(selector, self.topic.verdicts)
+        return SubscriptionSelectorGroup(selector, self.topic.selector_matches)
 
     def on_consumer_closed(self) -> None:
         """Take the subscription offline once its last consumer has closed."""
@@ -348,7 +348,7 @@ class SubscriptionState(DestinationState):
         self.topic.registry.leave(self)
         if not self.topic.online:
             for lane in self.topic.all_lanes():
-                lane.memory.pending_cache.forget(lane.pending_lane.number)
+                lane.memory.pending_cache.forget(lane.store_lane.number)
 
     @property
     def is_durable(self) -> bool:
@@ -372,13 +372,13 @@ class SubscriptionState(DestinationState):
 
     def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
         """Return the subscription's part of a lane of the topic, made on first use."""
-        priority = topic_lane.pending_lane.priority
+        priority = topic_lane.store_lane.priority
         lane = self.lanes[priority]
         if lane is None:
-            pending_lane = self.subscriber.lanes[priority]
-            assert pending_lane is not None
+            store_lane = self.subscriber.lanes[priority]
+            assert store_lane is not None
             assert isinstance(topic_lane, SubscribedLane)
-            lane = SubscriptionLaneState(self, pending_lane, topic_lane)
+            lane = SubscriptionLaneState(self, store_lane, topic_lane)
             self.put_lane(priority, lane)
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
@@ -406,10 +406,10 @@ class SubscriptionState(DestinationState):
             self.latest.close()
         self.let_go()
         caches = self.memory.pending_cache, self.memory.head_queue_cache
-        for pending_lane in filter(None, self.subscriber.lanes):
+        for store_lane in filter(None, self.subscriber.lanes):
             for cache in caches:
-                cache.forget(pending_lane.number)
-            self.memory.head_queue_cache.reopen(pending_lane.number)
+                cache.forget(store_lane.number)
+            self.memory.head_queue_cache.reopen(store_lane.number)
 
     def let_go(self) -> None:
         """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
@@ -439,39 +439,37 @@ class SubscriptionState(DestinationState):
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
             counts += (lane.dead_letters.count, lane.parked.count, len(lane.in_flight))
-        counts += (lane.pending_lane.pending_messages for lane in self._non_persistent())
+        counts += (lane.store_lane.pending_messages for lane in self._non_persistent())
         return self.selector is None and not any(counts)
 
     @property
     def enqueued(self) -> int:
         persistent = sum(
-            pending_lane.topic.next_sequence - max(lane.first_sequence, pending_lane.first_sequence)
-            for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
-            if lane is not None and pending_lane is not None
+            store_lane.topic.next_sequence - max(lane.first_sequence, store_lane.first_sequence)
+            for lane, store_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and store_lane is not None
         )
-        return persistent + sum(
-            lane.pending_lane.next_sequence - lane.first_sequence for lane in self._non_persistent()
-        )
+        return persistent + sum(lane.store_lane.next_sequence - lane.first_sequence for lane in self._non_persistent())
 
     @property
     def enqueued_bytes(self) -> int:
         """Content bytes of messages that arrived, including those in lanes that are not open yet."""
         persistent = sum(
-            pending_lane.enqueued_bytes - max(lane.first_bytes, pending_lane.first_bytes)
-            for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
-            if lane is not None and pending_lane is not None
+            store_lane.enqueued_bytes - max(lane.first_bytes, store_lane.first_bytes)
+            for lane, store_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and store_lane is not None
         )
         return persistent + sum(lane.enqueued_bytes for lane in self._non_persistent())
 
     @property
     def depth(self) -> int:
-        persistent = sum(pending_lane.depth[0] for pending_lane in filter(None, self.subscriber.lanes))
-        return persistent + sum(lane.pending_lane.pending_messages for lane in self._non_persistent())
+        persistent = sum(store_lane.depth[0] for store_lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.store_lane.pending_messages for lane in self._non_persistent())
 
     @property
     def depth_bytes(self) -> int:
-        persistent = sum(pending_lane.depth[1] for pending_lane in filter(None, self.subscriber.lanes))
-        return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
+        persistent = sum(store_lane.depth[1] for store_lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.store_lane.pending_bytes for lane in self._non_persistent())
 
     def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
         """Return depth, arrivals and departures, including those of lanes that are not open yet."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...store.errors import TransactionError
 from ...store.journal.journal import Journal
-from ...store.records.destination_records import DestinationRecords
+from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
 from ..core.lifecycle import Lifecycle
 from ..core.monitor import Monitor
@@ -26,7 +26,7 @@ class TopicAdmin:
         *,
         monitor: Monitor,
         journal: Journal,
-        records: DestinationRecords,
+        writer: DestinationWriter,
         confirmer: Confirmer,
         topics: Topics,
         subscriptions: OpenSubscriptions,
@@ -35,7 +35,7 @@ class TopicAdmin:
     ) -> None:
         self._monitor = monitor
         self._journal = journal
-        self._records = records
+        self._writer = writer
         self._confirmer = confirmer
         self._topics = topics
         self._subscriptions = subscriptions
@@ -66,7 +66,7 @@ class TopicAdmin:
         if self._transactions.concern({topic.number, *durable, *(each.number for each in subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
         unread = self._subscriptions.unread(durable, {subscription.number for subscription in topic.kept.values()})
-        self._records.delete(topic.number)
+        self._writer.delete(topic.number)
         self._subscriptions.forget_later(topic.memory, unread)
         topic.lifecycle = Lifecycle.DELETED
         self._topics.remove(topic)

@@ -68,13 +68,13 @@ def make_topic_layer(
     that "latest_per_key" remembers.
     """
     monitor, removals = core.monitor, core.removals
-    records = directory.subscription_records
-    sweeper = UnmatchedSweeper(monitor, directory.message_store, records, reading)
+    writer = directory.subscription_writer
+    sweeper = UnmatchedSweeper(monitor, directory.message_store, writer, reading)
     subscriptions = _make_subscriptions(core, directory, sweeper)
-    patterns = PatternRegistry(core.target_area, records, subscriptions)
+    patterns = PatternRegistry(core.target_area, writer, subscriptions)
     retention = TopicRetention(
         monitor=monitor,
-        records=records,
+        writer=writer,
         trimmer=directory.cleanup.trimmer,
         policies=core.policies,
         overhead=core.destinations.overhead,
@@ -83,7 +83,7 @@ def make_topic_layer(
     topics = Topics(
         monitor,
         directory.journal,
-        directory.destination_records,
+        directory.destination_writer,
         directory.destination_table,
         core.destinations.opener,
         maker=maker,
@@ -115,7 +115,7 @@ def make_topic_layer(
         consumers=TopicConsumers(
             monitor=monitor,
             journal=directory.journal,
-            records=records,
+            writer=writer,
             confirmer=core.confirmer,
             consumers=consumers,
             topics=topics,
@@ -145,7 +145,7 @@ def _make_retained(core: CoreParts, directory: DirectoryStore, fan_outs: FanOuts
     return RetainedMessages(
         monitor=core.monitor,
         properties=directory.host_properties,
-        records=directory.property_records,
+        writer=directory.property_writer,
         journal=directory.journal,
         now_ms=directory.steady.now_ms,
         confirmer=core.confirmer,
@@ -159,7 +159,7 @@ def _make_admin(
     return SubscriptionAdmin(
         monitor=core.monitor,
         journal=directory.journal,
-        records=directory.subscription_records,
+        writer=directory.subscription_writer,
         positions=directory.positions,
         confirmer=core.confirmer,
         transactions=transactions,
@@ -177,7 +177,7 @@ def _make_topic_admin(
     return TopicAdmin(
         monitor=core.monitor,
         journal=directory.journal,
-        records=directory.destination_records,
+        writer=directory.destination_writer,
         confirmer=core.confirmer,
         topics=topics,
         subscriptions=subscriptions,
@@ -190,7 +190,7 @@ def _make_subscriptions(core: CoreParts, directory: DirectoryStore, sweeper: Unm
     return OpenSubscriptions(
         monitor=core.monitor,
         subscribers=directory.subscriptions,
-        records=directory.subscription_records,
+        writer=directory.subscription_writer,
         removals=core.removals,
         timed=core.timed,
         unrecorded=UnrecordedStore(directory.message_store),

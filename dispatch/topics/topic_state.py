@@ -165,13 +165,13 @@ class TopicState(SubscribedTopic):
         """
         if self.is_retained:
             return max((each.depth for each in self._everyone()), default=0)
-        return super().depth + self._slowest(lambda lane: lane.pending_lane.pending_messages)
+        return super().depth + self._slowest(lambda lane: lane.store_lane.pending_messages)
 
     @property
     def depth_bytes(self) -> int:
         if self.is_retained:
             return max((each.depth_bytes for each in self._everyone()), default=0)
-        return super().depth_bytes + self._slowest(lambda lane: lane.pending_lane.pending_bytes)
+        return super().depth_bytes + self._slowest(lambda lane: lane.store_lane.pending_bytes)
 
     def _everyone(self) -> Iterator[SubscriptionState]:
         yield from self.online
@@ -184,8 +184,8 @@ class TopicState(SubscribedTopic):
         return sum(max(map(size, lanes), default=0) for lanes in found)
 
     def make_lane(self, priority: int, message_store: MessageStore) -> TopicLaneState:
-        pending_lane = message_store.lane(self.number, priority)
-        return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
+        store_lane = message_store.lane(self.number, priority)
+        return TopicLaneState(self, store_lane, message_store.id_prefix(self.number, priority))
 
 
 class TopicLaneState(SubscribedLane):
@@ -195,15 +195,15 @@ class TopicLaneState(SubscribedLane):
     joins_slices: ClassVar[bool] = False
     """A subscription may have begun between two slices, and the first slice is not for it."""
 
-    def __init__(self, topic: TopicState, pending_lane: DestinationLane, id_prefix: str) -> None:
-        super().__init__(topic, pending_lane, id_prefix)
+    def __init__(self, topic: TopicState, store_lane: DestinationLane, id_prefix: str) -> None:
+        super().__init__(topic, store_lane, id_prefix)
         self.topic = topic
 
     def readers(self) -> Iterator[LaneState]:
         """Yield this lane, and its part in each subscription that is read or has state in RAM."""
         yield self
         for subscription in self.topic.subscriptions():
-            reader = subscription.lanes[self.pending_lane.priority]
+            reader = subscription.lanes[self.store_lane.priority]
             if reader is not None:
                 yield reader
 
@@ -220,7 +220,7 @@ class TopicLaneState(SubscribedLane):
 
         O(subscriptions that are read).
         """
-        priority = self.pending_lane.priority
+        priority = self.store_lane.priority
         found: list[int] = []
         for subscription in self.topic.online:  # inlined: each load asks three times, for hundreds of subscriptions
             lane = subscription.lanes[priority]
@@ -242,13 +242,13 @@ class TopicLaneState(SubscribedLane):
         self._offer(message, self._readers(message[0]))
 
     def _offer(self, message: StoredMessage, lanes: Iterable[LaneState]) -> None:
-        verdicts = self.topic.verdicts
-        verdicts.begin(self.priority, message[0])
+        selector_matches = self.topic.selector_matches
+        selector_matches.begin(self.priority, message[0])
         try:
             for lane in lanes:
                 lane.arrive(message)
         finally:
-            verdicts.end()
+            selector_matches.end()
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
         """Give messages to each subscription that is read, as one slice where possible. O(these subscriptions)."""
@@ -288,7 +288,7 @@ class TopicLaneState(SubscribedLane):
         # Before `published_end` changes: a lane that a subscription opens begins at the present place of this one.
         readers = list(self._readers(first))
         self.published_end = last + 1
-        evictor.note_keys(self.priority, readers, messages, self.topic.verdicts)
+        evictor.note_keys(self.priority, readers, messages, self.topic.selector_matches)
         admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
         for lane, count in admitted:
             if count and lane.sole is not None:

@@ -13,7 +13,7 @@ from ...store.format.identity import Identity
 from ...store.format.times import Times, has_times, times_of, with_times
 from ..admission.deduplication import DuplicateWindows
 from ..core.model import ConsumedDestination
-from ..core.publisher import Postponed, Publisher
+from ..core.publisher import DeferredMessage, Publisher
 from .transaction_memory import TransactionMemory
 
 KEPT_CHARGE_BYTES: Final = 448
@@ -34,7 +34,7 @@ class NonPersistentTarget(Protocol):
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int: ...
 
 
-class _Kept(Postponed):
+class _Kept(DeferredMessage):
     """One non-persistent message. It stays in RAM until its transaction is committed and the message is published."""
 
     def __init__(

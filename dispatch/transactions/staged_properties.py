@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.format.branch import Branch
-from ...store.records.property_records import PropertyRecords
 from ...store.state.property_table import PropertyTable
+from ...store.writers.property_writer import PropertyWriter
 from ..core.monitor import Monitor
 from ..host_properties import Decide, PropertySource
 
@@ -18,7 +18,7 @@ class StagedProperties(PropertySource):
         self,
         monitor: Monitor,
         table: PropertyTable,
-        records: PropertyRecords,
+        writer: PropertyWriter,
         branch: Branch,
         require_open: Callable[[], None],
     ) -> None:
@@ -28,7 +28,7 @@ class StagedProperties(PropertySource):
         """
         self._monitor = monitor
         self._table = table
-        self._records = records
+        self._writer = writer
         self._branch = branch
         self._require_open = require_open
 
@@ -49,7 +49,7 @@ class StagedProperties(PropertySource):
         """Stage the changes that `decide` returns. Nothing is written."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self._require_open()
-            self._records.stage(self._branch, decide(self._seen()))
+            self._writer.stage(self._branch, decide(self._seen()))
 
     def _seen(self) -> dict[str, bytes]:
         seen: dict[str, bytes | None] = {**self._table.values, **self._branch.properties}

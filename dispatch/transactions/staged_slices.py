@@ -12,7 +12,7 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
-from ...store.state.transactions import TransactionRecords
+from ...store.state.transactions import TransactionWriter
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
 from ..core.publisher import Publisher
@@ -58,7 +58,7 @@ class StagedSlices:
 
     def __init__(
         self,
-        transaction_records: TransactionRecords,
+        transaction_writer: TransactionWriter,
         publisher: Publisher,
         timed: TimedLanes,
         memory: TransactionMemory,
@@ -69,7 +69,7 @@ class StagedSlices:
 
         lanes: all lanes of the transaction by number; this object adds those to which it sends.
         """
-        self._transaction_records = transaction_records
+        self._transaction_writer = transaction_writer
         self._publisher = publisher
         self._timed = timed
         self._memory = memory
@@ -94,7 +94,7 @@ class StagedSlices:
         spread_ms: most milliseconds between the timestamp of its slice, which it gets, and its own timestamp.
         """
         size = len(properties) + len(body)
-        self._lanes[lane.pending_lane.number] = lane
+        self._lanes[lane.store_lane.number] = lane
         gathered = self._gathered.get(lane)
         if gathered is not None and (
             len(gathered.contents) >= SLICE_MESSAGES_MAX
@@ -142,7 +142,7 @@ class StagedSlices:
     def _write_slice(self, gathered: _Gathered) -> None:
         """Write one gathered slice. Requires: its place is charged."""
         branch = self._branch
-        gathered.lengths = self._transaction_records.append_slice(
+        gathered.lengths = self._transaction_writer.append_slice(
             branch,
             gathered.lane.destination_lane,
             gathered.timestamp,
@@ -169,7 +169,7 @@ class StagedSlices:
         unloaded: dict[LaneState, range] = {}
         lane: LaneState | None = None
         for number, first, position, messages, is_timed in self._branch.committed():
-            if lane is None or lane.pending_lane.number != number:
+            if lane is None or lane.store_lane.number != number:
                 lane = self._lanes[number]
             gathered = written.get(position)
             if is_timed:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.format.branch import Branch
-from ...store.records.property_records import PropertyRecords
 from ...store.state.property_table import PropertyTable
-from ...store.state.transactions import TransactionRecords
+from ...store.state.transactions import TransactionWriter
+from ...store.writers.property_writer import PropertyWriter
 from ..admission.deduplication import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import LaneState
@@ -28,7 +28,7 @@ class Staging:
     def __init__(
         self,
         *,
-        transaction_records: TransactionRecords,
+        transaction_writer: TransactionWriter,
         dispatch_area: DispatchArea,
         redelivery: Redelivery,
         publisher: Publisher,
@@ -42,7 +42,7 @@ class Staging:
         now_ms: returns the store's time.
         windows: know which ids are undecided, and which were sent.
         """
-        self._transaction_records = transaction_records
+        self._transaction_writer = transaction_writer
         self._dispatch_area = dispatch_area
         self._redelivery = redelivery
         self._publisher = publisher
@@ -53,7 +53,7 @@ class Staging:
 
     def slices(self, branch: Branch, lanes: dict[int, LaneState]) -> StagedSlices:
         """Return the persistent messages of a new transaction. lanes: by number, those that it uses."""
-        return StagedSlices(self._transaction_records, self._publisher, self._timed, self._memory, branch, lanes)
+        return StagedSlices(self._transaction_writer, self._publisher, self._timed, self._memory, branch, lanes)
 
     def non_persistent(self, branch: Branch) -> StagedNonPersistent:
         """Return the non-persistent messages of a new transaction."""
@@ -72,22 +72,22 @@ class Staging:
 class PropertyStaging:
     """Stages changes of the host's properties in transactions. The state lock guards them."""
 
-    def __init__(self, monitor: Monitor, table: PropertyTable, records: PropertyRecords) -> None:
+    def __init__(self, monitor: Monitor, table: PropertyTable, writer: PropertyWriter) -> None:
         self._monitor = monitor
         self._table = table
-        self._records = records
+        self._writer = writer
 
     def of(self, branch: Branch, require_open: Callable[[], None]) -> StagedProperties:
         """Return the properties as the commit of a transaction would leave them.
 
         require_open: raises if the transaction is not open. Requires: the lock.
         """
-        return StagedProperties(self._monitor, self._table, self._records, branch, require_open)
+        return StagedProperties(self._monitor, self._table, self._writer, branch, require_open)
 
     def stage_retained(self, branch: Branch, name: str, value: bytes | None) -> bool:
         """Stage a retained message, None to delete it; return whether it deletes one that exists. Requires: the lock.
 
         PropertiesFull or StoreFull: nothing has changed.
         """
-        self._records.stage(branch, {name: value})
+        self._writer.stage(branch, {name: value})
         return value is None and self._table.is_retained(name)

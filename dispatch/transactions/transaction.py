@@ -32,7 +32,7 @@ from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import split_times
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
-from ...store.state.transactions import Branches, TransactionRecords
+from ...store.state.transactions import Branches, TransactionWriter
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.deduplication import DuplicateWindows, identity_of
@@ -77,7 +77,7 @@ class Transaction:
         self._monitor = registry.monitor
         self._message_store = registry.message_store
         self._journal = registry.journal
-        self._transaction_records = registry.transaction_records
+        self._transaction_writer = registry.transaction_writer
         self._branches = registry.branches
         self._duplicates = registry.windows.persistent
         self._memory = registry.memory
@@ -304,7 +304,7 @@ class Transaction:
 
         lanes: all lanes in which the transaction sends or acknowledges.
         """
-        self._lanes.update((lane.pending_lane.number, lane) for lane in lanes)
+        self._lanes.update((lane.store_lane.number, lane) for lane in lanes)
         self._acks.park_again()
 
     # ------------------------------------------------------------------ outcomes
@@ -320,7 +320,7 @@ class Transaction:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             self._write_last()
-            is_done = self._transaction_records.is_small(self._branch)
+            is_done = self._transaction_writer.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
             position = message_store.journal_end
@@ -352,7 +352,7 @@ class Transaction:
         branch = self._branch
         message_store = self._message_store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
-            self._transaction_records.commit(
+            self._transaction_writer.commit(
                 branch, self._slices.written_lengths, message_store.make_index_room if is_large else None
             )
         else:
@@ -376,7 +376,7 @@ class Transaction:
             was_prepared = self._state == PREPARED
             is_put_off = False
             if was_prepared:
-                self._transaction_records.rollback(self._branch)
+                self._transaction_writer.rollback(self._branch)
                 self._state = ROLLED_BACK
                 position = self._message_store.journal_end
             else:
@@ -400,7 +400,7 @@ class Transaction:
         branch = self._branch
         try:
             if len(branch):
-                self._transaction_records.rollback(branch)
+                self._transaction_writer.rollback(branch)
         except ForebayError:
             pass  # a crash would leave the same
         self._branches.forget(branch.number)
@@ -437,7 +437,7 @@ class Transaction:
                 )
             self.write_gathered()
             self._slices.leave_ram()
-            self._transaction_records.prepare(self._branch, xid)
+            self._transaction_writer.prepare(self._branch, xid)
             self._state = PREPARED
             self._acks.prepare()
             position = self._message_store.journal_end
@@ -537,7 +537,7 @@ class TransactionRegistry:
         monitor: Monitor,
         message_store: MessageStore,
         journal: Journal,
-        transaction_records: TransactionRecords,
+        transaction_writer: TransactionWriter,
         branches: Branches,
         confirmer: Confirmer,
         windows: DuplicateWindows,
@@ -549,7 +549,7 @@ class TransactionRegistry:
         self.monitor = monitor
         self.message_store = message_store
         self.journal = journal
-        self.transaction_records = transaction_records
+        self.transaction_writer = transaction_writer
         self.branches = branches
         self.confirmer = confirmer
         self.windows = windows
@@ -564,7 +564,7 @@ class TransactionRegistry:
         with self.monitor.lock, self.monitor.all_or_broken:
             self.monitor.raise_if_closed()
             self.memory.charge(BRANCH_CHARGE_BYTES)
-            return self._add(self.transaction_records.begin())
+            return self._add(self.transaction_writer.begin())
 
     def _add(self, branch: Branch) -> Transaction:
         transaction = self.undecided[branch.number] = Transaction(self, branch)

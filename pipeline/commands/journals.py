@@ -18,9 +18,9 @@ from ...dispatch.config.sizes import MIB
 from ...dispatch.explain.cause import Explanation
 from ...dispatch.explain.disk import explain_data_log, explain_whole
 from ...dispatch.explain.words import age_text, plural, size_text
-from ...dispatch.live import printable
-from ...dispatch.offline import broker_of, only_store, stores_of
 from ...dispatch.remote.client import Result, ask_store, count_in
+from ...dispatch.store_directories import broker_of, only_store, stores_of
+from ...dispatch.store_status import printable
 from ...store.disk.disk import OsDisk
 from ...store.disk.layout import JOURNAL, data_log_id
 from ...store.environment.clock import SystemClock

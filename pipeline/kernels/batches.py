@@ -20,14 +20,25 @@ from numpy.typing import NDArray
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import data_log_name
 from ...store.format.record import ACK, KIND_NAMES, MESSAGE, RELOCATED, TRANSACTIONAL, RecordDamaged, decode_header
-from ...store.inspect.facts import RELOCATE, Fact, Names, Told, Unread, Wanted, facts_of, headers_text, rows_of, told_by
+from ...store.inspect.facts import (
+    RELOCATE,
+    DecodedProperties,
+    Fact,
+    Names,
+    ScanOptions,
+    UnreadableRange,
+    decoded_properties,
+    facts_of,
+    headers_text,
+    rows_of,
+)
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, UnknownVersion, Walk, decode_data_log_header
 from ...store.journal.scan import Found
 from ...store.message import id_prefix
 from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..errors import NotRead
 from .fleet import Part
-from .heads import Heads, Messages, Unusual, directory_of, heads_of, messages_of, verify_messages
+from .heads import Heads, Messages, NotVectorizable, directory_of, heads_of, messages_of, verify_messages
 from .schema import TIME_MS_MAX, arrow_schema
 
 DAMAGED: Final = "damaged"
@@ -48,7 +59,7 @@ class Request:
 
     broker: str
     columns: Mapping[str, str]
-    wanted: Wanted = Wanted()
+    wanted: ScanOptions = ScanOptions()
     reports: bool = False
     """Whether damage gives rows instead of `NotRead`."""
     keep: Callable[[Any], Any] | None = None
@@ -64,20 +75,24 @@ def batches(disk: Disk, request: Request, part: Part, names: Names | None = None
     """
     shape = _Shape(request, part.data_log)
     if part.problem is not None:
-        yield from shape.rows([Unread(0, part.size_bytes, part.problem)])
+        yield from shape.rows([UnreadableRange(0, part.size_bytes, part.problem)])
         return
     try:
         file = disk.open_for_reading(data_log_name(part.data_log))
     except FileNotFoundError:
-        yield from shape.rows([Unread(0, part.size_bytes, "the data log was deleted after the reading was planned")])
+        yield from shape.rows(
+            [UnreadableRange(0, part.size_bytes, "the data log was deleted after the reading was planned")]
+        )
         return
     except OSError as error:
-        yield from shape.rows([Unread(0, part.size_bytes, f"it cannot be read ({error.strerror or error})")])
+        yield from shape.rows([UnreadableRange(0, part.size_bytes, f"it cannot be read ({error.strerror or error})")])
         return
     try:
         yield from _of_file(file, shape, part, names)
     except OSError as error:
-        yield from shape.rows([Unread(part.begin, part.size_bytes, f"it cannot be read ({error.strerror or error})")])
+        yield from shape.rows(
+            [UnreadableRange(part.begin, part.size_bytes, f"it cannot be read ({error.strerror or error})")]
+        )
     finally:
         file.close()
 
@@ -91,10 +106,10 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
             raise RecordDamaged("another data log has this name now")
     except RecordDamaged as damage:
         if not part.is_newest or part.salt is not None:  # otherwise it is just being begun
-            yield from shape.rows([Unread(0, part.size_bytes, str(damage))])
+            yield from shape.rows([UnreadableRange(0, part.size_bytes, str(damage))])
         return
     except UnknownVersion as version:
-        yield from shape.rows([Unread(0, part.size_bytes, str(version))])
+        yield from shape.rows([UnreadableRange(0, part.size_bytes, str(version))])
         return
     names = Names() if names is None else names
     offset: int | None = part.begin
@@ -109,7 +124,7 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
                 yield from shape.of_heads(heads, file, header, names, part)
             last = int(offsets[-1])
             offset, sequence = last, header.first_log_sequence + len(offsets) - 1
-        except Unusual:
+        except NotVectorizable:
             pass
     elif part.begin > DATA_LOG_HEADER_BYTES:
         sequence = _learned(file, header, names, part.begin)
@@ -129,18 +144,18 @@ def _learned(file: File, header: DataLogHeader, names: Names, end: int) -> int |
 def _scanned(
     file: File,
     header: DataLogHeader,
-    wanted: Wanted,
+    wanted: ScanOptions,
     names: Names,
     part: Part,
     offset: int | None,
     sequence: int | None,
-) -> Iterator[Fact | Unread]:
+) -> Iterator[Fact | UnreadableRange]:
     """Yield the rows from the record with that log sequence on. None: from the first one."""
     scanned = facts_of(file, header, wanted, names, offset=offset, next_log_sequence=sequence, is_newest=part.is_newest)
     for fact in scanned:
         if part.end is not None and fact.offset >= part.end:
             return
-        if fact.offset >= part.begin or isinstance(fact, Unread):
+        if fact.offset >= part.begin or isinstance(fact, UnreadableRange):
             yield fact
     if part.next_log_sequence is not None and part.end is None:
         walk = Walk(
@@ -157,7 +172,7 @@ def _scanned(
                 f"it ends before log sequence {walk.next_log_sequence}, "
                 f"the next one begins with {part.next_log_sequence}"
             )
-            yield Unread(walk.end, 0, problem)
+            yield UnreadableRange(walk.end, 0, problem)
 
 
 class _Shape:
@@ -168,24 +183,24 @@ class _Shape:
         self.data_log = data_log
         self._schema = arrow_schema(dict(request.columns))
 
-    def rows(self, rows: Iterable[Fact | Unread]) -> Iterator[Any]:
+    def rows(self, rows: Iterable[Fact | UnreadableRange]) -> Iterator[Any]:
         """Make batches of single rows."""
-        gathered: list[Fact | Unread] = []
+        gathered: list[Fact | UnreadableRange] = []
         size = 0
         for row in rows:
-            if isinstance(row, Unread) and not self.request.reports:
+            if isinstance(row, UnreadableRange) and not self.request.reports:
                 if gathered:
                     yield from self._of_rows(gathered)
                 raise NotRead(self.request.broker, self.data_log, row.offset, row.problem)
             gathered.append(row)
-            size += 0 if isinstance(row, Unread) or row.body is None else len(row.body)
+            size += 0 if isinstance(row, UnreadableRange) or row.body is None else len(row.body)
             if len(gathered) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
                 yield from self._of_rows(gathered)
                 gathered, size = [], 0
         if gathered:
             yield from self._of_rows(gathered)
 
-    def _of_rows(self, rows: Sequence[Fact | Unread]) -> Iterator[Any]:
+    def _of_rows(self, rows: Sequence[Fact | UnreadableRange]) -> Iterator[Any]:
         facts = [
             row if isinstance(row, Fact) else Fact(row.offset, row.length, DAMAGED) for row in rows
         ]  # fmt: skip
@@ -197,7 +212,7 @@ class _Shape:
             elif field.name == "data_log":
                 values = [self.data_log] * len(rows)
             elif field.name == "problem":
-                values = [row.problem if isinstance(row, Unread) else None for row in rows]
+                values = [row.problem if isinstance(row, UnreadableRange) else None for row in rows]
             else:
                 values = [getattr(fact, field.name) for fact in facts]
                 if pa.types.is_timestamp(field.type):
@@ -206,7 +221,7 @@ class _Shape:
         yield from self._kept(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def of_heads(self, heads: Heads, file: File, header: DataLogHeader, names: Names, part: Part) -> Iterator[Any]:
-        """Return the batch of some records. Raises Unusual: nothing was made."""
+        """Return the batch of some records. Raises NotVectorizable: nothing was made."""
         rows = _Rows(self.request, self.data_log, heads, file, header, names, part)
         if rows.count:
             columns = [rows.column(field.name, field.type) for field in self._schema]
@@ -282,7 +297,7 @@ class _Rows:
             self._names.learn(found.header, head)
             rows = list(rows_of(found, file, self._store_id, self._names, self._request.wanted))
         except RecordDamaged as damage:
-            raise Unusual from damage
+            raise NotVectorizable from damage
         return [row for row in rows if isinstance(row, Fact)]
 
     def column(self, name: str, kind: Any) -> Any:
@@ -328,7 +343,7 @@ class _Rows:
         return found, which[self._record]
 
     @cached_property
-    def _told(self) -> dict[int, Told]:
+    def _told(self) -> dict[int, DecodedProperties]:
         """Decoded properties, for messages with more than headers, or for all if headers are requested."""
         messages, region = self.messages, self._heads.region
         has = np.flatnonzero(messages.properties)
@@ -340,9 +355,9 @@ class _Rows:
         try:
             for at in has.tolist():
                 begin = int(messages.begin[at])
-                told[at] = told_by(bytes(region[begin : begin + int(messages.properties[at])]))
+                told[at] = decoded_properties(bytes(region[begin : begin + int(messages.properties[at])]))
         except RecordDamaged as damage:
-            raise Unusual from damage
+            raise NotVectorizable from damage
         return told
 
     def _of_rare(self, name: str) -> list[Any]:

@@ -16,7 +16,7 @@ from ...store.format.record import RecordDamaged, decode_header
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, UnknownVersion, decode_data_log_header
 from ...store.journal.scan import Damage, Found
 from ...store.recovery.verify import DataLogFacts, JournalFinding, examine, examine_record
-from .heads import Unusual, directory_of, heads_of, messages_of, verify_messages
+from .heads import NotVectorizable, directory_of, heads_of, messages_of, verify_messages
 
 
 def examine_by_columns(data_log: int, file: File | OSError) -> DataLogFacts:
@@ -25,7 +25,7 @@ def examine_by_columns(data_log: int, file: File | OSError) -> DataLogFacts:
         return examine(data_log, file)
     try:
         found = _whole(data_log, file)
-    except (OSError, RecordDamaged, UnknownVersion, Unusual):
+    except (OSError, RecordDamaged, UnknownVersion, NotVectorizable):
         found = None
     return found if found is not None else examine(data_log, file)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...dispatch.offline import matching, stores_in
+from ...dispatch.store_directories import matching, stores_in
 from ...store.disk.disk import Disk, File, OsDisk
 from ...store.disk.layout import JOURNAL, check_path, data_log_id, data_log_name
 from ...store.errors import SettingsError

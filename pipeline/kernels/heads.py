@@ -1,8 +1,8 @@
 """Decodes the heads of many records at once, so that reading a journal is as fast as its checksums.
 
 A sealed data log ends with the offsets of its records, so no walk is needed. A region is read at once, the 64 bytes at
-each offset are gathered into columns, and each head is verified by its checksum. Any unusual record raises `Unusual`,
-and the reader continues from there with the store's own scan. Bodies are skipped unless they are requested.
+each offset are gathered into columns, and each head is verified by its checksum. A record that is unusual raises
+`NotVectorizable`, and the reader continues from there with the store's own scan. Bodies are skipped unless requested.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _BYTES: Final = np.dtype((np.void, _HEAD_BYTES))
 """The same bytes without fields, because these are copied at once and not field by field."""
 
 
-class Unusual(Exception):
+class NotVectorizable(Exception):
     """Something that a sealed, undamaged data log does not normally have. Internal."""
 
 
@@ -109,7 +109,7 @@ def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) 
 
 
 def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> Iterator[Heads]:
-    """Yield the records of a sealed data log without its directory. Raises Unusual: scan from there on.
+    """Yield the records of a sealed data log without its directory. Raises NotVectorizable: scan from there on.
 
     offsets: from directory_of. Takes 8 MiB of RAM, more if a record is larger.
     """
@@ -125,10 +125,10 @@ def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> I
         if len(buffer) < end - begin + _HEAD_BYTES:
             buffer = np.empty(end - begin + _HEAD_BYTES, np.uint8)
         if file.read_into(begin, buffer[: end - begin].data) < end - begin:
-            raise Unusual
+            raise NotVectorizable
         heads = _gathered(header, offsets[at : behind + 1] - begin, buffer, begin, header.first_log_sequence + at)
         if int(heads.head["epoch"][0]) < epoch:
-            raise Unusual
+            raise NotVectorizable
         epoch = int(heads.head["epoch"][-1])
         yield heads
         at = behind
@@ -162,9 +162,9 @@ def _gathered(
         or (is_marked.any() and (head["flags"][is_marked] & NEVER_IDENTIFIED).any())
         or (is_message & ((count == 0) | (count > SLICE_MESSAGES_MAX))).any()
     ):
-        raise Unusual
+        raise NotVectorizable
     if (_checksums(header.salt, gathered, region, at, head_bytes) != head["crc"]).any():
-        raise Unusual
+        raise NotVectorizable
     head["count"] = count
     is_run = (kind[others] == ACK) & (count[others] == 1) & (lengths[others] == _ACK_BYTES)
     return Heads(begin, region, at, head, head_bytes, slices, others[is_run], others[~is_run], sequence + records)
@@ -210,7 +210,7 @@ class Messages:
 
 
 def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
-    """Return the messages of the heads that are slices, in order. Raises Unusual for an inconsistent table."""
+    """Return the messages of the heads that are slices, in order. Raises NotVectorizable for an inconsistent table."""
     # Not heads.head[records]: numpy copies structured records field by field.
     chosen = slice(None) if len(records) == len(heads.at) else records
     head, head_bytes = heads.head, heads.head_bytes[chosen]
@@ -241,14 +241,14 @@ def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
     else:
         sums = content
     if (sums + head_bytes != head["length"][chosen]).any() or (properties > content).any():
-        raise Unusual
+        raise NotVectorizable
     return Messages(record, place, begin, crc, content, properties)
 
 
 def verify_messages(heads: Heads, messages: Messages) -> None:
-    """Raise Unusual unless the content of each message verifies."""
+    """Raise NotVectorizable unless the content of each message verifies."""
     view = heads.region
     ends = (messages.begin + messages.content).tolist()
     crcs = [crc32(view[begin:end]) for begin, end in zip(messages.begin.tolist(), ends, strict=True)]
     if (np.array(crcs, np.uint32) != messages.crc).any():
-        raise Unusual
+        raise NotVectorizable

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from ...store.disk.disk import OsDisk
 from ...store.environment.clock import SystemClock
 from ...store.errors import ForebayError, SettingsError
-from ...store.inspect.facts import Wanted
+from ...store.inspect.facts import ScanOptions
 from ...store.journal.scan import open_data_logs
 from .. import local
 from ..kernels.filters import FilterCondition, applied, condition_of, prunes
@@ -61,7 +61,7 @@ class ForebaySource(DataSource):
         if options.table != FACTS:
             raise SettingsError(f"a stream has facts, not {options.table}")
         asked = options.chosen(schema)
-        wanted = Wanted("headers" in asked or "body" in asked, options.relocated)
+        wanted = ScanOptions("headers" in asked or "body" in asked, options.relocated)
         stream = StreamOptions.parse(dict(self.options.items()))
         return ForebayStream(options.directories, asked, wanted, options.reports, stream)
 
@@ -95,7 +95,7 @@ class FactsReader(DataSourceReader):
         hidden = {
             name: columns()[name] for condition in self._conditions for name in [condition.column] if name not in asked
         }
-        wanted = Wanted("headers" in asked or "body" in asked, options.relocated)
+        wanted = ScanOptions("headers" in asked or "body" in asked, options.relocated)
         keep = partial(applied, conditions=self._conditions, names=tuple(asked)) if self._conditions else None
         for store, parts in partition.stores:
             request = Request(store.broker, asked | hidden, wanted, options.reports, keep)

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ...store.disk.disk import Disk, OsDisk
 from ...store.disk.layout import JOURNAL, data_log_id
 from ...store.environment.clock import SystemClock
-from ...store.inspect.facts import Wanted
+from ...store.inspect.facts import ScanOptions
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES
 from ...store.maintenance.leases import Lease, write_lease
 from ..errors import NotRead
@@ -46,7 +46,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         directories: tuple[str, ...],
         asked: dict[str, str],
-        wanted: Wanted,
+        wanted: ScanOptions,
         reports: bool,
         options: StreamOptions,
     ) -> None:

@@ -16,7 +16,7 @@ from ..environment.clock import Clock
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
 from ..errors import StoreFailed, StoreFull, TooManyFiles
-from ..format.state_record import Backlog, State, encode_counts, encode_root
+from ..format.state_record import Backlog, StateRecord, encode_counts, encode_root
 from ..index.block import Block, BlockDamaged
 from ..index.block_cache import BlockHolder
 from ..index.fingerprints import Row
@@ -51,7 +51,7 @@ class _Root(NamedTuple):
     """What a checkpoint says about the whole store, as of the moment when its changes were taken."""
 
     position: int
-    state: State
+    state: StateRecord
     counts: bytes
     backlogs: Iterable[Iterable[Backlog]]
 
@@ -70,7 +70,7 @@ class Checkpointer:
         locks: StoreLocks,
         *,
         replay_position: int,
-        root_state: Callable[[int], State],
+        root_state: Callable[[int], StateRecord],
         give_up_readers: Callable[[], int],
     ) -> None:
         """Make the one Checkpointer of a store.
@@ -222,7 +222,7 @@ class Checkpointer:
         return self._journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
 
-def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
+def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, state: StateRecord) -> None:
     """Checkpoint in the middle of a replay, so that the index in RAM stays bounded.
 
     Requires: no other thread uses the store.
@@ -237,7 +237,7 @@ def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, s
         raise StoreFailed(f"the index could not be rebuilt ({full})") from full
 
 
-def store_at_standstill(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
+def store_at_standstill(journaled: JournaledState, position: int, epoch: int, state: StateRecord) -> None:
     """Store a checkpoint. Raises MetadataFull or MetadataDamaged. Requires: no other thread uses the store."""
     index, subscriptions = journaled.index, journaled.subscriptions
     changes = _changes_of(index)
@@ -258,7 +258,7 @@ def _changes_of(index: Index) -> _Changes:
     return _Changes(index.take_dirty(), index.take_rows_to_delete(), index.take_fingerprints())
 
 
-def _encoded_counts(index: Index, state: State) -> bytes:
+def _encoded_counts(index: Index, state: StateRecord) -> bytes:
     """Encode the parts of a root that go on to change. Requires: the lock."""
     state.latest_ms = index.latest_ms
     return encode_counts(state, *index.counts())

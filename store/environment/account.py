@@ -15,7 +15,7 @@ class Account(Protocol):
         """Release what was reserved."""
 
 
-class OpenAccount(Protocol):
+class OverdraftAccount(Protocol):
     """An account for memory that can't be refused, such as the bookkeeping of an ack. The owner's lock guards it."""
 
     def charge(self, charge_bytes: int) -> None:

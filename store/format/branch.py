@@ -30,7 +30,7 @@ from ..numbering import BLOCK_MASK, BLOCK_MESSAGES
 from ..structures.sequence_set import SequenceSet
 from .host_properties import Changes, decode_changes, encode_changes
 from .identity import Identity
-from .record import SLICE_MESSAGES_MAX, RecordDamaged, check_run
+from .record import SLICE_MESSAGES_MAX, LaneRun, RecordDamaged, check_run
 
 XID_BYTES_MAX: Final = 255
 
@@ -68,15 +68,7 @@ class CommittedSlice(NamedTuple):
     """Whether some of its messages have a delay or an expiry."""
 
 
-class LaneRun(NamedTuple):
-    """A run of sequences of one lane."""
-
-    lane_number: int
-    first: int
-    messages: int
-
-
-class Commit(NamedTuple):
+class CommitRecord(NamedTuple):
     """Everything in a commit record. All of it takes effect, or nothing."""
 
     number: int
@@ -334,7 +326,7 @@ def _decode_runs(data: bytes, at: int) -> tuple[list[LaneRun], int]:
     return runs, at
 
 
-def decode_commit(data: bytes) -> Commit:
+def decode_commit(data: bytes) -> CommitRecord:
     try:
         (number,) = _NUMBER.unpack_from(data)
         (counted,) = _COUNT.unpack_from(data, _NUMBER.size)
@@ -358,7 +350,7 @@ def decode_commit(data: bytes) -> Commit:
     if (len(data) - at) % _IDENTITY.size:
         raise RecordDamaged("bytes follow a commit")
     identities = [Identity(*found) for found in _IDENTITY.iter_unpack(data[at:])]
-    return Commit(number, slices, acks, time_ms, identities, properties)
+    return CommitRecord(number, slices, acks, time_ms, identities, properties)
 
 
 def decode_rollback(data: bytes) -> int:

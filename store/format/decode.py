@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .branch import Branch, Commit, decode_branch, decode_commit, decode_rollback
-from .host_properties import PropertyChanges, decode_properties_record
-from .imports import ImportMark, decode_import
+from .branch import Branch, CommitRecord, decode_branch, decode_commit, decode_rollback
+from .host_properties import PropertiesRecord, decode_properties_record
+from .imports import ImportRecord, decode_import
 from .record import (
     ACK,
     ATTEST,
@@ -34,10 +34,10 @@ from .record import (
     SURVIVORS,
     UNSUBSCRIBE,
     Header,
+    LaneRun,
+    MessageRecord,
     Range,
-    Returned,
-    Slice,
-    Survivors,
+    ReturnedRun,
     decode_needs,
     decode_ranges,
     decode_returns,
@@ -47,7 +47,7 @@ from .record import (
 )
 from .state_record import (
     Destination,
-    State,
+    StateRecord,
     Subscription,
     decode_delete,
     decode_destination,
@@ -57,7 +57,7 @@ from .state_record import (
 )
 
 
-class Acked(NamedTuple):
+class AckRecord(NamedTuple):
     """An ack: these messages of one lane are removed."""
 
     number: int
@@ -67,32 +67,32 @@ class Acked(NamedTuple):
     """(first sequence, messages) of each run."""
 
 
-class Counted(NamedTuple):
+class ReturnRecord(NamedTuple):
     """A return record: these deliveries of one lane did not end with an ack."""
 
     number: int
     """Number of the destination, or of the subscription, to which they were delivered."""
     priority: int
-    runs: list[Returned]
+    runs: list[ReturnedRun]
     now_ms: int
     """The store's time if something is put off; otherwise 0."""
 
 
-class Deleted(NamedTuple):
+class DeleteRecord(NamedTuple):
     """A delete record: the queue or topic is deleted with all its messages."""
 
     number: int
     """The number of the queue or topic."""
 
 
-class Unsubscribed(NamedTuple):
+class UnsubscribeRecord(NamedTuple):
     """An unsubscribe record: the durable subscription has ended."""
 
     number: int
     """The number of the subscription."""
 
 
-class Sought(NamedTuple):
+class SeekRecord(NamedTuple):
     """A seek record: for a durable subscription, messages from there on are pending, and none before."""
 
     number: int
@@ -101,83 +101,83 @@ class Sought(NamedTuple):
     """(priority, sequence) of each lane that was moved."""
 
 
-class Dropped(NamedTuple):
+class DropRecord(NamedTuple):
     """A drop record: nothing needs these data logs any more."""
 
     data_logs: list[int]
     """Their ids."""
 
 
-class Lost(NamedTuple):
+class LostRecord(NamedTuple):
     """A lost record: a repair gave up records that were here."""
 
 
-class Attested(NamedTuple):
+class AttestRecord(NamedTuple):
     """An attest record: everything before that position is durable."""
 
     position: int
 
 
-class RolledBack(NamedTuple):
+class RollbackRecord(NamedTuple):
     """A rollback record: the transaction's messages are deleted."""
 
     number: int
     """The number of the transaction."""
 
 
-class Survived(NamedTuple):
+class SurvivorsRecord(NamedTuple):
     """A survivors record: nothing else is left of a data log."""
 
     data_log: int
     """Id of the data log that is about to be deleted, with everything else in it."""
-    ranges: list[Survivors]
+    ranges: list[LaneRun]
     """Its live messages."""
 
 
-class Needed(NamedTuple):
+class NeedsRecord(NamedTuple):
     """A needs record: tells which subscriptions need some messages of a topic's lane."""
 
-    run: Survivors
+    run: LaneRun
     """The messages, in one block of the lane."""
-    needs: list[Survivors]
+    needs: list[LaneRun]
     """The part of the run that each subscription needs. `lane` is the number of a subscription."""
 
 
-class Sealed(NamedTuple):
+class DirectoryRecord(NamedTuple):
     """A directory record: it ends a data log, and says where the records before it are."""
 
 
-class Unknown(NamedTuple):
+class UnknownRecord(NamedTuple):
     """A record of a kind that only a newer version knows."""
 
 
 Payload = (
-    Slice
-    | Acked
-    | Counted
+    MessageRecord
+    | AckRecord
+    | ReturnRecord
     | Destination
-    | State
-    | Attested
-    | Dropped
-    | Commit
+    | StateRecord
+    | AttestRecord
+    | DropRecord
+    | CommitRecord
     | Branch
-    | RolledBack
-    | Survived
+    | RollbackRecord
+    | SurvivorsRecord
     | Subscription
-    | Unsubscribed
-    | Sought
-    | Lost
-    | Deleted
-    | ImportMark
-    | Needed
-    | PropertyChanges
-    | Sealed
-    | Unknown
+    | UnsubscribeRecord
+    | SeekRecord
+    | LostRecord
+    | DeleteRecord
+    | ImportRecord
+    | NeedsRecord
+    | PropertiesRecord
+    | DirectoryRecord
+    | UnknownRecord
 )
 """The payload of a record.
 
 These kinds have classes with another name: MESSAGE is a Slice, RETURN is Counted, PREPARE is a Branch, DIRECTORY is
-Sealed, IMPORT is an ImportMark, PROPERTIES is PropertyChanges and SUBSCRIBE is a Subscription.
+Sealed, IMPORT is an ImportRecord, PROPERTIES is PropertiesRecord and SUBSCRIBE is a Subscription.
 """
 
 
@@ -188,20 +188,20 @@ def decode(header: Header, head: bytes) -> Payload:
         return decode_slice(header, head)
     if kind == ACK:
         number, ranges = decode_ranges(header, head)
-        return Acked(number, header.priority, ranges)
+        return AckRecord(number, header.priority, ranges)
     if kind == RETURN:
         number, runs, now_ms = decode_returns(header, head)
-        return Counted(number, header.priority, runs, now_ms)
+        return ReturnRecord(number, header.priority, runs, now_ms)
     if kind == SURVIVORS:
-        return Survived(*decode_survivors(header, head))
+        return SurvivorsRecord(*decode_survivors(header, head))
     if kind == NEEDS:
-        return Needed(*decode_needs(header, head))
+        return NeedsRecord(*decode_needs(header, head))
     if kind == SEEK:
-        return Sought(*decode_seek(header, head))
+        return SeekRecord(*decode_seek(header, head))
     if kind == ATTEST:
-        return Attested(header.durable)
+        return AttestRecord(header.durable)
     if kind == LOST:
-        return Lost()
+        return LostRecord()
     return _decode_payload(kind, head[HEADER_BYTES:])
 
 
@@ -210,26 +210,26 @@ def _decode_payload(kind: int, payload: bytes) -> Payload:
     if kind == STATE:
         return decode_state(payload)
     if kind == DROP:
-        return Dropped(decode_state(payload).data_logs)
+        return DropRecord(decode_state(payload).data_logs)
     if kind == COMMIT:
         return decode_commit(payload)
     if kind == PREPARE:
         return decode_branch(payload)[0]
     if kind == ROLLBACK:
-        return RolledBack(decode_rollback(payload))
+        return RollbackRecord(decode_rollback(payload))
     if kind == DESTINATION:
         return decode_destination(payload)
     if kind == DELETE:
-        return Deleted(decode_delete(payload))
+        return DeleteRecord(decode_delete(payload))
     if kind == SUBSCRIBE:
         return decode_subscription(payload)
     if kind == UNSUBSCRIBE:
-        return Unsubscribed(decode_unsubscribe(payload))
+        return UnsubscribeRecord(decode_unsubscribe(payload))
     if kind == IMPORT:
         return decode_import(payload)[0]
     if kind == PROPERTIES:
         return decode_properties_record(payload)
     if kind == DIRECTORY:
-        return Sealed()
+        return DirectoryRecord()
     assert kind not in KIND_NAMES, "a record kind without a payload"
-    return Unknown()
+    return UnknownRecord()

@@ -24,7 +24,7 @@ Changes = Mapping[str, bytes | None]
 """Name -> the new value; None: the property is deleted."""
 
 
-class PropertyChanges(NamedTuple):
+class PropertiesRecord(NamedTuple):
     """A properties record: all of its changes take effect, or none."""
 
     changes: Changes
@@ -67,8 +67,8 @@ def decode_changes(data: bytes, at: int = 0) -> tuple[dict[str, bytes | None], i
     return changes, at
 
 
-def decode_properties_record(data: bytes) -> PropertyChanges:
+def decode_properties_record(data: bytes) -> PropertiesRecord:
     changes, end = decode_changes(data)
     if end != len(data):
         raise RecordDamaged("bytes follow the properties")
-    return PropertyChanges(changes)
+    return PropertiesRecord(changes)

@@ -26,7 +26,7 @@ SET_ID_BYTES: Final = 16
 _MARK: Final = struct.Struct("<QQ16sB")
 
 
-class ImportMark(NamedTuple):
+class ImportRecord(NamedTuple):
     """The progress of one load."""
 
     load_id: str
@@ -53,12 +53,12 @@ class ImportReport:
     """Why not all of it was taken over. None: all of it was."""
 
 
-def encode_import(mark: ImportMark) -> bytes:
+def encode_import(mark: ImportRecord) -> bytes:
     load_id = mark.load_id.encode()
     return _MARK.pack(mark.messages, mark.taken, mark.set_id, len(load_id)) + load_id
 
 
-def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
+def decode_import(data: bytes, at: int = 0) -> tuple[ImportRecord, int]:
     """Return the mark that begins there, and where it ends. RecordDamaged: the bytes are no mark."""
     try:
         messages, taken, set_id, size = _MARK.unpack_from(data, at)
@@ -72,20 +72,20 @@ def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
         raise RecordDamaged("a load id cannot be") from None
     if taken > messages:
         raise RecordDamaged(f"{taken} messages of {messages} cannot be taken over")
-    return ImportMark(load_id, set_id, messages, taken), at + size
+    return ImportRecord(load_id, set_id, messages, taken), at + size
 
 
 class Imports:
     """The remembered loads. The state lock guards it."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, ImportMark] = {}
+        self._marks: dict[str, ImportRecord] = {}
 
-    def __iter__(self) -> Iterator[ImportMark]:
+    def __iter__(self) -> Iterator[ImportRecord]:
         """Yield the marks in the order in which their loads last began."""
         return iter(self._marks.values())
 
-    def find(self, load_id: str) -> ImportMark | None:
+    def find(self, load_id: str) -> ImportRecord | None:
         return self._marks.get(load_id)
 
     @property
@@ -93,7 +93,7 @@ class Imports:
         """Whether one more load may begin: not all remembered ones are unfinished."""
         return len(self._marks) < IMPORTS_KEPT or any(mark.is_done for mark in self)
 
-    def note(self, mark: ImportMark) -> None:
+    def note(self, mark: ImportRecord) -> None:
         """Note that this load is under way from here on, and how far it is."""
         self._marks.pop(mark.load_id, None)
         self._marks[mark.load_id] = mark
@@ -109,6 +109,6 @@ class Imports:
             taken = min(mark.taken + messages, mark.messages)
             self._marks[mark.load_id] = mark._replace(taken=taken)
 
-    def restate(self, marks: Iterable[ImportMark]) -> None:
+    def restate(self, marks: Iterable[ImportRecord]) -> None:
         """Replace all marks by those of a state record."""
         self._marks = {mark.load_id: mark for mark in marks}

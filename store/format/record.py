@@ -214,7 +214,7 @@ class Header(NamedTuple):
         return self.length
 
 
-class Slice(NamedTuple):
+class MessageRecord(NamedTuple):
     """The head of a slice: the lane of its messages, and the table that finds and verifies each of them."""
 
     destination: int
@@ -237,7 +237,7 @@ class Range(NamedTuple):
     messages: int
 
 
-class Returned(NamedTuple):
+class ReturnedRun(NamedTuple):
     """A run of sequences of one lane that were delivered `attempts` times so far."""
 
     first: int
@@ -247,8 +247,8 @@ class Returned(NamedTuple):
     """When they are offered again, in ms since 1970 of the store's SteadyClock. 0: at once."""
 
 
-class Survivors(NamedTuple):
-    """A run of sequences of one lane that are in the data log and not gone."""
+class LaneRun(NamedTuple):
+    """A run of sequences of one lane."""
 
     lane_number: int
     first: int
@@ -384,17 +384,17 @@ def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
     return _NUMBER.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
 
 
-def returns_payload(destination: int, runs: Iterable[Returned]) -> bytes:
+def returns_payload(destination: int, runs: Iterable[ReturnedRun]) -> bytes:
     """Encode runs that are offered again at once."""
     return _NUMBER.pack(destination) + b"".join([RETURNED.pack(*run[:3]) for run in runs])
 
 
-def put_off_payload(destination: int, now_ms: int, runs: Iterable[Returned]) -> bytes:
+def put_off_payload(destination: int, now_ms: int, runs: Iterable[ReturnedRun]) -> bytes:
     """Encode runs, some of which are offered again later. now_ms: the store's time, which never goes back behind it."""
     return _PUT_OFF.pack(destination, now_ms) + b"".join([RETURNED_LATER.pack(*run) for run in runs])
 
 
-def survivors_payload(data_log: int, ranges: Iterable[Survivors]) -> bytes:
+def survivors_payload(data_log: int, ranges: Iterable[LaneRun]) -> bytes:
     return _NUMBER.pack(data_log) + b"".join([_SURVIVORS.pack(*run) for run in ranges])
 
 
@@ -432,7 +432,7 @@ def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
         raise RecordDamaged("more records than can be are said to be lost")
 
 
-def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> Slice:
+def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> MessageRecord:
     """Decode the table of a verified head at offset; check that the lengths add up to the record's own."""
     if not 0 < header.entries <= SLICE_MESSAGES_MAX:
         raise RecordDamaged(f"a slice of {header.entries} messages cannot be")
@@ -443,7 +443,7 @@ def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> S
         raise RecordDamaged("an incomplete table of a slice") from None
     if header.head_bytes + sum(table[1::3]) != header.length:
         raise RecordDamaged("the table of a slice does not add up to its length")
-    return Slice(destination, header.flags & PRIORITY_MASK, first_sequence, timestamp, table)
+    return MessageRecord(destination, header.flags & PRIORITY_MASK, first_sequence, timestamp, table)
 
 
 def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[Range]]:
@@ -456,7 +456,7 @@ def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[R
     ]
 
 
-def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[Returned], int]:
+def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[ReturnedRun], int]:
     """Return (destination or subscription, runs, the store's time or 0) of a verified return record."""
     is_timed = bool(header.flags & TIMED)
     fields, form = (_PUT_OFF, RETURNED_LATER) if is_timed else (_NUMBER, RETURNED)
@@ -464,7 +464,7 @@ def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[
     if header.length != begin + form.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the runs of a return record do not add up to its length")
     destination, now_ms = (*fields.unpack_from(head, HEADER_BYTES), 0)[:2]
-    runs = [Returned(*run) for run in form.iter_unpack(head[begin : header.length])]
+    runs = [ReturnedRun(*run) for run in form.iter_unpack(head[begin : header.length])]
     if not all(run.messages and run.attempts for run in runs):
         raise RecordDamaged("a return record counts nothing")
     if now_ms > TIME_MAX or any(run.due_at > TIME_MAX for run in runs):
@@ -474,12 +474,12 @@ def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[
     return destination, runs, now_ms
 
 
-def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[Survivors]]:
+def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[LaneRun]]:
     """Return (data log, its live messages) of a verified survivors record."""
     if header.length != _NUMBERED_BYTES + _SURVIVORS.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of survivors do not add up to their record's length")
     (data_log,) = _NUMBER.unpack_from(head, HEADER_BYTES)
-    survivors = [Survivors(*run) for run in _SURVIVORS.iter_unpack(head[_NUMBERED_BYTES : header.length])]
+    survivors = [LaneRun(*run) for run in _SURVIVORS.iter_unpack(head[_NUMBERED_BYTES : header.length])]
     for run in survivors:
         check_run(*run)
     return data_log, survivors
@@ -508,18 +508,18 @@ def needs_bytes(needs: int) -> int:
     return HEADER_BYTES + _SURVIVORS.size * (1 + needs)
 
 
-def needs_payload(run: Survivors, needs: Iterable[Survivors]) -> bytes:
+def needs_payload(run: LaneRun, needs: Iterable[LaneRun]) -> bytes:
     return _SURVIVORS.pack(*run) + b"".join([_SURVIVORS.pack(*need) for need in needs])
 
 
-def decode_needs(header: Header, head: bytes | memoryview) -> tuple[Survivors, list[Survivors]]:
+def decode_needs(header: Header, head: bytes | memoryview) -> tuple[LaneRun, list[LaneRun]]:
     """Return (messages of a topic's lane, what each subscription needs of them) of a verified needs record.
 
     In the second part `lane` is the number of a subscription.
     """
     if header.length != needs_bytes(header.entries) or len(head) < header.length:
         raise RecordDamaged("the ranges of needs do not add up to their record's length")
-    run, *needs = [Survivors(*found) for found in _SURVIVORS.iter_unpack(head[HEADER_BYTES : header.length])]
+    run, *needs = [LaneRun(*found) for found in _SURVIVORS.iter_unpack(head[HEADER_BYTES : header.length])]
     check_run(*run)
     if any(not run.first <= need.first <= need.first + need.messages <= run.first + run.messages for need in needs):
         raise RecordDamaged("needs of other messages than they say")

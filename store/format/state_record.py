@@ -14,7 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from .branch import Branch, decode_branch, encode_branch
 from .host_properties import decode_changes, encode_changes
 from .identity import DIGEST_BYTES
-from .imports import ImportMark, decode_import, encode_import
+from .imports import ImportRecord, decode_import, encode_import
 from .record import NUMBERS, RecordDamaged, check_run
 
 Row = TypeVar("Row")
@@ -142,7 +142,7 @@ class CountedRun(NamedTuple):
 
 
 @dataclass(slots=True)
-class State:
+class StateRecord:
     """The content of a state record.
 
     next_sequences: lane number -> next sequence. data_logs: existing ones, including the newest.
@@ -166,7 +166,7 @@ class State:
     """The existing durable subscriptions."""
     next_number: int = 0
     """A number above all that destinations and subscriptions ever had."""
-    imports: list[ImportMark] = field(default_factory=list)
+    imports: list[ImportRecord] = field(default_factory=list)
     """Loads that were taken over; the present one is last."""
     duplicates: list[WindowIds] = field(default_factory=list)
     """The last ids of each producer. The producer that sent last is at the end."""
@@ -203,11 +203,11 @@ class Backlog(NamedTuple):
     """(block number, pending messages) of blocks of which not all are pending."""
 
 
-def encode_state(state: State) -> bytes:
+def encode_state(state: StateRecord) -> bytes:
     return _encode_facts(state) + b"".join(_encode_sections(state))
 
 
-def _encode_sections(state: State) -> Iterator[bytes]:
+def _encode_sections(state: StateRecord) -> Iterator[bytes]:
     """Yield the parts that most stores do not have, behind all others: tag u8, bytes u32, and the content."""
     if state.attempts:
         lanes = [
@@ -234,11 +234,11 @@ def _encode_sections(state: State) -> Iterator[bytes]:
         yield properties
 
 
-def _encode_facts(state: State) -> bytes:
+def _encode_facts(state: StateRecord) -> bytes:
     return b"".join((*_encode_names(state), *_encode_transactions(state)))
 
 
-def _encode_names(state: State) -> Iterator[bytes]:
+def _encode_names(state: StateRecord) -> Iterator[bytes]:
     yield _COUNT.pack(len(state.destinations))
     if isinstance(state.destinations, EncodedRows):
         yield state.destinations.encoded
@@ -256,14 +256,14 @@ def _encode_names(state: State) -> Iterator[bytes]:
         yield from map(encode_subscription, state.subscriptions)
 
 
-def _encode_transactions(state: State) -> Iterator[bytes]:
+def _encode_transactions(state: StateRecord) -> Iterator[bytes]:
     yield _COUNT.pack(len(state.branches))
     yield from map(encode_branch, state.branches)
     yield _COUNT.pack(len(state.open_transactions))
     yield from map(_SEQUENCE.pack, state.open_transactions)
 
 
-def encode_counts(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts]) -> bytes:
+def encode_counts(state: StateRecord, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts]) -> bytes:
     """Encode the parts of a root that go on to change: transactions, and counters. For `encode_root`."""
     packed_lanes = [_COUNTED_LANE.pack(*lane_number) for lane_number in lanes]
     packed_uses = [
@@ -291,7 +291,7 @@ def encode_counts(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseC
     )
 
 
-def encode_root(state: State, counts: bytes, backlogs: Iterable[Backlog] = ()) -> bytes:
+def encode_root(state: StateRecord, counts: bytes, backlogs: Iterable[Backlog] = ()) -> bytes:
     """Encode what a checkpoint stores in addition to the blocks. counts: from `encode_counts` for the same state.
 
     It reads no part of the state that changes, so nobody has to wait for it.
@@ -374,13 +374,13 @@ class _Reader:
             lane_number, pending_bytes, blocks, tuple((at, int.from_bytes(mask, "little")) for at, mask in masked)
         )
 
-    def state(self) -> State:
+    def state(self) -> StateRecord:
         destinations = [self.destination() for _ in range(self.count())]
         next_sequences = {}
         for _ in range(self.count()):
             lane_number, sequence = self.numbers(_LANE)
             next_sequences[lane_number] = sequence
-        state = State(destinations, next_sequences, list(self.ids(self.count())))
+        state = StateRecord(destinations, next_sequences, list(self.ids(self.count())))
         next_number, subscriptions = self.numbers(_NUMBERS)
         state.next_number = self.number(next_number)
         state.subscriptions = [self.subscription() for _ in range(subscriptions)]
@@ -388,7 +388,7 @@ class _Reader:
         state.open_transactions = [self.numbers(_SEQUENCE)[0] for _ in range(self.count())]
         return state
 
-    def sections(self, state: State) -> None:
+    def sections(self, state: StateRecord) -> None:
         """Read the optional parts up to the end, into the state."""
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
@@ -450,14 +450,14 @@ def decode_delete(data: bytes) -> int:
     return _Reader(data).count()
 
 
-def decode_state(data: bytes) -> State:
+def decode_state(data: bytes) -> StateRecord:
     reader = _Reader(data)
     state = reader.state()
     reader.sections(state)
     return state
 
 
-def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], list[Backlog]]:
+def decode_root(data: bytes) -> tuple[StateRecord, list[LaneCounts], list[UseCounts], list[Backlog]]:
     reader = _Reader(data)
     state = reader.state()
     (state.next_log_sequence,) = reader.numbers(_SEQUENCE)

@@ -14,7 +14,7 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from ..disk.disk import File
-from .record import Slice, crc32
+from .record import MessageRecord, crc32
 
 NEVER: Final = (1 << 63) - 1
 TIMES_BLOCKS: Final = 2
@@ -101,7 +101,7 @@ def with_times(properties: bytes, times: Times) -> bytes:
     return encode_times(*times) + properties[TIMES_BYTES:] if has_times(properties) else properties
 
 
-def read_times(file: File, content_offset: int, part: Slice) -> list[Times]:
+def read_times(file: File, content_offset: int, part: MessageRecord) -> list[Times]:
     """Read the times of each message of a slice whose contents begin there. A torn or damaged body has no times."""
     lengths, with_properties = part.lengths, part.table[2::3]
     whole = file.read(content_offset, sum(lengths)) if sum(lengths) <= CONTENTS_READ_WHOLE else None

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from ..environment.account import OpenAccount, Uncounted
+from ..environment.account import OverdraftAccount, Uncounted
 from ..numbering import LANE_SHIFT
 
 IDLE_LANE_BYTES: Final = 18
@@ -23,7 +23,7 @@ class IdleLanes:
 
     __slots__ = ("_account", "_numbers", "_next_sequences")
 
-    def __init__(self, account: OpenAccount | None = None) -> None:
+    def __init__(self, account: OverdraftAccount | None = None) -> None:
         """Make it without lanes. account: pays for the columns; None: they are not counted."""
         self._account = account or Uncounted()
         # Numbers of lanes, sorted.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from ..environment.account import Account, OpenAccount, Uncounted
+from ..environment.account import Account, OverdraftAccount, Uncounted
 from ..format.record import RecordDamaged, check_run
 from ..format.state_record import LaneCounts, UseCounts
 from ..format.times import NEVER
@@ -65,7 +65,7 @@ class Index:
         doubt: Callable[[BlockDamaged], None] = lambda damage: None,
         attempts: DeliveryCountTable | None = None,
         read_fingerprints: RowReader = lambda lane, first, last, names: [],
-        lanes_account: OpenAccount | None = None,
+        lanes_account: OverdraftAccount | None = None,
     ) -> None:
         """Make an empty index.
 

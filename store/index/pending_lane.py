@@ -27,7 +27,7 @@ PENDING_SLOTS: Final = (
 class PendingLane:
     """The store's object for a lane: which messages are pending, whatever class knows where they are.
 
-    Dispatch has a LaneState for the same lane, whose `pending_lane` this is. The state lock guards it.
+    Dispatch has a LaneState for the same lane, whose `store_lane` this is. The state lock guards it.
     """
 
     __slots__ = PENDING_SLOTS

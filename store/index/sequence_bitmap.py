@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..environment.account import OpenAccount, Uncounted
+from ..environment.account import OverdraftAccount, Uncounted
 from ..format.state_record import Backlog
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from ..structures.bits import ones
@@ -31,7 +31,7 @@ class SequenceBitmap:
 
     __slots__ = ("blocks", "count", "_masks", "_account", "_paid_masks")
 
-    def __init__(self, account: OpenAccount = _UNCOUNTED) -> None:
+    def __init__(self, account: OverdraftAccount = _UNCOUNTED) -> None:
         """Make an empty set. account: pays for it until `close`."""
         self._account = account
         self._paid_masks = 0
@@ -43,7 +43,7 @@ class SequenceBitmap:
         self._masks: dict[int, int] = {}
 
     @classmethod
-    def of_run(cls, first: int, last: int, account: OpenAccount = _UNCOUNTED) -> SequenceBitmap:
+    def of_run(cls, first: int, last: int, account: OverdraftAccount = _UNCOUNTED) -> SequenceBitmap:
         """Return the set of first..last. O(1)."""
         made = cls(account)
         low, high = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
@@ -57,7 +57,7 @@ class SequenceBitmap:
         made._pay()
         return made
 
-    def copy(self, account: OpenAccount = _UNCOUNTED) -> SequenceBitmap:
+    def copy(self, account: OverdraftAccount = _UNCOUNTED) -> SequenceBitmap:
         """Return a copy. O(runs + masks)."""
         made = SequenceBitmap(account)
         made.blocks = self.blocks.copy()

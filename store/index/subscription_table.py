@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ..environment.account import OpenAccount
+from ..environment.account import OverdraftAccount
 from ..format.packed_rows import PackedRows
 from ..format.state_record import (
     SUBSCRIPTION_HEAD,
@@ -40,7 +40,7 @@ class SubscriptionTable:
 
     __slots__ = ("_account", "_rows", "_by_name", "_charged_bytes")
 
-    def __init__(self, account: OpenAccount) -> None:
+    def __init__(self, account: OverdraftAccount) -> None:
         """Make an empty table. account: pays for the rows."""
         self._account = account
         self._rows = PackedRows(_end_of)
@@ -203,7 +203,7 @@ class Cursors:
 
     __slots__ = ("_account", "_numbers", "_columns", "_lowest")
 
-    def __init__(self, account: OpenAccount) -> None:
+    def __init__(self, account: OverdraftAccount) -> None:
         """Make it without cursors. account: pays for the columns."""
         self._account = account
         # Numbers of subscriptions, sorted.

@@ -15,9 +15,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from ..environment.account import OpenAccount, Uncounted
+from ..environment.account import OverdraftAccount, Uncounted
 from ..format.record import SEQUENCE_MAX, RecordDamaged
-from ..format.state_record import TOPIC, Backlog, Destination, EncodedRows, State, Subscription
+from ..format.state_record import TOPIC, Backlog, Destination, EncodedRows, StateRecord, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
 from .index import Index, LaneMaker
 from .pending_lane import JournaledLane
@@ -82,7 +82,7 @@ class _Topic(LaneHome):
 class Subscriptions(LaneMaker):
     """The subscriptions of a store. The state lock guards it."""
 
-    def __init__(self, index: Index, backlogs: OpenAccount | None = None) -> None:
+    def __init__(self, index: Index, backlogs: OverdraftAccount | None = None) -> None:
         """Make it without subscriptions.
 
         backlogs: pays for what subscriptions have not acknowledged; None: it is not counted.
@@ -351,13 +351,13 @@ class Subscriptions(LaneMaker):
 
     # ------------------------------------------------------------------ the journal's state
 
-    def describe(self, state: State) -> State:
+    def describe(self, state: StateRecord) -> StateRecord:
         """Add the durable subscriptions to a state and return it."""
         state.subscriptions = self.table.encoded()
         state.next_number = self.next_number
         return state
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: StateRecord) -> None:
         """Keep only the subscriptions that a state names.
 
         Requires: its destinations are registered, and its lanes have skipped to their sequences.

@@ -15,9 +15,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ..environment.account import OpenAccount, Uncounted
+from ..environment.account import OverdraftAccount, Uncounted
 from ..format.places import Extent, Singles
-from ..format.record import Survivors
+from ..format.record import LaneRun
 from ..format.state_record import Backlog
 from ..format.times import Times
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
@@ -48,7 +48,7 @@ class BacklogSets:
 
     __slots__ = ("_account", "_noted")
 
-    def __init__(self, account: OpenAccount) -> None:
+    def __init__(self, account: OverdraftAccount) -> None:
         """Make it for one store. account: pays for the sets, and for the lanes that have them."""
         self._account = account
         # Sets that only a note refers to, which is still read. Their subscriptions have new sets.
@@ -282,19 +282,19 @@ class TopicLane(DestinationLane):
         super().move(data_log, offset, first, lengths)
         self.touched.add(first >> BLOCK_SHIFT, first >> BLOCK_SHIFT)
 
-    def needs(self, first: int, last: int) -> list[Survivors]:
+    def needs(self, first: int, last: int) -> list[LaneRun]:
         """Return which of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
-        found: list[Survivors] = []
+        found: list[LaneRun] = []
         base = first >> BLOCK_SHIFT << BLOCK_SHIFT
         cover = ones(first - base, last - base)
         for number, subscriber in self.subscribers.items():
             mask = subscriber.mask(first >> BLOCK_SHIFT) & cover
-            found += [Survivors(number, base + low, high - low + 1) for low, high in runs_of_ones(mask)]
+            found += [LaneRun(number, base + low, high - low + 1) for low, high in runs_of_ones(mask)]
         end = min(last + 1, self.next_sequence)
         for number, begin in zip(self.cursors.numbers, self.cursors.next_sequences, strict=True):
             if begin < end:
                 begin = max(begin, first)
-                found.append(Survivors(number, begin, end - begin))
+                found.append(LaneRun(number, begin, end - begin))
         return found
 
     def masks(self, number: int) -> Iterator[tuple[int, int]]:
@@ -312,7 +312,7 @@ class TopicLane(DestinationLane):
         low, high = max(begin - base, 0), min(self.next_sequence - 1 - base, BLOCK_MASK)
         return ones(low, high) if low <= high else 0
 
-    def restate(self, first: int, last: int, needs: Iterable[Survivors]) -> None:
+    def restate(self, first: int, last: int, needs: Iterable[LaneRun]) -> None:
         """Set which of first..last, sequences of one block, each subscription needs.
 
         Other needs of these are forgotten.

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ..directory_store import DirectoryStore, StoreOptions, StoreSurroundings
+from ..directory_store import DirectoryStore, StoreEnvironment, StoreOptions
 from ..disk.disk import Disk
 from ..disk.layout import IMPORT, import_load_id
 from ..environment.account import Account
 from ..environment.late_log import LateLogger
 from ..environment.locks import OwnedLock
 from ..errors import ForebayError, StoreFull
-from ..format.imports import IMPORTS_KEPT, ImportMark, ImportReport, encode_import
+from ..format.imports import IMPORTS_KEPT, ImportRecord, ImportReport, encode_import
 from ..format.properties import group_of
 from ..format.record import IMPORT as IMPORT_KIND
 from ..format.record import IMPORTED, RecordDamaged
@@ -52,11 +52,11 @@ class _Waits(Exception):
 
 
 def open_and_ingest(
-    surroundings: StoreSurroundings, options: StoreOptions, account: Account, *, message_bytes_max: int
+    environment: StoreEnvironment, options: StoreOptions, account: Account, *, message_bytes_max: int
 ) -> tuple[DirectoryStore, RecoveryReport]:
     """Open the store, and ingest the waiting sets. Errors are those of `open_store` and `ingest_sets`."""
-    disk, state_lock = surroundings.disk, surroundings.state_lock
-    directory, recovery = open_store(surroundings, options)
+    disk, state_lock = environment.disk, environment.state_lock
+    directory, recovery = open_store(environment, options)
     try:
         imports = ingest_sets(disk, directory, state_lock, account, message_bytes_max=message_bytes_max)
     except ForebayError:
@@ -160,7 +160,7 @@ class _Ingestion:
         self._directory.journal.sync()
         retire(self._disk, self._load_id, TAKEN, part_names(manifest))
 
-    def _take(self, manifest: Manifest, mark: ImportMark | None) -> None:
+    def _take(self, manifest: Manifest, mark: ImportRecord | None) -> None:
         directory = self._directory
         if mark is None and not directory.imports.has_room:
             raise _Waits(f"{IMPORTS_KEPT} other loads have begun and not ended")
@@ -170,7 +170,7 @@ class _Ingestion:
                     pass
         except PartDamaged as damage:
             raise _Refused(str(damage)) from None
-        mark = mark or ImportMark(manifest.load_id, manifest.set_id, manifest.messages, 0)
+        mark = mark or ImportRecord(manifest.load_id, manifest.set_id, manifest.messages, 0)
         self._write(mark)
         place, taken = 0, mark.taken
         try:
@@ -193,7 +193,7 @@ class _Ingestion:
             self._disk, manifest.set_id, part, account=self._account, message_bytes_max=self._message_bytes_max
         )
 
-    def _write(self, mark: ImportMark) -> None:
+    def _write(self, mark: ImportRecord) -> None:
         """Record how far the load is, and reset the count."""
         directory = self._directory
         with self._lock, directory.journal.all_or_broken:
@@ -209,7 +209,7 @@ class _Ingestion:
             contents = found.contents[at : at + lane.slice_room]
             with self._lock:
                 if any(properties and group_of(properties) is not None for properties, _ in contents):
-                    self._directory.destination_records.note_groups(lane.destination_number)
+                    self._directory.destination_writer.note_groups(lane.destination_number)
                 self._append_slice(lane, found.timestamp, contents)
             at += len(contents)
             self._taken += len(contents)
@@ -219,7 +219,7 @@ class _Ingestion:
         with self._lock:
             number = self._queues.get(name)
             if number is None:
-                number = self._queues[name] = directory.destination_records.create(name).number
+                number = self._queues[name] = directory.destination_writer.create(name).number
             return directory.message_store.lane(number, priority)
 
     def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:

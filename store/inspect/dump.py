@@ -10,39 +10,39 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, assert_never
 
 from ..disk.disk import Disk, File
-from ..format.branch import Branch, Commit, LaneRun
+from ..format.branch import Branch, CommitRecord
 from ..format.decode import (
-    Acked,
-    Attested,
-    Counted,
-    Deleted,
-    Dropped,
-    Lost,
-    Needed,
+    AckRecord,
+    AttestRecord,
+    DeleteRecord,
+    DirectoryRecord,
+    DropRecord,
+    LostRecord,
+    NeedsRecord,
     Payload,
-    RolledBack,
-    Sealed,
-    Sought,
-    Survived,
-    Unknown,
-    Unsubscribed,
+    ReturnRecord,
+    RollbackRecord,
+    SeekRecord,
+    SurvivorsRecord,
+    UnknownRecord,
+    UnsubscribeRecord,
     decode,
 )
-from ..format.host_properties import Changes, PropertyChanges
-from ..format.imports import ImportMark
+from ..format.host_properties import Changes, PropertiesRecord
+from ..format.imports import ImportRecord
 from ..format.properties import decode_properties
 from ..format.record import (
     KIND_NAMES,
     MESSAGE,
     RELOCATED,
+    LaneRun,
+    MessageRecord,
     RecordDamaged,
-    Slice,
-    Survivors,
     decode_slice,
 )
 from ..format.state_record import (
     Destination,
-    State,
+    StateRecord,
     Subscription,
 )
 from ..format.times import Times, times_of
@@ -184,54 +184,54 @@ def plain_headers(headers: dict[str, HeaderValue]) -> Row:
 def _content(payload: Payload, names: NamesByNumber) -> Row:
     """Return the columns of a record without messages; learn the names in it."""
     match payload:
-        case Acked():
+        case AckRecord():
             runs = [[first, first + messages - 1] for first, messages in payload.ranges]
             return _named(payload.number, names) | {"priority": payload.priority, "ranges": runs}
-        case Counted():
+        case ReturnRecord():
             counted = [[run.first, run.first + run.messages - 1, run.attempts] for run in payload.runs]
             row = _named(payload.number, names) | {"priority": payload.priority, "attempts": counted}
             return row | ({"due_at": [run.due_at or None for run in payload.runs]} if payload.now_ms else {})
-        case Deleted() | Unsubscribed():
+        case DeleteRecord() | UnsubscribeRecord():
             return _named(payload.number, names)
-        case Sought():
+        case SeekRecord():
             moved = [{"priority": priority, "first": first} for priority, first in payload.firsts]
             return _named(payload.number, names) | {"moved_to": moved}
         case Subscription():
             names[payload.number] = payload
             return _named(payload.number, names) | {"selector": payload.selector}
-        case Survived():
+        case SurvivorsRecord():
             return {"survivors_of": payload.data_log, "survivors": _runs(payload.ranges, names)}
-        case Needed():
+        case NeedsRecord():
             priority = payload.run.lane_number & LANE_MASK
             lanes = [need._replace(lane_number=need.lane_number << LANE_SHIFT | priority) for need in payload.needs]
             return {"needs_of": _runs([payload.run], names), "needs": _runs(lanes, names)}
         case Destination():
             names[payload.number] = payload.name
             return {"destination": payload.name}
-        case State():
+        case StateRecord():
             names |= {destination.number: destination.name for destination in payload.destinations}
             names |= {subscription.number: subscription for subscription in payload.subscriptions}
             return {"data_logs": payload.data_logs} | _properties(payload.properties)
-        case Dropped():
+        case DropRecord():
             return {"data_logs": payload.data_logs}
-        case Commit():
+        case CommitRecord():
             messages = sum(placed.messages for placed in payload.slices)
             row = {"transaction": f"{payload.number:x}", "messages": messages, "acks": _runs(payload.acks, names)}
             return row | _properties(payload.properties)
         case Branch():
             row = {"transaction": f"{payload.number:x}", "xid": payload.xid.hex(), "messages": payload.messages}
             return row | {"acks": _runs(payload.runs(), names)} | _properties(payload.properties)
-        case RolledBack():
+        case RollbackRecord():
             return {"transaction": f"{payload.number:x}"}
-        case ImportMark():
+        case ImportRecord():
             return {"load_id": payload.load_id, "messages": payload.messages, "taken": payload.taken}
-        case PropertyChanges():
+        case PropertiesRecord():
             return _properties(payload.changes)
-        case Attested():
+        case AttestRecord():
             return {"durable": location_text(payload.position)}
-        case Lost() | Sealed() | Unknown():
+        case LostRecord() | DirectoryRecord() | UnknownRecord():
             return {}
-        case Slice():
+        case MessageRecord():
             raise AssertionError("a slice is shown message by message")
         case _:
             assert_never(payload)
@@ -251,7 +251,7 @@ def _named(number: int, names: NamesByNumber) -> Row:
     return {"destination": name}
 
 
-def _runs(runs: Iterable[LaneRun | Survivors], names: NamesByNumber) -> list[Row]:
+def _runs(runs: Iterable[LaneRun], names: NamesByNumber) -> list[Row]:
     return [
         _named(lane_number >> LANE_SHIFT, names)
         | {"priority": lane_number & LANE_MASK, "range": [first, first + messages - 1]}

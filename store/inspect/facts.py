@@ -15,25 +15,25 @@ from math import isfinite
 from typing import Final, NamedTuple, assert_never
 
 from ..disk.disk import File
-from ..format.branch import Branch, Commit
+from ..format.branch import Branch, CommitRecord
 from ..format.decode import (
-    Acked,
-    Attested,
-    Counted,
-    Deleted,
-    Dropped,
-    Lost,
-    Needed,
-    RolledBack,
-    Sealed,
-    Sought,
-    Survived,
-    Unknown,
-    Unsubscribed,
+    AckRecord,
+    AttestRecord,
+    DeleteRecord,
+    DirectoryRecord,
+    DropRecord,
+    LostRecord,
+    NeedsRecord,
+    ReturnRecord,
+    RollbackRecord,
+    SeekRecord,
+    SurvivorsRecord,
+    UnknownRecord,
+    UnsubscribeRecord,
     decode,
 )
-from ..format.host_properties import PropertyChanges
-from ..format.imports import ImportMark
+from ..format.host_properties import PropertiesRecord
+from ..format.imports import ImportRecord
 from ..format.properties import decode_properties, own_identity
 from ..format.record import (
     ACK,
@@ -44,13 +44,13 @@ from ..format.record import (
     STATE,
     SUBSCRIBE,
     Header,
+    MessageRecord,
     RecordDamaged,
-    Slice,
     decode_slice,
 )
 from ..format.state_record import (
     Destination,
-    State,
+    StateRecord,
     Subscription,
 )
 from ..format.times import times_of
@@ -98,7 +98,7 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadableRange:
     """A part of a data log without rows, because it does not verify or is missing."""
 
     offset: int
@@ -125,7 +125,7 @@ class Names:
                 self._names[number] = name
             case Subscription() as subscription:
                 self._subscriptions[subscription.number] = subscription
-            case State() as state:
+            case StateRecord() as state:
                 self._names |= {destination.number: destination.name for destination in state.destinations}
                 self._subscriptions |= {subscription.number: subscription for subscription in state.subscriptions}
 
@@ -138,7 +138,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScanOptions:
     """The columns and rows that are wanted."""
 
     bodies: bool = False
@@ -150,13 +150,13 @@ class Wanted:
 def facts_of(
     file: File,
     header: DataLogHeader,
-    wanted: Wanted,
+    wanted: ScanOptions,
     names: Names | None = None,
     *,
     offset: int | None = None,
     next_log_sequence: int | None = None,
     is_newest: bool = True,
-) -> Iterator[Fact | Unread]:
+) -> Iterator[Fact | UnreadableRange]:
     """Yield the rows of one data log in order, and each part without rows. Every byte is verified.
 
     is_newest: the journal ends in it; if bytes do not verify and no record knew them to be durable, an open would cut
@@ -172,16 +172,18 @@ def facts_of(
             if header.data_log << OFFSET_BITS | found.offset >= durable:
                 return
         if isinstance(found, Damage):
-            yield Unread(found.offset, found.length, found.problem)
+            yield UnreadableRange(found.offset, found.length, found.problem)
             continue
         try:
             names.learn(found.header, found.head)
             yield from rows_of(found, file, header.store_id, names, wanted)
         except RecordDamaged as damage:
-            yield Unread(found.offset, found.header.length, str(damage))
+            yield UnreadableRange(found.offset, found.header.length, str(damage))
 
 
-def rows_of(found: Found, file: File, store_id: bytes, names: Names, wanted: Wanted) -> Iterator[Fact | Unread]:
+def rows_of(
+    found: Found, file: File, store_id: bytes, names: Names, wanted: ScanOptions
+) -> Iterator[Fact | UnreadableRange]:
     """Yield the rows of one record whose head verifies. RecordDamaged: it says what is not possible."""
     record = found.header
     if record.kind == MESSAGE:
@@ -191,7 +193,9 @@ def rows_of(found: Found, file: File, store_id: bytes, names: Names, wanted: Wan
         yield from _others(found, names)
 
 
-def _messages(found: Found, file: File, store_id: bytes, names: Names, wanted: Wanted) -> Iterator[Fact | Unread]:
+def _messages(
+    found: Found, file: File, store_id: bytes, names: Names, wanted: ScanOptions
+) -> Iterator[Fact | UnreadableRange]:
     record = found.header
     part = decode_slice(record, found.head)
     destination, _ = names.of(part.destination)
@@ -202,11 +206,11 @@ def _messages(found: Found, file: File, store_id: bytes, names: Names, wanted: W
     for index in range(record.entries):
         _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
         if (wanted.bodies and index in found.bad_messages) or properties_bytes > length:
-            yield Unread(found.offset, record.length, f"message {index} of a slice does not verify")
+            yield UnreadableRange(found.offset, record.length, f"message {index} of a slice does not verify")
             begin += length
             continue
         content = file.read(begin, length if wanted.bodies else properties_bytes)
-        own = told_by(content[:properties_bytes])
+        own = decoded_properties(content[:properties_bytes])
         sequence = None if transaction is not None else part.first_sequence + index
         message_id = own.message_id
         if message_id is None and sequence is not None:
@@ -232,7 +236,7 @@ def _messages(found: Found, file: File, store_id: bytes, names: Names, wanted: W
         begin += length
 
 
-class Told(NamedTuple):
+class DecodedProperties(NamedTuple):
     """What a message's properties say."""
 
     headers: Headers
@@ -241,12 +245,12 @@ class Told(NamedTuple):
     producer: str | None = None
 
 
-def told_by(properties: bytes) -> Told:
+def decoded_properties(properties: bytes) -> DecodedProperties:
     """Return what properties say. RecordDamaged: the bytes are no properties."""
     headers, message_id = decode_properties(properties)
     expires_at = times_of(properties).expires_at or None
     named = own_identity(properties)
-    return Told(headers, message_id, expires_at, named[0].decode() or None if named is not None else None)
+    return DecodedProperties(headers, message_id, expires_at, named[0].decode() or None if named is not None else None)
 
 
 def headers_text(headers: Headers) -> str:
@@ -279,27 +283,36 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
     rows: list[Fact] = []
     payload = decode(record, found.head)
     match payload:
-        case Acked(number, priority, ranges):
+        case AckRecord(number, priority, ranges):
             rows = [_run(row, names, number << LANE_SHIFT | priority, *run) for run in ranges]
-        case Counted(number, priority, runs):
+        case ReturnRecord(number, priority, runs):
             rows = [_run(row, names, number << LANE_SHIFT | priority, run.first, run.messages) for run in runs]
-        case Commit() as commit:
+        case CommitRecord() as commit:
             row = row._replace(transaction=f"{commit.number:x}")
             rows = [_run(row, names, placed.lane_number, placed.first, placed.messages) for placed in commit.slices]
             rows += [_run(row._replace(kind=KIND_NAMES[ACK]), names, *run) for run in commit.acks]
-        case Survived(_, survivors):
+        case SurvivorsRecord(_, survivors):
             rows = [_run(row, names, *run) for run in survivors]
-        case Needed(run, _):
+        case NeedsRecord(run, _):
             rows = [_run(row, names, *run)]
         case Branch() as branch:
             row = row._replace(transaction=f"{branch.number:x}", messages=branch.messages)
-        case RolledBack(number):
+        case RollbackRecord(number):
             row = row._replace(transaction=f"{number:x}")
-        case Destination() | Deleted() | Subscription() | Unsubscribed() | Sought() as named:
+        case Destination() | DeleteRecord() | Subscription() | UnsubscribeRecord() | SeekRecord() as named:
             row = _named(row, names, named.number)
-        case State() | Dropped() | Attested() | Lost() | ImportMark() | PropertyChanges() | Sealed() | Unknown():
+        case (
+            StateRecord()
+            | DropRecord()
+            | AttestRecord()
+            | LostRecord()
+            | ImportRecord()
+            | PropertiesRecord()
+            | DirectoryRecord()
+            | UnknownRecord()
+        ):
             pass  # it concerns no destination, and no message follows from it
-        case Slice():
+        case MessageRecord():
             raise AssertionError("a slice has a row for each message")
         case _:
             assert_never(payload)

@@ -16,7 +16,7 @@ from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..environment.account import Unlimited
 from ..environment.locks import OwnedLock
 from ..environment.progress import OnProgress, tell_nobody
-from ..format.state_record import Destination, State
+from ..format.state_record import Destination, StateRecord
 from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions
@@ -122,7 +122,7 @@ def _no_block(lane_number: int, block: int) -> bytes:
     raise AssertionError("no block left RAM")
 
 
-def _no_checkpoint(position: int, epoch: int, state: State) -> None:
+def _no_checkpoint(position: int, epoch: int, state: StateRecord) -> None:
     raise AssertionError("the index was never crowded")
 
 

@@ -51,7 +51,7 @@ FORMAT_VERSION: Final = 3
 
 Raise it for everything that an older reader would misunderstand or skip with harm: other bytes of a kind, a new flag, a
 new part of a state record, and each new kind unless the store is the same without its records. Replay skips a kind that
-it does not know (`Unknown`). A version that it does not know is refused before any record is read.
+it does not know (`UnknownRecord`). A version that it does not know is refused before any record is read.
 """
 VERSIONS_READ: Final = frozenset((2, 3))
 """Everything that version 2 wrote means the same in version 3, which added kinds and parts: one reader serves both."""

@@ -24,8 +24,8 @@ from ..format.record import (
     SLICE_BYTES,
     TRANSACTIONAL,
     Header,
+    MessageRecord,
     RecordDamaged,
-    Slice,
     crc32,
     decode_header,
     decode_slice,
@@ -284,7 +284,7 @@ def _read_singles(
         unreadable.append((sequence, f"data-{extent.data_log}.log at {offset}: {problem}"))
 
 
-def _verified_head(extent: Extent, data: bytes, at: int, salt: int) -> tuple[Header, Slice]:
+def _verified_head(extent: Extent, data: bytes, at: int, salt: int) -> tuple[Header, MessageRecord]:
     """Return header and table of a record, verified. RecordDamaged: they are damaged, or another record is there."""
     header = decode_header(data, at)
     verify_head(header, data[at : at + header.head_bytes], salt)

@@ -4,5 +4,5 @@ Read `cleaner.py` first: it deletes or archives (`archive.py`) the data logs tha
 `retention_reasons.py` tells why a data log remains; `leases.py` and `trimmer.py` are about two of the reasons. Then
 read `relocation.py`, which copies live messages out of sparse data logs. Its parts choose the data log
 (`relocation_plan.py`), find the messages (`relocation_scan.py`, `prepared.py`), limit the speed (`throttle.py`) and
-leave some data logs alone (`draining.py`). docs/internals/store-maintenance.md gives the reasons.
+leave some data logs alone (`drain_forecast.py`). docs/internals/store-maintenance.md gives the reasons.
 """

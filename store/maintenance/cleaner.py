@@ -11,7 +11,7 @@ from ..disk.layout import MAX_DATA_LOG_ID
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
 from ..format.record import DROP
-from ..format.state_record import State, encode_state
+from ..format.state_record import StateRecord, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
@@ -136,7 +136,7 @@ class Cleaner:
             doomed = removable(self._index.uses, newest, kept)
         lines = self._decision_lines(newest, kept, holders) if holders is not None else []
         if doomed:
-            self._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
+            self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))
             self.dropped.update(doomed)
         return doomed, lines
 

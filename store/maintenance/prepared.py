@@ -15,7 +15,7 @@ from ..format.branch import Branch, PlacedSlice, branch_bytes
 from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
-from ..state.transactions import Branches, TransactionRecords, read_contents
+from ..state.transactions import Branches, TransactionWriter, read_contents
 from .relocation_scan import BATCH_BYTES
 
 PREPARE_SHARE: Final = 2
@@ -37,14 +37,14 @@ class PreparedMoving:
     def __init__(
         self,
         branches: Branches,
-        transaction_records: TransactionRecords,
+        transaction_writer: TransactionWriter,
         journal: Journal,
         state_lock: OwnedLock,
         account: Account,
     ) -> None:
         """Make it. account: pays for slices that are not small."""
         self._branches = branches
-        self._transaction_records = transaction_records
+        self._transaction_writer = transaction_writer
         self._journal = journal
         self._lock = state_lock
         self._account = account
@@ -83,7 +83,7 @@ class PreparedMoving:
                 appended_bytes += placed.length
             with self._lock:
                 if self._waits(branch):
-                    self._transaction_records.move(branch, places)
+                    self._transaction_writer.move(branch, places)
                     messages += sum(placed.messages for placed in slices)
                     appended_bytes += HEADER_BYTES + branch_bytes(branch)
         return MoveReport(messages, appended_bytes, "")

@@ -33,8 +33,8 @@ from ..format.record import (
     SURVIVOR_RANGES_MAX,
     SURVIVORS,
     TIMED,
+    LaneRun,
     RecordDamaged,
-    Survivors,
     needs_bytes,
     needs_payload,
     survivors_payload,
@@ -48,13 +48,13 @@ from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
 from ..journal.reading import plan_regions, read_regions
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK, UNLIMITED
-from ..state.transactions import Branches, TransactionRecords
+from ..state.transactions import Branches, TransactionWriter
 from ..stored_message import StoredMessage
 from ..structures.sequence_set import SequenceSet
-from .draining import Draining
+from .drain_forecast import DrainForecast
 from .prepared import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of
-from .relocation_scan import BATCH_BYTES, Live, ScannedPiece, batches, content_bytes, follows, scan_piece
+from .relocation_scan import BATCH_BYTES, LiveMessages, ScannedPiece, batches, content_bytes, follows, scan_piece
 from .removable import removable
 from .throttle import Throttle
 
@@ -126,7 +126,7 @@ class Relocation:
         index: Index,
         journal: Journal,
         branches: Branches,
-        transaction_records: TransactionRecords,
+        transaction_writer: TransactionWriter,
         locks: StoreLocks,
         *,
         account: Account,
@@ -146,7 +146,7 @@ class Relocation:
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
-        self._prepared_moving = PreparedMoving(branches, transaction_records, journal, locks.state, account)
+        self._prepared_moving = PreparedMoving(branches, transaction_writer, journal, locks.state, account)
         self._source: _Source | None = None
         # Data logs with unreadable messages: copying the others would free nothing.
         self._kept: set[int] = set()
@@ -155,7 +155,7 @@ class Relocation:
         # Data logs with a message for which there was no memory in this round.
         self._waiting: set[int] = set()
         self._throttle = Throttle(now)
-        self._draining = Draining(now)
+        self._draining = DrainForecast(now)
         self._sampled_at = now
         # The newest data log of the present round; None: no limit.
         self._round_end: int | None = None
@@ -389,7 +389,7 @@ class Relocation:
                 source.offset = piece.behind
         return False
 
-    def _found(self, source: _Source, piece: ScannedPiece | None) -> list[Live] | None:
+    def _found(self, source: _Source, piece: ScannedPiece | None) -> list[LiveMessages] | None:
         """Return what is live in a piece of the data log, or, after all pieces, by the index. None: it is finished.
 
         The index is searched if transactions sent messages, because a slice does not say whether it was committed.
@@ -412,24 +412,24 @@ class Relocation:
         found = self._live(source, piece) if piece is not None else self._live_in_index(source)
         return found if not source.is_naming or self._note(source, found) else None
 
-    def _live(self, source: _Source, piece: ScannedPiece) -> list[Live]:
+    def _live(self, source: _Source, piece: ScannedPiece) -> list[LiveMessages]:
         """Return the live messages of a piece, without slices of transactions. Requires: the lock."""
         source.has_transactional |= piece.has_transactional
-        found: list[Live] = []
+        found: list[LiveMessages] = []
         for (number, _), (first, last) in piece.sequences.items():
             lane = self._index.find_lane(number)
             if lane is not None:
                 extents = lane.placed(source.data_log, source.offset, piece.behind, first, last)
-                found += [Live(lane, extent) for extent in extents]
+                found += [LiveMessages(lane, extent) for extent in extents]
         return found
 
-    def _live_in_index(self, source: _Source) -> list[Live]:
+    def _live_in_index(self, source: _Source) -> list[LiveMessages]:
         """Return the messages that some blocks of the index have in that data log.
 
         Requires: the lock, and lanes to search.
         """
         assert source.lanes
-        found: list[Live] = []
+        found: list[LiveMessages] = []
         for _ in range(SCAN_BLOCKS):
             if not source.lanes:
                 break
@@ -439,7 +439,7 @@ class Relocation:
                 source.lanes.pop()
                 source.sequence = 0
                 continue
-            found += [Live(lane, extent) for extent in lane.placed(source.data_log, 0, OFFSET_MASK, *run)]
+            found += [LiveMessages(lane, extent) for extent in lane.placed(source.data_log, 0, OFFSET_MASK, *run)]
             source.sequence = run[1] + 1
             self._scanned_bytes += _BLOCK_WEIGHT_BYTES
         return found
@@ -453,7 +453,7 @@ class Relocation:
 
     # ------------------------------------------------------------------ copies
 
-    def _copy(self, source: _Source, records: list[Live]) -> bool:
+    def _copy(self, source: _Source, records: list[LiveMessages]) -> bool:
         """Copy these messages. False: not all of them, and an obstacle must be removed first."""
         charge_bytes = 3 * sum(live.extent.record_bytes for live in records)
         charge_bytes = charge_bytes if charge_bytes > 3 * BATCH_BYTES else 0
@@ -476,7 +476,7 @@ class Relocation:
             with self._lock:
                 self._account.release(charge_bytes)
 
-    def _append(self, source: _Source, records: list[Live], messages: list[StoredMessage]) -> bool:
+    def _append(self, source: _Source, records: list[LiveMessages], messages: list[StoredMessage]) -> bool:
         """Append messages that are still pending, in slices as long as possible.
 
         Requires: the lock. False: not all of them.
@@ -517,7 +517,7 @@ class Relocation:
                 if needs is not None:
                     slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
                     journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
-                    self._append_needs(Survivors(lane.number, first, len(messages)), needs)
+                    self._append_needs(LaneRun(lane.number, first, len(messages)), needs)
                 if len(contents) == 1:
                     (properties, body), lengths = contents[0], [content_bytes(messages[0])]
                     size = len(properties) + len(body)
@@ -543,14 +543,14 @@ class Relocation:
         first, second = messages[:middle], messages[middle:]
         return self._append_slice(source, lane, first) and self._append_slice(source, lane, second)
 
-    def _append_needs(self, run: Survivors, needs: list[Survivors]) -> None:
+    def _append_needs(self, run: LaneRun, needs: list[LaneRun]) -> None:
         payload = needs_payload(run, needs)
         self._journal.append(NEEDS, 0, len(needs), payload)
         self.appended_bytes += HEADER_BYTES + len(payload)
 
     # ------------------------------------------------------------------ survivors
 
-    def _note(self, source: _Source, found: list[Live]) -> bool:
+    def _note(self, source: _Source, found: list[LiveMessages]) -> bool:
         """Remember what is live. Requires: the lock. False: there are too many runs for one record, or for memory."""
         for lane, extent in found:
             runs = source.survivors.setdefault(lane.number, SequenceSet())
@@ -599,10 +599,10 @@ class Relocation:
             event="messages_named_anew",
         )
 
-    def _survivors(self, source: _Source, use: DataLogUse) -> list[Survivors]:
+    def _survivors(self, source: _Source, use: DataLogUse) -> list[LaneRun]:
         """Return the runs of a source that are still live. Requires: the lock."""
         ranges = [
-            Survivors(lane_number, first, last - first + 1)
+            LaneRun(lane_number, first, last - first + 1)
             for lane_number, runs in source.survivors.items()
             for first, last in runs
         ]
@@ -610,16 +610,16 @@ class Relocation:
             return ranges
         return [left for run in ranges for left in self._still_live(run)]
 
-    def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
+    def _needs(self, run: LaneRun) -> Iterator[tuple[LaneRun, list[LaneRun]]]:
         """Yield, block by block, what subscriptions need of a run; nothing for a lane that is no topic's."""
         lane = self._index.find_lane(run.lane_number)
         first, behind = run.first, run.first + run.messages
         while isinstance(lane, TopicLane) and first < behind:
             last = min(behind - 1, first | BLOCK_MASK)
-            yield Survivors(run.lane_number, first, last - first + 1), lane.needs(first, last)
+            yield LaneRun(run.lane_number, first, last - first + 1), lane.needs(first, last)
             first = last + 1
 
-    def _still_live(self, run: Survivors) -> Iterator[Survivors]:
+    def _still_live(self, run: LaneRun) -> Iterator[LaneRun]:
         lane = self._index.find_lane(run.lane_number)  # None: all its messages are gone meanwhile
         at, behind = run.first, run.first + run.messages
         while (
@@ -629,7 +629,7 @@ class Relocation:
             and found[0] < behind
         ):
             last = min(found[1], behind - 1)
-            yield Survivors(run.lane_number, found[0], last - found[0] + 1)
+            yield LaneRun(run.lane_number, found[0], last - found[0] + 1)
             at = last + 1
 
 

@@ -26,7 +26,7 @@ _RUN_BYTES: Final = 20
 _MESSAGE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 
 
-class Choice(NamedTuple):
+class RelocationChoice(NamedTuple):
     data_log: int
     is_naming: bool
     freed_bytes: int
@@ -42,7 +42,7 @@ def choose(
     unmovable: set[int],
     passed_over: Mapping[int, int],
     only_sparse: bool,
-) -> Choice | None:
+) -> RelocationChoice | None:
     """Return the best choice among `remaining`, the sealed data logs that cleanup could not delete.
 
     prepared_bytes: bytes of slices of prepared transactions in each; they are copied like pending messages. unmovable:
@@ -59,7 +59,7 @@ def choose(
     if sparse:
         # The oldest first, because only older data logs can keep a data log.
         data_log = min(sparse)
-        return Choice(data_log, False, sizes[data_log])
+        return RelocationChoice(data_log, False, sizes[data_log])
     if only_sparse:
         return None
     movable = {data_log for data_log in copied_bytes if copied_bytes[data_log] <= COPY_PRICE_MAX * sizes[data_log]}
@@ -116,25 +116,25 @@ class _Obstacles:
         )
 
 
-def _naming_prices(obstacles: _Obstacles, sizes: Mapping[int, int]) -> Iterator[tuple[float, Choice]]:
+def _naming_prices(obstacles: _Obstacles, sizes: Mapping[int, int]) -> Iterator[tuple[float, RelocationChoice]]:
     """Yield, for each empty data log that is worth it, the naming of the obstacle that frees most."""
     for data_log in obstacles.emptied:
         price = obstacles.naming_bytes(data_log) / sizes[data_log]
         if obstacles.of(data_log) and price <= NAME_PRICE_MAX:
             root = max(obstacles.of(data_log), key=obstacles.freed.__getitem__)
-            yield price, Choice(root, True, obstacles.freed[root])
+            yield price, RelocationChoice(root, True, obstacles.freed[root])
 
 
 def _copying_prices(
     obstacles: _Obstacles, sizes: Mapping[int, int], copied_bytes: Mapping[int, int], movable: set[int]
-) -> Iterator[tuple[float, Choice]]:
+) -> Iterator[tuple[float, RelocationChoice]]:
     """Yield the data logs that are worth being copied, with what is freed behind them."""
     for data_log, size_bytes in copied_bytes.items():
         gain_bytes = sizes[data_log] + obstacles.freed_alone[data_log]
         blocked_bytes = obstacles.naming_bytes(data_log) if data_log in movable else 0
         price = (size_bytes + blocked_bytes) / gain_bytes
         if price <= COPY_PRICE_MAX:
-            yield price, Choice(data_log, False, gain_bytes)
+            yield price, RelocationChoice(data_log, False, gain_bytes)
 
 
 def copied_bytes_of(use: DataLogUse) -> int:

@@ -52,16 +52,16 @@ class ScannedPiece(NamedTuple):
     has_transactional: bool
 
 
-class Live(NamedTuple):
+class LiveMessages(NamedTuple):
     """Pending messages in the data log at hand."""
 
     lane: DestinationLane
     extent: Extent | Singles
 
 
-def batches(found: list[Live]) -> Iterator[list[Live]]:
+def batches(found: list[LiveMessages]) -> Iterator[list[LiveMessages]]:
     """Yield the messages in order, in batches of about BATCH_BYTES of records, or of one record."""
-    batch: list[Live] = []
+    batch: list[LiveMessages] = []
     size = 0
     for lane, whole in found:
         for extent in _cut(whole):
@@ -70,7 +70,7 @@ def batches(found: list[Live]) -> Iterator[list[Live]]:
                 yield batch
                 batch, size = [], 0
             size += 0 if is_same_record else extent.record_bytes
-            batch.append(Live(lane, extent))
+            batch.append(LiveMessages(lane, extent))
     if batch:
         yield batch
 

@@ -10,7 +10,7 @@ from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..environment.progress import OnProgress, tell_nobody
 from ..errors import JournalCorrupt
 from ..format.record import RecordDamaged
-from ..format.state_record import State
+from ..format.state_record import StateRecord
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.shutdown_marker import ShutdownMarker
 from ..state.journaled_state import JournaledState
@@ -36,7 +36,7 @@ def recover(
     journaled: JournaledState,
     marker: ShutdownMarker | None,
     store_id: bytes,
-    write_checkpoint: Callable[[int, int, State], None],
+    write_checkpoint: Callable[[int, int, StateRecord], None],
     *,
     synced: int,
     verifies_all: bool,

@@ -27,7 +27,7 @@ from ..format.state_record import (
     TOPIC,
     Destination,
     LaneCounts,
-    State,
+    StateRecord,
     decode_root,
 )
 from ..index.block import BlockDamaged
@@ -155,7 +155,7 @@ class Recovery:
         journaled: JournaledState,
         marker: ShutdownMarker | None,
         store_id: bytes,
-        write_checkpoint: Callable[[int, int, State], None],
+        write_checkpoint: Callable[[int, int, StateRecord], None],
         *,
         synced: int = 0,
         verifies_all: bool = False,
@@ -194,7 +194,7 @@ class Recovery:
         # Lane -> lower bound of its next sequence, from an index that knew more than the journal that is left.
         self._least_sequences: dict[int, int] = {}
         # Destinations and subscriptions in that index.
-        self._known = State()
+        self._known = StateRecord()
         self._result = Recovered(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
         self.replay = Replay(journaled, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss

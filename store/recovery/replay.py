@@ -13,27 +13,27 @@ from typing import Final, NamedTuple, assert_never
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
-from ..format.branch import Branch, Commit, CommittedSlice, PlacedSlice
+from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice
 from ..format.decode import (
-    Acked,
-    Attested,
-    Counted,
-    Deleted,
-    Dropped,
-    Lost,
-    Needed,
-    RolledBack,
-    Sealed,
-    Sought,
-    Survived,
-    Unknown,
-    Unsubscribed,
+    AckRecord,
+    AttestRecord,
+    DeleteRecord,
+    DirectoryRecord,
+    DropRecord,
+    LostRecord,
+    NeedsRecord,
+    ReturnRecord,
+    RollbackRecord,
+    SeekRecord,
+    SurvivorsRecord,
+    UnknownRecord,
+    UnsubscribeRecord,
     decode,
 )
 from ..format.destination_table import DestinationTable
-from ..format.host_properties import PropertyChanges
+from ..format.host_properties import PropertiesRecord
 from ..format.identity import identity
-from ..format.imports import ImportMark, Imports
+from ..format.imports import ImportRecord, Imports
 from ..format.properties import own_identity
 from ..format.record import (
     IMPORTED,
@@ -42,15 +42,15 @@ from ..format.record import (
     RELOCATED,
     TIMED,
     Header,
+    LaneRun,
+    MessageRecord,
     RecordDamaged,
-    Slice,
-    Survivors,
     decode_slice,
 )
 from ..format.state_record import (
     TOPIC,
     Destination,
-    State,
+    StateRecord,
     Subscription,
 )
 from ..format.times import Times, read_times
@@ -79,7 +79,7 @@ class _Announcement(NamedTuple):
     lane: TopicLane
     first: int
     last: int
-    needs: list[Survivors]
+    needs: list[LaneRun]
 
 
 class Replay:
@@ -90,7 +90,7 @@ class Replay:
         journaled: JournaledState,
         headers: Mapping[int, DataLogHeader | None],
         is_gone: Callable[[int], bool],
-        write_checkpoint: Callable[[int, int, State], None],
+        write_checkpoint: Callable[[int, int, StateRecord], None],
     ) -> None:
         """Prepare a replay.
 
@@ -134,60 +134,60 @@ class Replay:
         payload = decode(record, head)
         announced, self._announced = self._announced, None
         match payload:
-            case Slice():
+            case MessageRecord():
                 self._apply_slice(file, position, record, payload, announced)
-            case Acked():
+            case AckRecord():
                 index.use(data_log)
                 acked_lane = self._subscriptions.lane(payload.number, payload.priority)
                 for first, messages in payload.ranges:
                     index.remove(acked_lane, first, first + messages - 1, data_log)
-            case Counted():
+            case ReturnRecord():
                 number = payload.number << LANE_SHIFT | payload.priority
                 for run in payload.runs:
                     index.delivery_count_table.put(number, run.first, run.first + run.messages - 1, run.attempts)
                 if payload.now_ms:
                     relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.log_sequence)
                     self._put_off(payload, relieve)
-            case State():
+            case StateRecord():
                 self.apply_state(payload)
                 self.expected.add(data_log)
             case Destination():
                 self.register((payload,))
-            case Deleted():
+            case DeleteRecord():
                 self._delete(payload.number)
             case Subscription():
                 self._subscribe(payload)
-            case Unsubscribed():
+            case UnsubscribeRecord():
                 self._subscriptions.unsubscribe(payload.number)
-            case Sought():
+            case SeekRecord():
                 index.use(data_log)
                 self._subscriptions.seek(payload.number, payload.firsts, data_log)
-            case Dropped():
+            case DropRecord():
                 self.expected.difference_update(payload.data_logs)
-            case Lost():
+            case LostRecord():
                 self.expected.add(data_log)
                 index.use(data_log)
             case Branch():
                 self._branches.adopt(payload)
-            case RolledBack():
+            case RollbackRecord():
                 self._branches.forget(payload.number)
-            case Commit():
+            case CommitRecord():
                 self._apply_commit(file, position, record, payload)
-            case ImportMark():
+            case ImportRecord():
                 self.imports.note(payload)
-            case Survived():
+            case SurvivorsRecord():
                 relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.log_sequence)
                 self._keep_survivors(data_log, payload, relieve)
-            case Needed():
+            case NeedsRecord():
                 self._restate(payload)
-            case PropertyChanges():
+            case PropertiesRecord():
                 self._properties.apply(payload.changes)
-            case Attested() | Sealed() | Unknown():
+            case AttestRecord() | DirectoryRecord() | UnknownRecord():
                 pass  # for scans of data logs, or for a newer version
             case _:
                 assert_never(payload)
 
-    def _put_off(self, counted: Counted, relieve: Callable[[], None]) -> None:
+    def _put_off(self, counted: ReturnRecord, relieve: Callable[[], None]) -> None:
         """Put off the messages that came back and are pending. relieve: see _keep_survivors."""
         self._index.latest_ms = max(self._index.latest_ms, counted.now_ms)
         lane = self._subscriptions.lane(counted.number, counted.priority)
@@ -199,7 +199,7 @@ class Replay:
                 relieve()
 
     def _apply_slice(
-        self, file: File, position: int, record: Header, part: Slice, announced: _Announcement | None
+        self, file: File, position: int, record: Header, part: MessageRecord, announced: _Announcement | None
     ) -> None:
         """Add, place or relocate the messages of a slice. announced: what the previous record said about them."""
         data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
@@ -250,7 +250,7 @@ class Replay:
                 lane.skip_to(sequence + max(known, 0))
                 lane.add_singles(data_log, array("I", offsets), array("I", lengths), use)
 
-    def _note_identities(self, file: File, begin: int, part: Slice) -> None:
+    def _note_identities(self, file: File, begin: int, part: MessageRecord) -> None:
         """Note that the messages that begin there must not be stored again. Those that do not verify are skipped."""
         for crc, length, properties_bytes in zip(part.table[::3], part.lengths, part.table[2::3], strict=True):
             if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
@@ -272,14 +272,14 @@ class Replay:
     def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
         """Store the index as it is now. Requires: the journal is synced up to the position."""
         branches = [*self._branches.prepared, *self._branches.open]
-        state = State(data_logs=sorted(self.expected), branches=branches, next_log_sequence=next_log_sequence)
+        state = StateRecord(data_logs=sorted(self.expected), branches=branches, next_log_sequence=next_log_sequence)
         self._write_checkpoint(position, epoch, self._journaled.restated(state, self.destinations, self.imports))
 
-    def _put_times(self, file: File, content_offset: int, lane: DestinationLane, part: Slice) -> None:
+    def _put_times(self, file: File, content_offset: int, lane: DestinationLane, part: MessageRecord) -> None:
         lane.put_times(part.first_sequence, read_times(file, content_offset, part))
         self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
 
-    def _place(self, part: Slice, lane_number: int, position: int, record: Header) -> None:
+    def _place(self, part: MessageRecord, lane_number: int, position: int, record: Header) -> None:
         """Note a slice of a transaction whose commit may follow."""
         lengths = part.lengths
         is_timed = bool(record.flags & TIMED)
@@ -290,7 +290,7 @@ class Replay:
             self._recent_messages = len(lengths)
         self._recent[part.first_sequence, position] = lengths
 
-    def _apply_commit(self, file: File, position: int, record: Header, commit: Commit) -> None:
+    def _apply_commit(self, file: File, position: int, record: Header, commit: CommitRecord) -> None:
         """Apply a commit. Its slices are read again if their lengths are not known any more."""
         branch = self._branches.find(commit.number)
         known = {placed.position: placed.lane_number for placed in branch} if branch is not None else {}
@@ -378,7 +378,7 @@ class Replay:
             self.register((Destination(facts.topic, TOPIC, f"recovered-{facts.topic}"),))
         self._subscriptions.subscribe(facts)
 
-    def _keep_survivors(self, by_data_log: int, survived: Survived, relieve: Callable[[], None]) -> None:
+    def _keep_survivors(self, by_data_log: int, survived: SurvivorsRecord, relieve: Callable[[], None]) -> None:
         """Remove everything of a data log but the survivors, because the acks of the rest may be deleted already.
 
         relieve: makes room in the index, as of before this record. After a crash then, the record is replayed again.
@@ -407,7 +407,7 @@ class Replay:
                 self._remove_everywhere_but(left, data_log, by_data_log, relieve)
         self._index.supersede(data_log, by_data_log)
 
-    def _pending_of(self, ranges: Iterable[Survivors], data_log: int, relieve: Callable[[], None]) -> int:
+    def _pending_of(self, ranges: Iterable[LaneRun], data_log: int, relieve: Callable[[], None]) -> int:
         """Return how many of these are pending there.
 
         It is not all of them if a subscription without a name had them.
@@ -422,7 +422,7 @@ class Replay:
                 relieve()
         return found
 
-    def _restate(self, needed: Needed) -> None:
+    def _restate(self, needed: NeedsRecord) -> None:
         """Restate which subscriptions need messages of a topic that the next records copy or name.
 
         Earlier acks may be deleted. This record comes first and is in the same data log, so there never is a copy whose
@@ -442,7 +442,7 @@ class Replay:
         self._announced = _Announcement(lane, run.first, last, needs)
 
     def _remove_all_but(
-        self, left: dict[int, SequenceSet], data_log: int, offset: int, part: Slice, by_data_log: int
+        self, left: dict[int, SequenceSet], data_log: int, offset: int, part: MessageRecord, by_data_log: int
     ) -> None:
         lane = self._index.lane(part.destination, part.priority)
         none = SequenceSet()
@@ -495,7 +495,7 @@ class Replay:
         for number in self._deleted:
             self._index.forget(number)
 
-    def apply_state(self, state: State) -> None:
+    def apply_state(self, state: StateRecord) -> None:
         """Agree with a state record. What it does not name is deleted, because records of that may be gone already."""
         for number in self.destinations.keys() - {destination.number for destination in state.destinations}:
             self._delete(number)

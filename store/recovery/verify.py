@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
-from ..format.decode import Dropped, Lost, decode
+from ..format.decode import DropRecord, LostRecord, decode
 from ..format.record import (
     DIRECTORY,
     DROP,
@@ -29,7 +29,7 @@ from ..format.record import (
     decode_slice,
     log_sequence_behind,
 )
-from ..format.state_record import Destination, State
+from ..format.state_record import Destination, StateRecord
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -182,12 +182,12 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
     match decode(record, head):
         case Destination() as destination:
             names[destination.number] = destination.name
-        case State() as state:
+        case StateRecord() as state:
             names |= {destination.number: destination.name for destination in state.destinations}
             facts.existing.append((STATE, state.data_logs))
-        case Dropped() as dropped:
+        case DropRecord() as dropped:
             facts.existing.append((DROP, dropped.data_logs))
-        case Lost():
+        case LostRecord():
             facts.has_lost = True
         case _:
             pass  # decode has accepted it

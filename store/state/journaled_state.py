@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..disk.disk import Disk
 from ..format.destination_table import DestinationTable
 from ..format.imports import Imports
-from ..format.state_record import State
+from ..format.state_record import StateRecord
 from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions
@@ -42,7 +42,7 @@ class JournaledState:
         self.duplicates.clear()
         self.properties.clear()
 
-    def restated(self, state: State, destinations: DestinationTable, imports: Imports) -> State:
+    def restated(self, state: StateRecord, destinations: DestinationTable, imports: Imports) -> StateRecord:
         """Add to a state what must outlive the records that reported it, and return the state.
 
         Each data log begins with such a state, and each checkpoint ends with one. Data logs, sequences and transactions

@@ -15,7 +15,7 @@ from ..disk.disk import File
 from ..errors import ForebayError, StoreFailed, StoreFull
 from ..format.branch import (
     Branch,
-    Commit,
+    CommitRecord,
     CommittedSlice,
     PlacedSlice,
     encode_branch,
@@ -31,14 +31,14 @@ from ..format.record import (
     SLICE_BYTES,
     TIMED,
     TRANSACTIONAL,
+    MessageRecord,
     RecordDamaged,
-    Slice,
     crc32,
     decode_header,
     decode_slice,
     verify_head,
 )
-from ..format.state_record import State
+from ..format.state_record import StateRecord
 from ..format.times import TIMES_BLOCKS, Times, read_times
 from ..index.deduplication import Deduplication
 from ..index.destination_lane import DestinationLane
@@ -163,7 +163,7 @@ class Branches:
         self._properties.let_go(branch.properties)
         self.uncount(branch)
 
-    def agree_with(self, state: State) -> None:
+    def agree_with(self, state: StateRecord) -> None:
         """Forget the transactions that a state record does not name, and take over those that it describes."""
         stated = {branch.number for branch in state.branches}
         for number in set(self._branches) - stated - set(state.open_transactions):
@@ -187,7 +187,7 @@ class Branches:
         return branch
 
 
-class TransactionRecords:
+class TransactionWriter:
     """Writes the records of transactions. The state lock guards it."""
 
     def __init__(
@@ -200,7 +200,7 @@ class TransactionRecords:
         properties: PropertyTable,
         acked_lane: Callable[[int], JournaledLane],
     ) -> None:
-        """Make the one TransactionRecords of a store.
+        """Make the one TransactionWriter of a store.
 
         now_ms: the store's time, for delays that begin with a commit.
         acked_lane: returns the lane of a number, of a queue or a subscription, in which a branch acknowledges.
@@ -309,7 +309,7 @@ class TransactionRecords:
                     except StoreFull as full:
                         raise self._half_done("the disk is too full for the index") from full
 
-            commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
+            commit = CommitRecord(branch.number, branch.committed(), branch.runs(), time_ms)
             apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self._acked_lane)
             self._properties.apply(branch.properties)
             self._branches.forget(branch.number)
@@ -337,7 +337,7 @@ class TransactionRecords:
 
 def apply_commit(
     index: Index,
-    commit: Commit,
+    commit: CommitRecord,
     data_log: int,
     lengths_of: Callable[[CommittedSlice], Sequence[int] | None],
     times_of: Callable[[CommittedSlice], list[Times]],
@@ -385,7 +385,9 @@ def read_slice_times(file: File, salt: int, number: int, placed: CommittedSlice)
     return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
 
 
-def read_contents(file: File, salt: int, number: int, placed: PlacedSlice) -> tuple[Slice, list[tuple[bytes, bytes]]]:
+def read_contents(
+    file: File, salt: int, number: int, placed: PlacedSlice
+) -> tuple[MessageRecord, list[tuple[bytes, bytes]]]:
     """Return a transaction's slice and its (properties, body) pairs, verified.
 
     It takes three times the record in RAM.
@@ -404,7 +406,7 @@ def read_contents(file: File, salt: int, number: int, placed: PlacedSlice) -> tu
     return part, contents
 
 
-def _read_slice(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> Slice:
+def _read_slice(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> MessageRecord:
     head = file.read(placed.position & OFFSET_MASK, SLICE_BYTES + ENTRY_BYTES * placed.messages)
     header = decode_header(head)
     if header.head_bytes != len(head):

@@ -23,7 +23,7 @@ from forebay.console.guard import Access
 from forebay.console.pages import console
 from forebay.console.pictures import curve_picture, memory_parts
 from forebay.console.sources import LOOK_SECONDS, BaySource, ConsoleSource
-from forebay.dispatch.screen.view import Silence, View, view_of
+from forebay.dispatch.screen.view import NoView, View, view_of
 from forebay.store.disk.status_file import STATUS
 
 HOSTILE = ("<script>alert(1)</script>", "\"quoted\" & 'so'", "a\nb\x1b[2J", "{{ 7 * 7 }}", "\u202egnp.exe", "x" * 255)
@@ -183,7 +183,7 @@ def test_looks_at_a_store_of_this_process_are_shared_for_a_second_and_measure_ra
     later = source.read()
     assert isinstance(later, View) and later.queues[0].in_per_second == 1.0 and later.queues[0].depth == 11
     store.bay.close()
-    assert isinstance(source.read(), Silence)
+    assert isinstance(source.read(), NoView)
 
 
 # ---------------------------------------------------------------------- hostile and broken stores

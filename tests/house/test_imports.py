@@ -55,7 +55,7 @@ LATE = (
     "forebay.dispatch.explain.queues",
     "forebay.dispatch.explain.short",
     "forebay.dispatch.explain.whole",
-    "forebay.dispatch.offline",
+    "forebay.dispatch.store_directories",
     "forebay.dispatch.planning.recorder",
     "forebay.dispatch.remote",
     "forebay.dispatch.screen",

@@ -31,7 +31,7 @@ LOOKS_ONLY = {
     "Queue.join",
     "Queue.statistics",
     "Reports.of_the_whole",
-    "SyncDuty._sync",
+    "SyncTask._sync",
     "MemoryReports.observe_lists",  # what it changes is done whole
     "Reports.statistics",
     "StagedProperties.find",

@@ -157,7 +157,7 @@ class Workload:
 
         store.message_store.read = reading  # type: ignore[method-assign]
         if self._commits_large:
-            store.transaction_records.is_small = lambda branch: False  # type: ignore[method-assign]
+            store.transaction_writer.is_small = lambda branch: False  # type: ignore[method-assign]
 
     def _interrupt(self) -> None:
         if self._depth == 1 and self._model.coming is None and self._random.random() < self._nests:

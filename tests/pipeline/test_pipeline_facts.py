@@ -14,7 +14,7 @@ from pipeline_stores import damaged, random_stores, rows_of_batches
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import RecordDamaged, crc32
-from forebay.store.inspect.facts import Fact, Unread, Wanted, facts_of
+from forebay.store.inspect.facts import Fact, ScanOptions, UnreadableRange, facts_of
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from forebay.store.journal.scan import open_data_logs
 from forebay.store.recovery.verify import examine
@@ -31,7 +31,7 @@ from forebay.pipeline.kernels.schema import columns  # noqa: E402
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def row_by_row(disk: Disk, data_log: int, wanted: Wanted) -> list[dict[str, Any]] | None:
+def row_by_row(disk: Disk, data_log: int, wanted: ScanOptions) -> list[dict[str, Any]] | None:
     """The store's own rows of one data log. None: it has no header."""
     file = disk.open_for_reading(data_log_name(data_log))
     try:
@@ -43,15 +43,15 @@ def row_by_row(disk: Disk, data_log: int, wanted: Wanted) -> list[dict[str, Any]
     return [as_row(fact, data_log) for fact in facts_of(file, header, wanted, is_newest=False)]
 
 
-def as_row(fact: Fact | Unread, data_log: int) -> dict[str, Any]:
-    problem = fact.problem if isinstance(fact, Unread) else None
-    if isinstance(fact, Unread):
+def as_row(fact: Fact | UnreadableRange, data_log: int) -> dict[str, Any]:
+    problem = fact.problem if isinstance(fact, UnreadableRange) else None
+    if isinstance(fact, UnreadableRange):
         fact = Fact(fact.offset, fact.length, "damaged")
     row = fact._asdict() | {"broker": "localhost", "data_log": data_log, "problem": problem}
     return row
 
 
-def by_columns(disk: Disk, data_log: int, wanted: Wanted) -> list[dict[str, Any]]:
+def by_columns(disk: Disk, data_log: int, wanted: ScanOptions) -> list[dict[str, Any]]:
     asked = columns(bodies=wanted.bodies, problems=True)
     request = Request("localhost", asked, wanted, reports=True)
     found = rows_of_batches(batches(disk, request, Part(data_log, is_newest=False)))
@@ -64,7 +64,7 @@ def by_columns(disk: Disk, data_log: int, wanted: Wanted) -> list[dict[str, Any]
     return found
 
 
-def same_rows(disk: Disk, data_log: int, wanted: Wanted) -> list[dict[str, Any]]:
+def same_rows(disk: Disk, data_log: int, wanted: ScanOptions) -> list[dict[str, Any]]:
     rows, expected = by_columns(disk, data_log, wanted), row_by_row(disk, data_log, wanted)
     if expected is None:
         assert [row["kind"] for row in rows] == ["damaged"]
@@ -79,8 +79,8 @@ def each_data_log(seeds: range) -> Iterator[tuple[Disk, int]]:
             yield disk, data_log
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(bodies=True, relocated=True)], ids=["heads", "bodies"])
-def test_columns_say_what_the_rows_say(wanted: Wanted) -> None:
+@pytest.mark.parametrize("wanted", [ScanOptions(), ScanOptions(bodies=True, relocated=True)], ids=["heads", "bodies"])
+def test_columns_say_what_the_rows_say(wanted: ScanOptions) -> None:
     kinds: set[str] = set()
     for disk, data_log in each_data_log(range(1, 13)):
         rows = same_rows(disk, data_log, wanted)
@@ -89,8 +89,8 @@ def test_columns_say_what_the_rows_say(wanted: Wanted) -> None:
     assert ("relocate" in kinds) == wanted.relocated
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(bodies=True)], ids=["heads", "bodies"])
-def test_what_is_damaged_is_named_and_the_rest_is_there(wanted: Wanted) -> None:
+@pytest.mark.parametrize("wanted", [ScanOptions(), ScanOptions(bodies=True)], ids=["heads", "bodies"])
+def test_what_is_damaged_is_named_and_the_rest_is_there(wanted: ScanOptions) -> None:
     random = Random(7)
     named = 0
     for disk in random_stores(range(20, 28)):

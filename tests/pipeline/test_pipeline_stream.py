@@ -26,7 +26,7 @@ from forebay.pipeline.kernels.schema import columns  # noqa: E402
 from forebay.pipeline.spark.options import StreamOptions
 from forebay.pipeline.spark.questions import register
 from forebay.pipeline.spark.stream import ForebayStream
-from forebay.store.inspect.facts import Wanted  # noqa: E402
+from forebay.store.inspect.facts import ScanOptions  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ def bay(tmp_path: Path) -> Iterator[Forebay]:
 
 def reader(directory: Path, *, reports: bool = False, **options: str) -> ForebayStream:
     asked = columns(problems=reports)
-    return ForebayStream((str(directory),), asked, Wanted(), reports, StreamOptions.parse(options))
+    return ForebayStream((str(directory),), asked, ScanOptions(), reports, StreamOptions.parse(options))
 
 
 def read_between(stream: ForebayStream, start: Any, end: Any) -> Rows:

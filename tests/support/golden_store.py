@@ -98,18 +98,18 @@ def write_golden(root: Path) -> Pending:
     _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
     with opened.lock:
-        store.property_records.change({"deleted": b"soon", "empty": b""})
-        store.property_records.change({"deleted": None, "cursor/ß": PROPERTIES["cursor/ß"]})
+        store.property_writer.change({"deleted": b"soon", "empty": b""})
+        store.property_writer.change({"deleted": None, "cursor/ß": PROPERTIES["cursor/ß"]})
     topic_log = store.journal.data_log
     _publish(opened)
     with opened.lock:
-        store.return_records.count(orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
+        store.return_writer.count(orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
     bring(opened.disk, "day-1", [Row("orders", b"loaded"), Row("loaded", b"loaded too", 9)])
     ingest_sets(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
     deleted = opened.lane("deleted")
     opened.add(b"goes with its queue", lane=deleted)
     with opened.lock:
-        store.destination_records.delete(deleted.destination_number)
+        store.destination_writer.delete(deleted.destination_number)
     relocation = store.cleanup.relocation
     for is_naming, source in ((True, None), (False, None), (True, topic_log)):
         with opened.lock:
@@ -127,26 +127,26 @@ def write_golden(root: Path) -> Pending:
 
 def _publish(opened: OpenStore) -> None:
     """Write a topic with two subscriptions, one that has ended, and a message sent before all of them."""
-    store, records = opened.store, opened.store.subscription_records
+    store, writer = opened.store, opened.store.subscription_writer
     with opened.lock:
-        number = opened.store.destination_records.create("prices", TOPIC).number
+        number = opened.store.destination_writer.create("prices", TOPIC).number
         lane = opened.store.index.lane(number, 4)
         store.message_store.add(lane, 0, b"", b"to nobody")
-        ended, audit = records.subscribe(number, "ended", None), records.subscribe(number, "audit", "kg > 1")
+        ended, audit = writer.subscribe(number, "ended", None), writer.subscribe(number, "audit", "kg > 1")
         for n in range(6):
             store.message_store.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
-        records.unsubscribe(ended)
-        late = records.subscribe(number, "late", None)
+        writer.unsubscribe(ended)
+        late = writer.subscribe(number, "late", None)
         store.message_store.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
         audited = audit.lanes[4]
         assert audited is not None
-        records.acknowledge_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
-        records.seek(late, [(4, 8)])
+        writer.acknowledge_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
+        writer.seek(late, [(4, 8)])
 
 
 def _write_transactions(opened: OpenStore, lane: DestinationLane, acked: DestinationLane) -> None:
     """Write a transaction with each outcome, and one without an outcome yet."""
-    transactions = opened.store.transaction_records
+    transactions = opened.store.transaction_writer
     with opened.lock:
         committed, prepared, rolled_back = (transactions.begin() for _ in range(3))
         for branch in (committed, prepared, rolled_back):
@@ -156,8 +156,8 @@ def _write_transactions(opened: OpenStore, lane: DestinationLane, acked: Destina
         first = acked.next_sequence - 2
         committed.acknowledge(acked.number, first, first)
         prepared.acknowledge(acked.number, first + 1, first + 1)
-        opened.store.property_records.stage(committed, {"cursor/ß": b"of the transaction", "gone": None})
-        opened.store.property_records.stage(prepared, {"prepared": b"waits", "empty": None})
+        opened.store.property_writer.stage(committed, {"cursor/ß": b"of the transaction", "gone": None})
+        opened.store.property_writer.stage(prepared, {"prepared": b"waits", "empty": None})
         transactions.commit(committed, {})
         transactions.prepare(prepared, b"golden xid")
         transactions.rollback(rolled_back)

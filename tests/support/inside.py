@@ -38,8 +38,8 @@ from forebay.dispatch.core.monitor import BareLock, Monitor
 from forebay.dispatch.core.settling.delays import TimedLanes
 from forebay.dispatch.core.settling.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
+from forebay.dispatch.engine.assembly.environment import Environment
 from forebay.dispatch.engine.assembly.housekeeping import Explaining
-from forebay.dispatch.engine.assembly.surroundings import Surroundings
 from forebay.dispatch.engine.background import Wakeups
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
@@ -84,7 +84,7 @@ def open_forebay(
     memory figures of the system; by default it has none.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
-    surroundings = Surroundings(
+    environment = Environment(
         disk,
         make,
         clock,
@@ -93,7 +93,7 @@ def open_forebay(
         memory_figures=memory_figures,
         status=status,
     )
-    return Forebay(Engine(settings, surroundings, Explaining(why_stuck, explain_in_short)), None)
+    return Forebay(Engine(settings, environment, Explaining(why_stuck, explain_in_short)), None)
 
 
 class Inside:
@@ -331,7 +331,7 @@ class Inside:
             lane = layers.foundation.late_calls.lane(number)
             for first, last in layers.settling.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
-                    if lane is not None and lane.pending_lane.is_pending(sequence):
+                    if lane is not None and lane.store_lane.is_pending(sequence):
                         found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, lane, sequence))
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.store.directory_store import DirectoryStore, StoreAccounts, StoreOptions, StoreSurroundings
+from forebay.store.directory_store import DirectoryStore, StoreAccounts, StoreEnvironment, StoreOptions
 from forebay.store.disk.disk import Disk
 from forebay.store.environment.account import Unlimited
 from forebay.store.environment.locks import OwnedLock
@@ -34,7 +34,7 @@ class OpenStore:
         }
         names = StoreOptions.__dataclass_fields__
         options |= {name: fields.pop(name) for name in list(fields) if name in names}
-        surroundings = StoreSurroundings(
+        environment = StoreEnvironment(
             disk=disk,
             metadata=lambda store_id: metadata,
             clock=self.clock,
@@ -44,13 +44,13 @@ class OpenStore:
         )
         self.store: DirectoryStore
         self.report: RecoveryReport
-        self.store, self.report = open_store(surroundings, StoreOptions(**options))
+        self.store, self.report = open_store(environment, StoreOptions(**options))
 
     def lane(self, name: str = "orders", priority: int = 4) -> DestinationLane:
         """Return a lane of a queue, which is created if it does not exist."""
         with self.lock:
             found = [destination for destination in self.store.destination_table.values() if destination.name == name]
-            destination = found[0] if found else self.store.destination_records.create(name)
+            destination = found[0] if found else self.store.destination_writer.create(name)
             return self.store.index.lane(destination.number, priority)
 
     def add(self, *bodies: bytes, lane: DestinationLane | None = None) -> int:

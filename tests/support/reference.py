@@ -26,7 +26,7 @@ from forebay.dispatch.config.settings import Settings
 from forebay.store.errors import ForebayError
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT_LAYERS_MAX = 3
+SHORT_LAYERS_MAX = 4
 """Containers with no more layers than these have them in one line of the list."""
 
 # ------------------------------------------------------------------ tables

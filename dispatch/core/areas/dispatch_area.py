@@ -214,7 +214,7 @@ class DispatchArea(Collector[CoreConsumer]):
             # charge_bytes, written inline: this is done for each message of a take
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
-                size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]
+                size = charge - OVERHEAD_BYTES if body is not None else lane.store_lane.lengths(sequence, sequence)[0]
                 if size > max_bytes and not is_first:
                     break
                 max_bytes -= size
@@ -417,7 +417,7 @@ def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: Sequence[Stor
 def _has_expired(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:
     """Return whether a message has expired."""
     if message[2] is None:
-        times = lane.pending_lane.times_of(message[0])
+        times = lane.store_lane.times_of(message[0])
     elif has_times(message[1]):
         times = times_of(message[1])
     else:

@@ -29,7 +29,7 @@ def pair(selector_group: SelectorGroup) -> None:
     """Pair the lists of a selector group that have the same priority and destination."""
     for target, following in pairwise(selector_group.lists):
         one, other = target.lane, following.lane
-        if one.pending_lane.priority == other.pending_lane.priority and one.destination is other.destination:
+        if one.store_lane.priority == other.store_lane.priority and one.destination is other.destination:
             target.pair(following)
             following.pair(target)
 
@@ -50,7 +50,7 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
         return non_persistent, BEHIND_ALL
     lane = non_persistent.lane
     assert isinstance(lane, NonPersistentLaneState)
-    before = lane.tmp_lane.before(next_non_persistent)
+    before = lane.non_persistent_lane.before(next_non_persistent)
     if next_persistent < before:
         return persistent, before
-    return non_persistent, lane.tmp_lane.behind(next_persistent)
+    return non_persistent, lane.non_persistent_lane.behind(next_persistent)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....cache.messages.message_memory import MessageMemory
 from ....store.format.properties import header_values_of_each
 from ....store.index.delivery_counts import DeliveryCountTable
@@ -97,7 +97,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         budget = memory.budget
         self.consumer_memory = memory.consumers
         self.destination_memory = memory.destinations
-        self.reader = LaneReader(monitor, lane_parts.message_store, Tab(budget.holders["read_buffers"]))
+        self.reader = LaneReader(monitor, lane_parts.message_store, Overdraft(budget.holders["read_buffers"]))
         self.monitor = monitor
         self.message_store = lane_parts.message_store
         self.delivery_count_table = lane_parts.delivery_count_table
@@ -314,9 +314,9 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         """
         if not lane.destination.selector_groups:
             heads = lane.memory.head_queue_cache
-            if lane.pending_lane.pending_messages == 1:
-                heads.reopen(lane.pending_lane.number)
-            return heads.put(lane.pending_lane.number, message)
+            if lane.store_lane.pending_messages == 1:
+                heads.reopen(lane.store_lane.number)
+            return heads.put(lane.store_lane.number, message)
         return self._offer_to_lists(lane, message, lane.shared_lists(), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
@@ -374,7 +374,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         for target in behind:
             if not is_kept:
                 is_near = target.frontier == message[0] or (lane.is_persistent and target.is_near)
-                is_kept = lane.pending_cache.put_overflow(lane.pending_lane.number, message, is_near=is_near)
+                is_kept = lane.pending_cache.put_overflow(lane.store_lane.number, message, is_near=is_near)
             self._loads.request(target)
             self.wake(target.selector_group)
         return is_kept
@@ -405,9 +405,9 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place, in every list that has passed it."""
         self._traffic.offers_again(lane, message)
-        if not lane.pending_lane.is_pending(message[0]):
+        if not lane.store_lane.is_pending(message[0]):
             return
-        if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
+        if message[2] is not None and not lane.pending_cache.put(lane.store_lane.number, message):
             lane.pager.page_out((message,))
         lane.distribution.offer_again(lane, message)
 

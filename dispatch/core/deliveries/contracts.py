@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ....store.format.record import Returned
+from ....store.format.record import ReturnedRun
 from ....store.format.state_record import CountedRun
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.fingerprint import BlockSurvey
@@ -94,11 +94,11 @@ class PersistentStore(LaneStore[JournaledLane, Region], Protocol):
 
 
 class ReturnCounts(Protocol):
-    """Where it is written how often messages came back, as ReturnRecords does. Every method requires the lock."""
+    """Where it is written how often messages came back, as ReturnWriter does. Every method requires the lock."""
 
     def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None: ...
 
-    def put(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None: ...
+    def put(self, lane_number: int, runs: Sequence[ReturnedRun], now_ms: int = 0) -> None: ...
 
 
 class LaneDueTimes(Protocol[OwnLane]):

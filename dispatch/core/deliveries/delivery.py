@@ -96,7 +96,7 @@ class LaneMessages(ABC):
     parked       parked              an ack in a transaction;        the transaction's outcome; the end of the delay
                                      DelayedRedelivery, if the
                                      index has no room
-    put off      pending_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
+    put off      store_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
                                      delay
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
@@ -105,7 +105,7 @@ class LaneMessages(ABC):
     """
 
     __slots__ = (
-        "pending_lane",
+        "store_lane",
         "id_prefix",
         "memory",
         "message_store",
@@ -130,7 +130,7 @@ class LaneMessages(ABC):
 
     def __init__(
         self,
-        pending_lane: PendingLane,
+        store_lane: PendingLane,
         id_prefix: str,
         memory: MessageMemory,
         message_store: AnyLaneStore,
@@ -139,7 +139,7 @@ class LaneMessages(ABC):
         syncs: bool,
     ) -> None:
         # The store's lane that knows what is pending here, and in which acks are made.
-        self.pending_lane = pending_lane
+        self.store_lane = store_lane
         self.id_prefix = id_prefix
         # The memory that the messages are charged to.
         self.memory = memory
@@ -149,16 +149,16 @@ class LaneMessages(ABC):
         # Whether acks are durable before they are confirmed.
         self.syncs = syncs
         # Sequences below this may be dispatched. With sync "always" they are durable.
-        self.published_end = pending_lane.next_sequence
-        self.first_sequence = pending_lane.next_sequence
+        self.published_end = store_lane.next_sequence
+        self.first_sequence = store_lane.next_sequence
         # The statistics count from here.
-        self.first_bytes, self.first_removed_bytes = pending_lane.enqueued_bytes, pending_lane.removed_bytes
+        self.first_bytes, self.first_removed_bytes = store_lane.enqueued_bytes, store_lane.removed_bytes
         # Deliveries that are not settled, by sequence.
         self.in_flight: dict[int, Delivery] = {}
         # The delivery counts of all lanes.
         self.delivery_count_table = delivery_count_table
         # Delivery counts of messages that came back. None: no message of this lane ever came back.
-        self.delivery_counts = delivery_count_table.find(pending_lane.number)
+        self.delivery_counts = delivery_count_table.find(store_lane.number)
         # Sequences that have had their last attempt. Nobody gets these messages, and they are about to leave.
         self.dead_letters = SequenceSet()
         # Sequences that nobody may have: a transaction will decide about them, or the index has no room for their
@@ -171,12 +171,12 @@ class LaneMessages(ABC):
 
     @property
     def priority(self) -> int:
-        return self.pending_lane.priority
+        return self.store_lane.priority
 
     @property
     def number(self) -> int:
         """The number of the lane, by which caches and tables know it."""
-        return self.pending_lane.number
+        return self.store_lane.number
 
     def is_free(self, sequence: int) -> bool:
         """Return whether a published message can be handed out, apart from its expiry. O(log runs)."""
@@ -187,7 +187,7 @@ class LaneMessages(ABC):
             or (dead_letters.count and sequence in dead_letters)
         ):
             return False
-        return self.pending_lane.is_pending(sequence) and not self.pending_lane.is_put_off(sequence)
+        return self.store_lane.is_pending(sequence) and not self.store_lane.is_put_off(sequence)
 
     def free_count(self, first: int, last: int) -> int:
         """Return how many messages of a published run are free. O(pending messages of the run)."""
@@ -196,20 +196,20 @@ class LaneMessages(ABC):
 
     def _pending_within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of a run that are pending."""
-        while (found := self.pending_lane.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
+        while (found := self.store_lane.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
             yield found[0], min(found[1], last)
             first = found[1] + 1
 
     @property
     def free_messages(self) -> int:
         """Number of free messages, including those that are not due yet. O(1), plus the blocks with dead letters."""
-        pending_lane = self.pending_lane
-        unpublished = max(pending_lane.next_sequence - self.published_end, 0)
-        held = len(self.in_flight) + self.parked.count + pending_lane.put_off_messages
+        store_lane = self.store_lane
+        unpublished = max(store_lane.next_sequence - self.published_end, 0)
+        held = len(self.in_flight) + self.parked.count + store_lane.put_off_messages
         # A dead letter that an earlier process moved away is still pending until the next step.
         for first, last in self.dead_letters:
             held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
-        return pending_lane.pending_messages - held - unpublished
+        return store_lane.pending_messages - held - unpublished
 
     def _check(self) -> None:
         """Raise AssertionError if a message is in two states. O(messages that are not free)."""
@@ -219,30 +219,30 @@ class LaneMessages(ABC):
                 assert not any(sequence in self.in_flight for sequence in range(first, last + 1))
         for first, last in self.dead_letters:
             assert not any(sequence in self.parked for sequence in range(first, last + 1))
-        if self.pending_lane.pending_messages <= BLOCK_MESSAGES:
+        if self.store_lane.pending_messages <= BLOCK_MESSAGES:
             assert self.free_count(0, self.published_end - 1) == self.free_messages
 
     @property
     def is_idle(self) -> bool:
         """Return whether the lane is empty and no message can come back to it."""
-        pending_lane = self.pending_lane
-        has_messages = pending_lane.pending_messages or pending_lane.put_off_messages or self.in_flight
+        store_lane = self.store_lane
+        has_messages = store_lane.pending_messages or store_lane.put_off_messages or self.in_flight
         return not (has_messages or self.dead_letters.count or self.parked.count)
 
     @property
     def enqueued(self) -> int:
         """Number of messages that came since the directory was opened."""
-        return self.pending_lane.next_sequence - self.first_sequence
+        return self.store_lane.next_sequence - self.first_sequence
 
     @property
     def enqueued_bytes(self) -> int:
         """Content bytes of messages that came since the directory was opened."""
-        return self.pending_lane.enqueued_bytes - self.first_bytes
+        return self.store_lane.enqueued_bytes - self.first_bytes
 
     @property
     def dequeued_bytes(self) -> int:
         """Content bytes of messages that left since the directory was opened, for any reason."""
-        return self.pending_lane.removed_bytes - self.first_removed_bytes
+        return self.store_lane.removed_bytes - self.first_removed_bytes
 
     def park(self, delivery: Delivery) -> None:
         """Take a delivery out of flight, for a transaction that will decide about it. Requires: it is in flight."""
@@ -256,8 +256,8 @@ class LaneMessages(ABC):
 
     def forget_attempts(self, first: int, last: int) -> None:
         """Forget the delivery counts of messages that are gone. Does nothing if `delivery_counts` is None."""
-        self.delivery_count_table.trim(self.pending_lane, first, last)
-        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
+        self.delivery_count_table.trim(self.store_lane, first, last)
+        self.delivery_counts = self.delivery_count_table.find(self.store_lane.number)
 
     @property
     @abstractmethod
@@ -379,7 +379,7 @@ class Delivery:
 
     @property
     def priority(self) -> int:
-        return self.lane.pending_lane.priority
+        return self.lane.store_lane.priority
 
     @property
     def persistent(self) -> bool:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....store.errors import StateError, StoreFailed
 from ....store.stored_message import StoredMessage
 from ..monitor import Monitor
@@ -22,7 +22,7 @@ from .delivery import LaneMessages
 class LaneReader:
     """The reader for all lanes of an open store. No method may be called under the lock."""
 
-    def __init__(self, monitor: Monitor, message_store: PersistentStore, memory: Tab) -> None:
+    def __init__(self, monitor: Monitor, message_store: PersistentStore, memory: Overdraft) -> None:
         """Make the one LaneReader of a store.
 
         memory: pays while headers are read of messages that are too large for RAM.
@@ -46,12 +46,12 @@ class LaneReader:
     def _read(self, lane: LaneMessages, sequence: int, read: Callable[[Sequence[Any]], ReadResult]) -> StoredMessage:
         with self._monitor.lock:
             self._message_store.raise_if_closed()
-            if not lane.pending_lane.is_pending(sequence):
+            if not lane.store_lane.is_pending(sequence):
                 raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = lane.peek(sequence)
             if in_ram is not None:
                 return in_ram
-            regions = lane.message_store.plan(lane.pending_lane, [(sequence, sequence)])
+            regions = lane.message_store.plan(lane.store_lane, [(sequence, sequence)])
         messages, unreadable = read(regions)
         if unreadable:
             raise lane.not_read(unreadable[0][1])
@@ -63,7 +63,7 @@ class _PaidRead:
 
     __slots__ = ("_monitor", "_memory", "_paid_bytes")
 
-    def __init__(self, monitor: Monitor, memory: Tab) -> None:
+    def __init__(self, monitor: Monitor, memory: Overdraft) -> None:
         self._monitor = monitor
         self._memory = memory
         self._paid_bytes = 0

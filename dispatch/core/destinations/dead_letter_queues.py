@@ -25,7 +25,7 @@ class DeadLetterQueues:
         """Return the lane for persistent dead letters. has_groups: whether they may have a group."""
         return self._lanes.ensure(self._queue(name, has_groups), priority)
 
-    def non_persistent_lane(self, name: str, priority: int, *, has_groups: bool) -> NonPersistentLaneState:
+    def non_persistent_lane_state(self, name: str, priority: int, *, has_groups: bool) -> NonPersistentLaneState:
         """Return the lane for non-persistent dead letters. has_groups: whether they may have a group."""
         return self._lanes.ensure_non_persistent(self._queue(name, has_groups), priority)
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Generic, TypeVar
 from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
 from ....store.journal.journal import Journal
-from ....store.records.destination_records import DestinationRecords
+from ....store.writers.destination_writer import DestinationWriter
 from ...config.temporary import raise_if_temporary
 from ..confirmer import Confirmer
 from ..destination_state import NamedDestinationState
@@ -38,14 +38,14 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         self,
         monitor: Monitor,
         journal: Journal,
-        records: DestinationRecords,
+        writer: DestinationWriter,
         rows: DestinationTable,
         opener: DestinationOpener,
     ) -> None:
         """Make the registry. rows: all queues and topics, open or not. opener: charges and closes both kinds."""
         self._monitor = monitor
         self._journal = journal
-        self._records = records
+        self._writer = writer
         self._rows = rows
         self._opener = opener
         # Open destinations by name.

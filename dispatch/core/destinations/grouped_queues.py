@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....store.records.destination_records import DestinationRecords
+from ....store.writers.destination_writer import DestinationWriter
 from ..model import ConsumedDestination, Distribution
 from ..monitor import Monitor
 from ..selector_groups.distribution_roles import DistributionKeeper
@@ -15,12 +15,12 @@ class GroupedQueues:
     def __init__(
         self,
         monitor: Monitor,
-        records: DestinationRecords,
+        writer: DestinationWriter,
         overhead: DestinationOverhead,
         distributions: DistributionKeeper[ConsumedDestination, Distribution],
     ) -> None:
         self._monitor = monitor
-        self._records = records
+        self._writer = writer
         self._overhead = overhead
         self._distributions = distributions
 
@@ -42,6 +42,6 @@ class GroupedQueues:
             return
         self._distributions.require_assignable(queue)  # before the journal records that there are groups
         with self._overhead.one_more(GROUPS_BYTES):
-            self._records.note_groups(queue.number)
+            self._writer.note_groups(queue.number)
             queue.has_groups = True
         self._distributions.begin_assigning(queue)

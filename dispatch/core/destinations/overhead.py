@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ....cache.accounting.budget import Budget, Holder
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....store.errors import SettingsError, StoreFull
 from ....store.format.state_record import QUEUE
 from ....store.index.subscriptions import SUBSCRIBER_BYTES
@@ -58,7 +58,7 @@ def row_bytes(name: str) -> int:
     return ROW_BYTES + len(name.encode())
 
 
-class Census(NamedTuple):
+class DestinationCounts(NamedTuple):
     """How many destinations of each kind are charged."""
 
     destinations: int
@@ -96,8 +96,8 @@ class DestinationOverhead:
         target_area: TargetArea,
         watermarks: Watermarks,
         budget: Budget,
-        destination_memory: Tab,
-        consumer_memory: Tab,
+        destination_memory: Overdraft,
+        consumer_memory: Overdraft,
         close_idle: Callable[[], None],
     ) -> None:
         """Make the one DestinationOverhead of a store.
@@ -234,7 +234,7 @@ class DestinationOverhead:
         """Charge for a destination that is opened to be deleted, now or as soon as there is room. Never refuses."""
         self._destination_memory.charge(charge_bytes)
 
-    def restore(self, found: Census, subscriptions: int, rows_bytes: int) -> None:
+    def restore(self, found: DestinationCounts, subscriptions: int, rows_bytes: int) -> None:
         """Charge for all destinations that opening the store found. SettingsError: memory_limit is too low for them.
 
         subscriptions: number of subscriptions.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....store.format.destination_table import DestinationTable
 from ....store.format.state_record import QUEUE
 from ....store.journal.journal import Journal
-from ....store.records.destination_records import DestinationRecords
+from ....store.writers.destination_writer import DestinationWriter
 from ..areas.target_area import TargetArea
 from ..monitor import Monitor
 from .destination_opener import DestinationOpener
@@ -24,12 +24,12 @@ class Queues(DestinationRegistry[QueueState]):
         self,
         monitor: Monitor,
         journal: Journal,
-        records: DestinationRecords,
+        writer: DestinationWriter,
         rows: DestinationTable,
         opener: DestinationOpener,
         target_area: TargetArea,
     ) -> None:
-        super().__init__(monitor, journal, records, rows, opener)
+        super().__init__(monitor, journal, writer, rows, opener)
         self._target_area = target_area
         # Paused queues by number, in the order in which they were paused.
         self.paused: dict[int, QueueState] = {}
@@ -40,7 +40,7 @@ class Queues(DestinationRegistry[QueueState]):
     def create(self, name: str, *, is_temporary: bool = False) -> QueueState:
         """Record a new queue, which is not synced yet, and return its open state. Requires: the lock. StoreFull."""
         with self._opener.new_row(name, self.open_bytes):
-            made = self._records.create(name, QUEUE, is_temporary=is_temporary)
+            made = self._writer.create(name, QUEUE, is_temporary=is_temporary)
             return self._add(made.number, name)
 
     def restore(self, used: set[int]) -> list[QueueState]:

@@ -35,7 +35,7 @@ class NonPersistentLaneState(LaneState):
     The state lock guards it.
     """
 
-    __slots__ = ("tmp_lane", "persistent_lane", "retained", "overflow", "note_times")
+    __slots__ = ("non_persistent_lane", "persistent_lane", "retained", "overflow", "note_times")
     state_bytes = NON_PERSISTENT_LANE_BYTES
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
@@ -43,7 +43,7 @@ class NonPersistentLaneState(LaneState):
     def __init__(
         self,
         destination: ConsumedDestination,
-        pending_lane: NonPersistentLane,
+        store_lane: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,
         note_times: Callable[[LaneState], None],
@@ -52,9 +52,9 @@ class NonPersistentLaneState(LaneState):
 
         note_times: registers a lane that got messages with a delay or an expiry.
         """
-        super().__init__(destination, pending_lane, id_prefix)
-        # `pending_lane` with its exact type.
-        self.tmp_lane = pending_lane
+        super().__init__(destination, store_lane, id_prefix)
+        # `store_lane` with its exact type.
+        self.non_persistent_lane = store_lane
         # The lane of persistent messages of the same queue and priority, once there is one.
         self.persistent_lane: LaneState | None = None
         self.syncs = False
@@ -64,10 +64,10 @@ class NonPersistentLaneState(LaneState):
         self.note_times = note_times
         store: LaneStore[NonPersistentLane, TmpRegion] = overflow
         self.message_store = store
-        self.caches = overflow.caches_of(pending_lane)
-        self.pager = TmpPager(pending_lane, overflow, self.in_flight)
+        self.caches = overflow.caches_of(store_lane)
+        self.pager = TmpPager(store_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
-            cache.keepers[pending_lane.number] = self.pager.page_out_at_once
+            cache.keepers[store_lane.number] = self.pager.page_out_at_once
 
     def is_retained(self, sequence: int) -> bool:
         """Return whether the topic retained this message and gave it to a new subscription."""
@@ -75,18 +75,18 @@ class NonPersistentLaneState(LaneState):
 
     def drop(self) -> None:
         """Drop all messages, in RAM and in tmp-storage."""
-        self.overflow.drop(self.tmp_lane)
+        self.overflow.drop(self.non_persistent_lane)
 
     # ------------------------------------------------------------------ arrivals
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
-        pending_lane = self.tmp_lane
+        store_lane = self.non_persistent_lane
         persistent_lane = self.persistent_lane
-        if persistent_lane is not None and persistent_lane.published_end != pending_lane.newest_turn:
-            pending_lane.take_turn(persistent_lane.published_end)
+        if persistent_lane is not None and persistent_lane.published_end != store_lane.newest_turn:
+            store_lane.take_turn(persistent_lane.published_end)
         length = len(properties) + len(body)
-        sequence = pending_lane.add(length)
+        sequence = store_lane.add(length)
         message = (sequence, properties, body, timestamp)
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references.count:
@@ -102,9 +102,9 @@ class NonPersistentLaneState(LaneState):
             if sole is not None:
                 self._put_aside(sole, message)
             else:
-                self.overflow.ensure_room(pending_lane, message)
+                self.overflow.ensure_room(store_lane, message)
         except BaseException:
-            pending_lane.retract()
+            store_lane.retract()
             raise
         self.published_end = sequence + 1
         if sole is None:
@@ -115,67 +115,67 @@ class NonPersistentLaneState(LaneState):
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
         """Add a message that has a delay, an expiry, or both. No list has it before it is due."""
-        pending_lane = self.tmp_lane
-        pending_lane.admit_times()
+        store_lane = self.non_persistent_lane
+        store_lane.admit_times()
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
-            pending_lane.put_times(sequence, times)
+            store_lane.put_times(sequence, times)
             self.note_times(self)
             return sequence
-        before = pending_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published_end
-        if before != pending_lane.newest_turn:
-            pending_lane.take_turn(before)
-        sequence = pending_lane.add(len(properties) + len(body))
+        before = store_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published_end
+        if before != store_lane.newest_turn:
+            store_lane.take_turn(before)
+        sequence = store_lane.add(len(properties) + len(body))
         try:
-            self.overflow.take_in(pending_lane, (sequence, properties, body, timestamp))
+            self.overflow.take_in(store_lane, (sequence, properties, body, timestamp))
         except BaseException:
-            self.tmp_lane.retract()
+            self.non_persistent_lane.retract()
             raise
-        pending_lane.put_times(sequence, times)
+        store_lane.put_times(sequence, times)
         self.note_times(self)
         self.arrive_unloaded(sequence + 1)
         return sequence
 
     def skip_to(self, sequence: int) -> None:
         """Give the next message this sequence; lower ones belong to other lanes. StoreFull: see NonPersistentLane."""
-        pending_lane = self.tmp_lane
-        if pending_lane.next_sequence < sequence:
+        store_lane = self.non_persistent_lane
+        if store_lane.next_sequence < sequence:
             try:
-                pending_lane.skip_to(sequence)
+                store_lane.skip_to(sequence)
             finally:
-                self.target_area.pass_holes(self, pending_lane.next_sequence)
+                self.target_area.pass_holes(self, store_lane.next_sequence)
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """Put a message aside because the only list is full or far behind."""
-        number = self.pending_lane.number
+        number = self.store_lane.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.memory.pending_cache.put_overflow(number, message, is_near=is_near):
-            self.overflow.take_in(self.tmp_lane, message)
+            self.overflow.take_in(self.non_persistent_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
         """Let a message arrive if there is not just one list. Requires: the message was admitted."""
-        sequence, pending_lane, target_area = message[0], self.tmp_lane, self.target_area
+        sequence, store_lane, target_area = message[0], self.non_persistent_lane, self.target_area
         self.published_end = sequence + 1
-        if target_area.offer_to_selector_groups(self, message) or pending_lane.is_spilled(sequence):
+        if target_area.offer_to_selector_groups(self, message) or store_lane.is_spilled(sequence):
             return
-        if not self.overflow.buffer.put(pending_lane.number, message):
+        if not self.overflow.buffer.put(store_lane.number, message):
             # The charge is now with the lists that took the message. Other lists reach it later, so it must be
             # findable.
             for target in self.destination.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
                     target.release(charge_bytes(target.evict_last()))
-            self.overflow.keep(pending_lane, (message,))
+            self.overflow.keep(store_lane, (message,))
 
     def give_up(self, sequence: int) -> None:
         """Give up a message that can no longer be read, unless it is in flight."""
         if sequence not in self.in_flight:
-            self.overflow.acknowledge(self.tmp_lane, sequence, sequence)
+            self.overflow.acknowledge(self.non_persistent_lane, sequence, sequence)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         if self.overflow.is_closed:
             raise Closed("the store")
         for cache in self.caches:
-            message = cache.peek(self.pending_lane.number, sequence)
+            message = cache.peek(self.store_lane.number, sequence)
             if message is not None:
                 return message
         delivery = self.in_flight.get(sequence)

@@ -18,7 +18,7 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from ....cache.accounting.charge import charge_bytes, charges_bytes
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....store.stored_message import StoredMessage, sequence_of
 from ....store.structures.sequence_set import SequenceSet
 from ..memory.consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
@@ -44,7 +44,7 @@ class ListContents:
 
     __slots__ = ("frontier", "passed_end_min", "returned", "direct", "direct_bytes", "references")
 
-    def __init__(self, memory: Tab) -> None:
+    def __init__(self, memory: Overdraft) -> None:
         """Make empty contents.
 
         memory: pays for the list itself, not for its messages.

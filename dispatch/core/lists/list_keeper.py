@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.stored_message import StoredMessage
 from ..deliveries.contracts import PersistentStore, ReturnCounts
@@ -39,9 +39,9 @@ class ListKeeper(ABC, Generic[L, T, D, R]):
     """Where it is written how often messages came back."""
     memories: MemoryRegistry
     """The memory of each destination's messages."""
-    consumer_memory: Tab
+    consumer_memory: Overdraft
     """Pays for consumers and their lists."""
-    destination_memory: Tab
+    destination_memory: Overdraft
     """Pays for open destinations and their lanes."""
     reader: LaneReader
     """Reads single messages for callers that look at a delivery without a body."""

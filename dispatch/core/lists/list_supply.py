@@ -6,7 +6,7 @@ measured. This class does not know the lane or the consumers.
 
 from __future__ import annotations
 
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....cache.sharing.shares import (
     BYTES_PER_SECOND_MIN,
     LOW_WATERMARK_SHARE,
@@ -33,7 +33,7 @@ class ListSupply(ListContents):
         "bytes_per_second",
     )
 
-    def __init__(self, memory: Tab) -> None:
+    def __init__(self, memory: Overdraft) -> None:
         """Make an empty list. memory: see ListContents."""
         super().__init__(memory)
         # Bound of the watermark; 0 until TargetArea.adopt grants the list a share of memory.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 
@@ -42,7 +42,7 @@ class ListRuns(SequenceSet):
 
     __slots__ = ("memory", "_paid_runs")
 
-    def __init__(self, memory: Tab) -> None:
+    def __init__(self, memory: Overdraft) -> None:
         super().__init__()
         self.memory = memory
         self._paid_runs = 0

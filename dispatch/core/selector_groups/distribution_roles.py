@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final, Generic, TypeVar
 
+from ....store.compiler import trait
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ...traits import trait
 from ..deliveries.delivery import Delivery, LaneMessages, SettlingConsumer
 
 L = TypeVar("L", bound=LaneMessages)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 
-from ....store.format.record import Returned
+from ....store.format.record import ReturnedRun
 from ....store.format.state_record import CountedRun
 from ...config.policies import Policies
 from ...config.redelivery_delays import RedeliveryRule
@@ -73,7 +73,7 @@ class Redelivery:
             wait = 0.0 if rule.is_last(attempts) else max(delay, rule.wait_seconds(attempts))
             due_at[attempts] = self._delayed.due_at(wait) if wait else 0
         runs = [
-            Returned(first, last - first + 1, attempts, due_at[attempts])
+            ReturnedRun(first, last - first + 1, attempts, due_at[attempts])
             for first, last, attempts in counted_runs(deliveries)
         ]
         if lane.destination.is_open:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....store.disk.disk import File
 from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
@@ -84,7 +84,7 @@ def make_areas(foundation: Foundation, store_layer: StoreLayer, recorder: Record
         LaneParts(
             message_store=directory.message_store,
             delivery_count_table=directory.index.delivery_count_table,
-            return_counts=directory.return_records,
+            return_counts=directory.return_writer,
             syncs_always=settings.sync == "always",
         ),
         memory,
@@ -116,6 +116,6 @@ def _make_memory(foundation: Foundation, store_layer: StoreLayer) -> MemoryParts
         store_layer.overflow,
         rule,
         destinations=foundation.existing,
-        consumers=Tab(budget.holders["consumers"]),
+        consumers=Overdraft(budget.holders["consumers"]),
         groups=GroupMemory(budget.holder("groups")),
     )

@@ -57,7 +57,7 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
     """Make the queues and what moves their messages. Requires: the store is open."""
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
     directory, reading = store_layer.directory, budget.holders["read_buffers"]
-    records, rows = directory.destination_records, directory.destination_table
+    writer, rows = directory.destination_writer, directory.destination_table
     publisher = _make_publisher(foundation, store_layer, areas)
     confirmer = ThreadConfirmer(
         monitor,
@@ -80,8 +80,8 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
         timed=settling.timed,
         undecided=transactions.destination_numbers,
     )
-    queues = Queues(monitor, directory.journal, records, rows, opener, areas.target_area)
-    groups = GroupedQueues(monitor, records, overhead, areas.target_area.distributions)
+    queues = Queues(monitor, directory.journal, writer, rows, opener, areas.target_area)
+    groups = GroupedQueues(monitor, writer, overhead, areas.target_area.distributions)
     loader = _make_loader(foundation, store_layer, areas)
     warmer = late_calls.warmer = CacheWarmer(
         monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number
@@ -165,13 +165,13 @@ def _make_transactions(
         monitor=foundation.monitor,
         message_store=directory.message_store,
         journal=directory.journal,
-        transaction_records=directory.transaction_records,
+        transaction_writer=directory.transaction_writer,
         branches=directory.branches,
         confirmer=confirmer,
         windows=store_layer.windows,
         memory=memory,
         staging=Staging(
-            transaction_records=directory.transaction_records,
+            transaction_writer=directory.transaction_writer,
             dispatch_area=areas.dispatch_area,
             redelivery=settling.redelivery,
             publisher=publisher,
@@ -180,7 +180,7 @@ def _make_transactions(
             memory=memory,
             now_ms=directory.steady.now_ms,
         ),
-        properties=PropertyStaging(foundation.monitor, directory.host_properties, directory.property_records),
+        properties=PropertyStaging(foundation.monitor, directory.host_properties, directory.property_writer),
     )
 
 

@@ -19,7 +19,7 @@ def gather_forebay_parts(layers: Layers, resizing: Resizing, check: HealthCheck,
         properties=StoreProperties(
             layers.foundation.monitor,
             directory.host_properties,
-            directory.property_records,
+            directory.property_writer,
             directory.journal,
             core.confirmer,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....cache.accounting.budget import Budget
-from ....cache.accounting.tab import Tab
+from ....cache.accounting.overdraft import Overdraft
 from ....cache.sharing.shares import Shares
 from ....store.environment.clock import Clock
 from ...config.memory_plan import CONSUMERS_BYTES, WRITE_BUFFER_BYTES, archive_bytes, check_quotas, shares_of
@@ -30,8 +30,8 @@ class Foundation:
     shares: Shares
     """How the memory limit of the settings is divided."""
     budget: Budget
-    existing: Tab
-    """The tab that pays for destinations and subscriptions, and for the objects that their first messages need."""
+    existing: Overdraft
+    """Pays for destinations and subscriptions, and for the objects that their first messages need."""
 
 
 def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Foundation:
@@ -43,7 +43,7 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
     budget = Budget(settings.memory_limit_bytes)
     budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
     budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
-    existing = Tab(budget.holder("destinations"))
+    existing = Overdraft(budget.holder("destinations"))
     fixed = {
         "metadata_store": shares.metadata_bytes,
         "write_buffers": WRITE_BUFFER_BYTES,

@@ -19,20 +19,20 @@ from ...topics.subscriptions.open_subscriptions import OpenSubscriptions
 from ..auto_limit import AutoLimit
 from ..background import Background, Wakeups
 from ..destination_reports import DestinationReports
-from ..duties import Duty
 from ..explained_store import ExplainedStore
 from ..health import HealthCheck
 from ..index_fit import IndexFit
 from ..maintenance import Maintenance
 from ..measurements import Measurements
 from ..memory_reports import MemoryReports
+from ..periodic_tasks import PeriodicTask
 from ..process_watch import ProcessWatch
 from ..reports import Reports
 from ..resizing import Resizing
 from ..status import StatusOutput, StatusReporter
-from ..upkeep import AttestDuty, CheckpointDuty, CleanupDuty, ExpiryDuty, ReleaseDuty, RelocationDuty, SyncDuty
+from ..upkeep import AttestTask, CheckpointTask, CleanupTask, ExpiryTask, ReleaseTask, RelocationTask, SyncTask
+from .environment import Environment
 from .layers import Layers
-from .surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Explaining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Housekeeping:
-    """The duties of an open store, the threads that do them, and the reports that the store makes about itself."""
+    """The tasks of an open store, the threads that do them, and the reports that the store makes about itself."""
 
     resizing: Resizing
     process: ProcessWatch
@@ -72,23 +72,23 @@ class Housekeeping:
 
 
 def make_housekeeping(
-    layers: Layers, surroundings: Surroundings, explained: ExplainedStore, explaining: Explaining
+    layers: Layers, environment: Environment, explained: ExplainedStore, explaining: Explaining
 ) -> Housekeeping:
-    """Make the duties and the reports. No thread runs before `start`."""
+    """Make the tasks and the reports. No thread runs before `start`."""
     foundation = layers.foundation
-    process = ProcessWatch(foundation.monitor, foundation.budget, surroundings.guard)
+    process = ProcessWatch(foundation.monitor, foundation.budget, environment.guard)
     resizing = _make_resizing(layers)
     oldest = OldestMessages(foundation.monitor)
-    status = _make_status(layers, oldest, surroundings.status, partial(explaining.in_short, explained))
+    status = _make_status(layers, oldest, environment.status, partial(explaining.in_short, explained))
     stuck = StuckConsumers(partial(explaining.why_stuck, explained))
-    automatic = AutoLimit(foundation.monitor, resizing, surroundings.memory_figures)
-    duties = [
-        *_make_sync_duties(layers),  # first, because confirmed messages wait for them
-        *_make_message_duties(layers, stuck),
-        *_make_other_duties(layers, process, resizing, automatic, stuck, status),
-        *_make_store_duties(layers),
+    automatic = AutoLimit(foundation.monitor, resizing, environment.memory_figures)
+    tasks = [
+        *_make_sync_tasks(layers),  # first, because confirmed messages wait for them
+        *_make_message_tasks(layers, stuck),
+        *_make_other_tasks(layers, process, resizing, automatic, stuck, status),
+        *_make_store_tasks(layers),
     ]
-    maintenance = Maintenance(foundation.monitor, duties)
+    maintenance = Maintenance(foundation.monitor, tasks)
     background = Background(
         foundation.monitor,
         foundation.wakeups,
@@ -116,41 +116,41 @@ def make_housekeeping(
     )
 
 
-def _make_sync_duties(layers: Layers) -> list[Duty]:
-    """Return the duty that syncs at intervals; no duty if the settings ask for another kind of sync."""
+def _make_sync_tasks(layers: Layers) -> list[PeriodicTask]:
+    """Return the task that syncs at intervals; no task if the settings ask for another kind of sync."""
     settings, directory = layers.foundation.settings, layers.store_layer.directory
     if settings.sync != "interval":
         return []
     return [
-        SyncDuty(layers.foundation.monitor, directory.message_store, directory.journal, settings.sync_interval_seconds)
+        SyncTask(layers.foundation.monitor, directory.message_store, directory.journal, settings.sync_interval_seconds)
     ]
 
 
-def _make_other_duties(
+def _make_other_tasks(
     layers: Layers,
     process: ProcessWatch,
     resizing: Resizing,
     automatic: AutoLimit,
     stuck: StuckConsumers,
     status: StatusReporter | None,
-) -> list[Duty]:
-    """Return the duties that have no time of their own and check at each step, in the order in which they are done."""
+) -> list[PeriodicTask]:
+    """Return the tasks that have no time of their own and check at each step, in the order in which they are done."""
     admin, topics = layers.admin, layers.clients.topic_layer
     return [
-        *([Duty("trace", layers.recorder.write)] if layers.recorder is not None else []),
-        Duty("memory guard", process.step),
-        Duty("resize", resizing.step),
-        Duty("sifting of topics", partial(_sift, topics.subscriptions, layers.foundation.wakeups)),
-        Duty("memory limit", automatic.step),
-        Duty("stuck consumers", stuck.tell),
-        Duty("publishing", layers.core.confirmer.confirm_left),
-        Duty("dead letters", admin.dead_letters.steps),
-        Duty("duplicate windows", layers.store_layer.windows.warn),
-        Duty("temporary destinations", admin.temporaries.sweep),
-        Duty("inactive destinations", admin.inactive.step),
-        Duty("idle destinations", admin.idle.step),
-        Duty("retention of topics", topics.retention.trim),
-        *([Duty("status", status.step)] if status is not None else []),
+        *([PeriodicTask("trace", layers.recorder.write)] if layers.recorder is not None else []),
+        PeriodicTask("memory guard", process.step),
+        PeriodicTask("resize", resizing.step),
+        PeriodicTask("sifting of topics", partial(_sift, topics.subscriptions, layers.foundation.wakeups)),
+        PeriodicTask("memory limit", automatic.step),
+        PeriodicTask("stuck consumers", stuck.tell),
+        PeriodicTask("publishing", layers.core.confirmer.confirm_left),
+        PeriodicTask("dead letters", admin.dead_letters.steps),
+        PeriodicTask("duplicate windows", layers.store_layer.windows.warn),
+        PeriodicTask("temporary destinations", admin.temporaries.sweep),
+        PeriodicTask("inactive destinations", admin.inactive.step),
+        PeriodicTask("idle destinations", admin.idle.step),
+        PeriodicTask("retention of topics", topics.retention.trim),
+        *([PeriodicTask("status", status.step)] if status is not None else []),
     ]
 
 
@@ -213,35 +213,35 @@ def _make_status(
     )
 
 
-def _make_message_duties(layers: Layers, stuck: StuckConsumers) -> list[Duty]:
-    """Return the duties for messages with a time: they offer due messages and remove expired ones."""
+def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicTask]:
+    """Return the tasks for messages with a time: they offer due messages and remove expired ones."""
     monitor, areas, settling, admin = layers.foundation.monitor, layers.areas, layers.settling, layers.admin
     measurements = Measurements(
         monitor, areas.watermarks, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
     )
     return [
-        ReleaseDuty(monitor, settling.due, admin.browsers, measurements, layers.store_layer.overflow),
-        ExpiryDuty(admin.sweeper, settling.timed),
+        ReleaseTask(monitor, settling.due, admin.browsers, measurements, layers.store_layer.overflow),
+        ExpiryTask(admin.sweeper, settling.timed),
     ]
 
 
-def _make_store_duties(layers: Layers) -> list[Duty]:
-    """Return the duties that look after the files of the store, such as checkpoints and cleanup."""
+def _make_store_tasks(layers: Layers) -> list[PeriodicTask]:
+    """Return the tasks that look after the files of the store, such as checkpoints and cleanup."""
     foundation, directory, settings = layers.foundation, layers.store_layer.directory, layers.foundation.settings
     monitor, message_store, cleanup = foundation.monitor, directory.message_store, directory.cleanup
     quarantine = Quarantine(monitor, layers.areas.target_area.unreadable)
     return [
-        CheckpointDuty(
+        CheckpointTask(
             monitor,
             message_store,
             directory.write_destinations,
             layers.settling.timed,
             settings.checkpoint_interval_seconds,
         ),
-        RelocationDuty(monitor, cleanup.relocation, message_store.checkpoint),
-        CleanupDuty(monitor, message_store, cleanup, foundation.wakeups, settings.cleanup_interval_seconds),
-        *([Duty("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
-        AttestDuty(directory.attestation),
+        RelocationTask(monitor, cleanup.relocation, message_store.checkpoint),
+        CleanupTask(monitor, message_store, cleanup, foundation.wakeups, settings.cleanup_interval_seconds),
+        *([PeriodicTask("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
+        AttestTask(directory.attestation),
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ....cache.sharing.shares import Shares
 from ....cache.spill.overflow import Overflow
-from ....store.directory_store import DirectoryStore, StoreAccounts, StoreOptions, StoreSurroundings
+from ....store.directory_store import DirectoryStore, StoreAccounts, StoreEnvironment, StoreOptions
 from ....store.disk.disk import Disk
 from ....store.disk.thrifty_disk import ThriftyDisk
 from ....store.ingest.ingest import open_and_ingest
@@ -24,8 +24,8 @@ from ...config.memory_plan import (
     temp_limit_bytes,
 )
 from ...config.settings import Settings
+from .environment import Environment
 from .foundation import Foundation
-from .surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,17 @@ class StoreLayer:
         }
 
 
-def open_store_layer(foundation: Foundation, surroundings: Surroundings) -> tuple[StoreLayer, RecoveryReport]:
+def open_store_layer(foundation: Foundation, environment: Environment) -> tuple[StoreLayer, RecoveryReport]:
     """Open the store, ingest the sequence sets that wait for it, and make tmp-storage.
 
     Raises what `open_and_ingest` raises.
     """
-    disk = ThriftyDisk(surroundings.disk)
+    disk = ThriftyDisk(environment.disk)
     budget, settings = foundation.budget, foundation.settings
     windows = DuplicateWindows(
         settings, foundation.policies, budget.holder("duplicates"), foundation.shares, foundation.late_calls.make_room
     )
-    of_store = _surroundings_of_store(foundation, surroundings, disk, windows)
+    of_store = _environment_of_store(foundation, environment, disk, windows)
     read_buffers = budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
     overflow = _make_overflow(foundation, disk)
     disk.add_giver(overflow.storage.give_up_readers)
@@ -91,18 +91,18 @@ def _options_of_store(settings: Settings, shares: Shares) -> StoreOptions:
     )
 
 
-def _surroundings_of_store(
-    foundation: Foundation, surroundings: Surroundings, disk: Disk, windows: DuplicateWindows
-) -> StoreSurroundings:
+def _environment_of_store(
+    foundation: Foundation, environment: Environment, disk: Disk, windows: DuplicateWindows
+) -> StoreEnvironment:
     settings, shares, budget = foundation.settings, foundation.shares, foundation.budget
 
     def make_metadata_store(store_id: bytes) -> MetadataStore:
-        return surroundings.metadata(store_id, shares.metadata_bytes)
+        return environment.metadata(store_id, shares.metadata_bytes)
 
     properties = PropertyTable(
         budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes), foundation.late_calls.make_room
     )
-    return StoreSurroundings(
+    return StoreEnvironment(
         disk=disk,
         metadata=make_metadata_store,
         clock=foundation.clock,
@@ -113,10 +113,10 @@ def _surroundings_of_store(
             attempts=budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
             existing=foundation.existing,
         ),
-        archive=Archive(disk, surroundings.archive_disk) if settings.archive_data_logs else None,
+        archive=Archive(disk, environment.archive_disk) if settings.archive_data_logs else None,
         duplicates=windows.persistent,
         host_properties=properties,
-        on_progress=surroundings.on_progress,
+        on_progress=environment.on_progress,
     )
 
 

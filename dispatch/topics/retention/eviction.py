@@ -20,8 +20,8 @@ from ...core.model import LaneState
 from ...core.settling.removal import Removals
 from ..arrivals import ArrivalOrder, Run
 from ..latest_keys import KeyMemory, NewestPerKey, Place, key_of
+from ..selector_matches import SelectorMatches
 from ..subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState
-from ..verdicts import Verdicts
 
 SLACK: Final = 8
 """Evictions are batched: they begin once the messages above the limit are more than 1/SLACK of the limit."""
@@ -76,7 +76,7 @@ class Evictor(EvictionRule):
         priority: int,
         lanes: Iterable[SubscriptionLaneState],
         messages: Sequence[StoredMessage],
-        verdicts: Verdicts,
+        selector_matches: SelectorMatches,
     ) -> None:
         """Note the keys of arriving messages.
 
@@ -89,14 +89,14 @@ class Evictor(EvictionRule):
             key = key_of(self._key_name, message[1])
             if key is None:
                 continue
-            verdicts.begin(priority, message[0])
+            selector_matches.begin(priority, message[0])
             try:
                 for reader in readers:
                     subscription, selector = reader.subscription, reader.subscription.selector
-                    if selector is None or verdicts.matches(selector, reader, message):
+                    if selector is None or selector_matches.matches(selector, reader, message):
                         self._note_key(key, subscription, (reader, message[0]))
             finally:
-                verdicts.end()
+                selector_matches.end()
 
     def pass_over(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
         """Remove messages that were just stored for a subscriber, which never sees them."""
@@ -124,7 +124,7 @@ class Evictor(EvictionRule):
         gone: dict[LaneState, SequenceSet] = {}
         for lane, first, last in self._candidates(subscription, subscription.arrivals):
             last = min(last, first + excess - 1)
-            removed = lane.message_store.acknowledge(lane.pending_lane, first, last)
+            removed = lane.message_store.acknowledge(lane.store_lane, first, last)
             gone.setdefault(lane, SequenceSet()).add(first, last)
             subscription.topic.evicted += removed
             excess -= removed
@@ -142,11 +142,11 @@ class Evictor(EvictionRule):
 
     def _waiting(self, subscription: SubscriptionState) -> int:
         """Return how many messages are published, not in flight, and in no open transaction."""
-        for pending_lane in filter(None, subscription.subscriber.lanes):
-            pending_lane.catch_up()
+        for store_lane in filter(None, subscription.subscriber.lanes):
+            store_lane.catch_up()
         waiting = subscription.depth
         for lane in subscription.all_lanes():
             unwanted = lane.unwanted.count if lane.unwanted is not None else 0
             held = len(lane.in_flight) + lane.parked.count
-            waiting -= held + unwanted + lane.pending_lane.next_sequence - lane.published_end
+            waiting -= held + unwanted + lane.store_lane.next_sequence - lane.published_end
         return waiting

@@ -13,7 +13,7 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import StoreFull
 from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ....store.maintenance.trimmer import RetentionRule, Trimmer
-from ....store.records.subscription_records import SubscriptionRecords
+from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policies import Policies
 from ...core.destinations.overhead import DestinationOverhead
 from ...core.monitor import Monitor
@@ -35,13 +35,13 @@ class TopicRetention:
         self,
         *,
         monitor: Monitor,
-        records: SubscriptionRecords,
+        writer: SubscriptionWriter,
         trimmer: Trimmer,
         policies: Policies,
         overhead: DestinationOverhead,
     ) -> None:
         self._monitor = monitor
-        self._records = records
+        self._writer = writer
         self._trimmer = trimmer
         self._policies = policies
         self._overhead = overhead
@@ -73,7 +73,7 @@ class TopicRetention:
         try:
             if rule is not None and begins:
                 self._overhead.require(SUBSCRIBER_BYTES)
-            self._records.retain(topic.number, rule)
+            self._writer.retain(topic.number, rule)
         except StoreFull as full:
             self._put_off[topic] = None
             logger.warning(

@@ -13,16 +13,16 @@ from ....cache.messages.message_memory import MessageMemory
 from ....store.environment.late_log import LateLogger
 from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
-from ....store.records.subscription_records import SubscriptionRecords
+from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.destination_state import NO_LANES
 from ...core.lifecycle import Lifecycle
 from ...core.monitor import Monitor
 from ...core.settling.delays import TimedLanes
 from ...core.settling.removal import Removals
 from ...selectors.selector import compile_selector
+from ..selector_matches import SelectorMatches
 from ..subscription_state import SubscriptionRegistry, SubscriptionState
 from ..topic_state import TopicState
-from ..verdicts import Verdicts
 from .unmatched import UnmatchedSweeper
 from .unrecorded import UnrecordedStore
 
@@ -31,7 +31,7 @@ logger = LateLogger("forebay.dispatch")
 FORGOTTEN_AT_ONCE: Final = 500
 """Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
 SWEEPER_STEPS: Final = 16
-"""Steps of the sweeper in one call, so that other duties of the maintenance thread are not late."""
+"""Steps of the sweeper in one call, so that other tasks of the maintenance thread are not late."""
 
 
 class OpenSubscriptions(SubscriptionRegistry):
@@ -42,7 +42,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         *,
         monitor: Monitor,
         subscribers: Subscriptions,
-        records: SubscriptionRecords,
+        writer: SubscriptionWriter,
         removals: Removals,
         timed: TimedLanes,
         unrecorded: UnrecordedStore,
@@ -55,12 +55,12 @@ class OpenSubscriptions(SubscriptionRegistry):
         """
         self._monitor = monitor
         self._subscribers = subscribers
-        self._records = records
+        self._writer = writer
         self._removals = removals
         self._timed = timed
         self._sweeper = sweeper
         self.unrecorded = unrecorded
-        self.verdicts = Verdicts()
+        self.selector_matches = SelectorMatches()
         # Subscriptions of deleted topics that the caches still have to forget.
         self._cached: list[tuple[MessageMemory, Subscriber]] = []
 
@@ -122,7 +122,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             del subscription.topic.kept[subscription.subscriber.facts.name]
             self.put_away(subscription)
         if not subscription.is_durable:
-            self._records.unsubscribe(subscription.subscriber)
+            self._writer.unsubscribe(subscription.subscriber)
             self.forget(subscription)
             # A rollback of a transaction that holds its deliveries gives them back to nobody.
             subscription.lifecycle = Lifecycle.DELETED
@@ -135,10 +135,10 @@ class OpenSubscriptions(SubscriptionRegistry):
         """
         if subscription.subscriber.facts.name in subscription.topic.kept:
             return
-        for pending_lane in filter(None, subscription.subscriber.lanes):
+        for store_lane in filter(None, subscription.subscriber.lanes):
             for cache in (subscription.memory.pending_cache, subscription.memory.head_queue_cache):
-                cache.forget(pending_lane.number)
-            subscription.memory.head_queue_cache.reopen(pending_lane.number)
+                cache.forget(store_lane.number)
+            subscription.memory.head_queue_cache.reopen(store_lane.number)
         self._subscribers.put_away(subscription.number)
 
     def move(self, subscription: SubscriptionState) -> None:
@@ -148,7 +148,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         """
         for lane in filter(None, subscription.lanes):
             self._removals.drop_lane(lane)
-            lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
+            lane.memory.head_queue_cache.reopen(lane.store_lane.number)
         subscription.lanes = NO_LANES
         if subscription.admission is not None:
             subscription.admission.room_came()

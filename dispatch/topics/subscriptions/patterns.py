@@ -15,7 +15,7 @@ from ....store.errors import SettingsError
 from ....store.format.state_record import TOPIC
 from ....store.index.subscriptions import Subscriber
 from ....store.message_store import MessageStore
-from ....store.records.subscription_records import SubscriptionRecords
+from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
 from ...core.destination_state import DestinationState, NamedDestinationState
@@ -23,24 +23,24 @@ from ...core.lanes.persistent import PersistentLaneState
 from ...core.model import LaneState, SelectorGroup
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
+from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from ..subscription_state import SubscriptionState
 from ..topic_state import TopicState
-from ..verdicts import SubscriptionSelectorGroup, Verdicts
 from .open_subscriptions import OpenSubscriptions
 
 
 class PatternRegistry:
     """The patterns that have a consumer. The state lock guards it."""
 
-    def __init__(self, target_area: TargetArea, records: SubscriptionRecords, subscriptions: OpenSubscriptions) -> None:
+    def __init__(self, target_area: TargetArea, writer: SubscriptionWriter, subscriptions: OpenSubscriptions) -> None:
         self._target_area = target_area
-        self._records = records
+        self._writer = writer
         self._subscriptions = subscriptions
         self._selectors: dict[PatternState, Selector | None] = {}
 
     def state(self, pattern: str) -> PatternState:
         """Return a new state for a pattern, which refuses sends and may get a consumer."""
-        return PatternState(self._target_area, pattern, self, self._subscriptions.verdicts)
+        return PatternState(self._target_area, pattern, self, self._subscriptions.selector_matches)
 
     def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
         """Let new topics join a pattern from now on, because the pattern has a consumer. Requires: the lock."""
@@ -65,7 +65,7 @@ class PatternRegistry:
         """
         selector = self._selectors[pattern_state]
         text = selector.text if selector is not None else None
-        subscriber = self._records.subscribe(topic.number, None, text)
+        subscriber = self._writer.subscribe(topic.number, None, text)
         member = pattern_state.members[topic.number] = PatternMember(topic, subscriber, selector, pattern_state)
         self._subscriptions.begin(member)
         self._subscriptions.go_online(member, is_shared=False)
@@ -78,16 +78,18 @@ class PatternState(NamedDestinationState):
     The state lock guards it.
     """
 
-    __slots__ = ("registry", "members", "turns", "_verdicts")
+    __slots__ = ("registry", "members", "turns", "_selector_matches")
     noun = "topic"
     kind = TOPIC
     keeps_groups = False
     spans_others = True
 
-    def __init__(self, target_area: TargetArea, pattern: str, registry: PatternRegistry, verdicts: Verdicts) -> None:
+    def __init__(
+        self, target_area: TargetArea, pattern: str, registry: PatternRegistry, selector_matches: SelectorMatches
+    ) -> None:
         super().__init__(target_area, 0, pattern)
         self.registry = registry
-        self._verdicts = verdicts
+        self._selector_matches = selector_matches
         # By the number of the topic.
         self.members: dict[int, PatternMember] = {}
         assert isinstance(self.distribution, TopicTurns)
@@ -95,7 +97,7 @@ class PatternState(NamedDestinationState):
 
     def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
         """Return the new selector group that all members share."""
-        return SubscriptionSelectorGroup(selector, self._verdicts)
+        return SubscriptionSelectorGroup(selector, self._selector_matches)
 
     @property
     def selector_group(self) -> SelectorGroup:

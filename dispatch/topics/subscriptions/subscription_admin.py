@@ -13,7 +13,7 @@ from ....store.index.subscriptions import Subscriber
 from ....store.index.topic_lane import TopicLane
 from ....store.journal.journal import Journal
 from ....store.maintenance.positions import Positions
-from ....store.records.subscription_records import SubscriptionRecords
+from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.confirmer import Confirmer
 from ...core.monitor import Monitor
 from ...transactions.transaction import TransactionRegistry
@@ -31,7 +31,7 @@ class SubscriptionAdmin:
         *,
         monitor: Monitor,
         journal: Journal,
-        records: SubscriptionRecords,
+        writer: SubscriptionWriter,
         positions: Positions,
         confirmer: Confirmer,
         transactions: TransactionRegistry,
@@ -39,7 +39,7 @@ class SubscriptionAdmin:
     ) -> None:
         self._monitor = monitor
         self._journal = journal
-        self._records = records
+        self._writer = writer
         self._positions = positions
         self._confirmer = confirmer
         self._transactions = transactions
@@ -50,7 +50,7 @@ class SubscriptionAdmin:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             with self._idle(topic, name) as subscription:
-                self._records.unsubscribe(subscription.subscriber)
+                self._writer.unsubscribe(subscription.subscriber)
                 topic.kept.pop(name, None)
                 self._subscriptions.forget(subscription)
             position = self._journal.end
@@ -67,7 +67,7 @@ class SubscriptionAdmin:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             with self._idle(topic, name) as subscription:
-                self._records.seek(subscription.subscriber, within(firsts, lanes))
+                self._writer.seek(subscription.subscriber, within(firsts, lanes))
                 self._subscriptions.move(subscription)
                 sequences, messages = _cursor(subscription.subscriber)
             position = self._journal.end

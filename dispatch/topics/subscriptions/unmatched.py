@@ -19,9 +19,9 @@ from ....store.format.record import RecordDamaged
 from ....store.index.fingerprint import BlockSurvey
 from ....store.journal.reading import REGION_BYTES_MAX, Region
 from ....store.message_store import MessageStore
-from ....store.records.subscription_records import SubscriptionRecords
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
+from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.monitor import Monitor
 from ..subscription_state import SubscriptionLaneState, SubscriptionState
 
@@ -52,7 +52,7 @@ class UnmatchedSweeper:
     """Examines one run of messages in each `step`."""
 
     def __init__(
-        self, monitor: Monitor, message_store: MessageStore, records: SubscriptionRecords, reading: Holder
+        self, monitor: Monitor, message_store: MessageStore, writer: SubscriptionWriter, reading: Holder
     ) -> None:
         """Make the one UnmatchedSweeper of a store.
 
@@ -60,7 +60,7 @@ class UnmatchedSweeper:
         """
         self._monitor = monitor
         self._message_store = message_store
-        self._records = records
+        self._writer = writer
         self._reading = reading
         # Subscriptions with a selector; the one whose last turn is longest ago is first.
         self.subscriptions: dict[SubscriptionState, None] = {}
@@ -140,7 +140,7 @@ class UnmatchedSweeper:
 
     def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
         """Choose the next pending messages that are not examined yet. None: there are none, or memory has no room."""
-        pending_lane = lane.subscription_lane
+        store_lane = lane.subscription_lane
         found = _unexamined(lane)
         if found is None or found[0] >= lane.published_end:
             lane.examined = lane.published_end
@@ -154,14 +154,14 @@ class UnmatchedSweeper:
             last = min(end, first + UNWANTED_MESSAGES_MAX) - 1
             return _Run(lane, {lane: first}, first, last, [], 0, is_known=True)
         survey = candidate.survey(first)
-        lengths = pending_lane.lengths(first, last)
+        lengths = store_lane.lengths(first, last)
         total = sum(lengths)
         while total > RUN_BYTES_MAX and len(lengths) > 1:
             total -= lengths.pop()
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
             return _Run(lane, {lane: first}, first, last, [], 0, survey)
-        regions = self._message_store.plan(pending_lane, [(first, last)])
+        regions = self._message_store.plan(store_lane, [(first, last)])
         charge = total + max(region.length for region in regions)
         if not self._reading.reserve(charge):
             return None
@@ -185,11 +185,11 @@ class UnmatchedSweeper:
             first, last = lane.unwanted.pop_first(room)
             runs.append((first, last))
             room -= last - first + 1
-        self._records.acknowledge_runs(lane.subscription_lane, runs, is_durable=is_durable)
+        self._writer.acknowledge_runs(lane.subscription_lane, runs, is_durable=is_durable)
         for cache in lane.caches:
-            for first, last in runs if cache.has(lane.pending_lane.number) else ():
+            for first, last in runs if cache.has(lane.store_lane.number) else ():
                 for sequence in range(first, last + 1):
-                    cache.take(lane.pending_lane.number, sequence)
+                    cache.take(lane.store_lane.number, sequence)
         for first, last in runs if lane.delivery_counts is not None else ():
             lane.forget_attempts(first, last)
 

@@ -204,7 +204,7 @@ def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_anoth
     begin = bay.loader.begin
 
     def noted(target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
-        tried.append(target.lane.pending_lane.priority)
+        tried.append(target.lane.store_lane.priority)
         return begin(target, is_needed=is_needed)
 
     monkeypatch.setattr(bay.loader, "begin", noted)
@@ -253,12 +253,12 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
     with bay.queue().subscribe() as consumer:
         (target,) = bay.lists()
         cached = target.lane.read_one(50)
-        assert bay.memories.common.pending_cache.put(target.lane.pending_lane.number, cached)
+        assert bay.memories.common.pending_cache.put(target.lane.store_lane.number, cached)
         other = bay.budget.holder("others")
         assert other.reserve(bay.budget.free_bytes)
         monkeypatch.setattr(bay.target_area, "make_room", lambda *_, **__: None)
         bay.bay.step()
-        assert bay.memories.common.pending_cache.peek(target.lane.pending_lane.number, 50) is cached
+        assert bay.memories.common.pending_cache.peek(target.lane.store_lane.number, 50) is cached
         bay.check()
         monkeypatch.undo()
         other.release(other.held_bytes)

@@ -32,7 +32,7 @@ from forebay.dispatch.screen.lines import (
     shared_cells,
 )
 from forebay.dispatch.screen.terminal import terminal, text_of
-from forebay.dispatch.screen.view import Silence, read_view, view_of
+from forebay.dispatch.screen.view import NoView, read_view, view_of
 
 MIB = 1 << 20
 
@@ -141,7 +141,7 @@ def test_problems_come_before_the_sentence_that_explains() -> None:
 
 def test_silence_is_said_with_what_to_do(tmp_path: Path) -> None:
     none = read_view(str(tmp_path), "localhost")
-    assert isinstance(none, Silence)
+    assert isinstance(none, NoView)
     assert plain(screen(none))[2:] == [
         "No process says that it has this store open.",
         "Start the process. If it runs, it was opened with status_interval_seconds=None:",
@@ -149,12 +149,12 @@ def test_silence_is_said_with_what_to_do(tmp_path: Path) -> None:
     ]
     (tmp_path / "status.json").write_text(json.dumps(status(time=1000.0)), encoding="utf-8")
     old = read_view(str(tmp_path), "localhost", now=1012.0)
-    assert isinstance(old, Silence)
+    assert isinstance(old, NoView)
     assert old.sentence == (
         "The process that had this store open (pid 4711) has said nothing for 12 seconds: it is gone, or it stands"
         " still."
     )
-    assert not isinstance(read_view(str(tmp_path), "localhost", now=1001.0), Silence)
+    assert not isinstance(read_view(str(tmp_path), "localhost", now=1001.0), NoView)
     assert line_of(old).endswith(f"{old.sentence} {old.advice}")
 
 

@@ -178,7 +178,7 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     add = NonPersistentLane.add
 
     def refuse(lane: NonPersistentLane, length: int) -> int:
-        if lane is last.pending_lane:
+        if lane is last.store_lane:
             raise StoreFull(length, 0, "memory_limit")
         return add(lane, length)
 

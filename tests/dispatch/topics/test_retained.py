@@ -251,7 +251,7 @@ def test_one_that_makes_no_sense_is_given_to_nobody_and_logged(
     topic(simulated)
     number = simulated.topic_state("prices").number
     with simulated.lock:
-        simulated.store.property_records.change({retained_name(number): value})
+        simulated.store.property_writer.change({retained_name(number): value})
     assert drain_retained(topic(simulated).subscribe()) == []
     assert [getattr(record, "event", None) for record in caplog.records] == ["retained_message_unusable"]
 

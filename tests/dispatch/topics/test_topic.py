@@ -484,10 +484,12 @@ def test_a_load_is_not_judged_as_the_message_of_the_same_number_that_arrives_mea
     with simulated.lock:
         load = simulated.loader.begin(target, is_needed=True)
     assert load is not None and consumer.selector_group.selector is not None
-    prices.verdicts.begin(4, 0)  # a non-persistent message, in another thread
-    assert not prices.verdicts.matches(consumer.selector_group.selector, target.lane, (0, b"", b"without a number", 0))
+    prices.selector_matches.begin(4, 0)  # a non-persistent message, in another thread
+    assert not prices.selector_matches.matches(
+        consumer.selector_group.selector, target.lane, (0, b"", b"without a number", 0)
+    )
     simulated.loader.finish(load)
-    prices.verdicts.end()
+    prices.selector_matches.end()
     assert bodies(consumer) == sent
 
 

@@ -72,8 +72,8 @@ DISPATCH_BUGS = (
     Bug(
         "lower priorities come first",
         "arrange",
-        "(-target.lane.pending_lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
-        "(target.lane.pending_lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
+        "(-target.lane.store_lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
+        "(target.lane.store_lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
         "tests/dispatch/producer/test_queue.py::test_a_higher_priority_that_comes_later_is_delivered_first",
     ),
     Bug(
@@ -239,8 +239,8 @@ DISPATCH_BUGS = (
     Bug(
         "a moved message leaves its queue with a record of its own",
         "LaneTransfer._commit",
-        "branch.acknowledge(lane.pending_lane.number, first, last)",
-        "lane.message_store.acknowledge(lane.pending_lane, first, last)",
+        "branch.acknowledge(lane.store_lane.number, first, last)",
+        "lane.message_store.acknowledge(lane.store_lane, first, last)",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
     Bug(

@@ -114,7 +114,7 @@ STORE_BUGS = (
     Bug(
         "recovery does not ask the sync mark",
         "_Opening._recover",
-        "read_sync_mark(surroundings.disk, self._marker)",
+        "read_sync_mark(environment.disk, self._marker)",
         "0",
         "tests/store/recovery/test_damage.py::test_no_damage_to_a_journal_that_was_known_durable_costs_a_message_in_silence",
     ),
@@ -239,8 +239,8 @@ STORE_BUGS = (
     Bug(
         "a data log is unlinked before there is a drop record",
         "Cleaner._doom",
-        "self._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))",
-        "self.discard(doomed)\nself._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))",
+        "self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))",
+        "self.discard(doomed)\nself._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))",
         CRASHES,
     ),
     Bug(
@@ -315,7 +315,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a moved branch is not written down",
-        "TransactionRecords.move",
+        "TransactionWriter.move",
         "self._journal.append(PREPARE, 0, 0, encode_branch(branch))",
         "pass",
         "tests/store/maintenance/test_relocation_prepared.py::test_prepared_transaction_in_each_data_log_pins_none",
@@ -329,7 +329,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a rollback of a prepared branch is not written",
-        "TransactionRecords.rollback",
+        "TransactionWriter.rollback",
         "self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))",
         "pass",
         TRANSACTIONS,
@@ -371,7 +371,7 @@ STORE_BUGS = (
     ),
     Bug(
         "the end of a subscription is not written",
-        "SubscriptionRecords.unsubscribe",
+        "SubscriptionWriter.unsubscribe",
         "self._journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))",
         "encode_unsubscribe(number)",
         "tests/crash/test_topic_crash.py::test_power_cut_at_any_call_leaves_each_subscription_whole",

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.store.format.decode import Sealed, Unknown, decode
+from forebay.store.format.decode import DirectoryRecord, UnknownRecord, decode
 from forebay.store.format.record import DIRECTORY, HEADER_BYTES, KIND_NAMES, Header, RecordDamaged
 
 KINDS = range(256)
@@ -22,12 +22,12 @@ def decoded(kind: int, payload: bytes = bytes(64)) -> object:
 
 @pytest.mark.parametrize("kind", sorted(KIND_NAMES), ids=KIND_NAMES.get)
 def test_no_known_kind_is_taken_for_one_of_a_newer_version(kind: int) -> None:
-    assert not isinstance(decoded(kind), Unknown)
+    assert not isinstance(decoded(kind), UnknownRecord)
 
 
 def test_a_kind_of_a_newer_version_is_passed_on_as_unknown() -> None:
-    assert {kind for kind in KINDS if isinstance(decoded(kind), Unknown)} == set(KINDS) - KIND_NAMES.keys()
+    assert {kind for kind in KINDS if isinstance(decoded(kind), UnknownRecord)} == set(KINDS) - KIND_NAMES.keys()
 
 
 def test_a_directory_says_that_its_data_log_is_sealed() -> None:
-    assert decoded(DIRECTORY) == Sealed()
+    assert decoded(DIRECTORY) == DirectoryRecord()

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from forebay.store.format.destination_table import DestinationTable
-from forebay.store.format.state_record import QUEUE, TOPIC, Destination, State, decode_state, encode_state
+from forebay.store.format.state_record import QUEUE, TOPIC, Destination, StateRecord, decode_state, encode_state
 
 
 def some(random: Random, number: int) -> Destination:
@@ -41,8 +41,8 @@ def test_whatever_comes_and_goes_the_table_says_what_a_dict_would(seed: int) -> 
 def test_what_a_record_has_of_the_table_is_what_it_has_of_a_list() -> None:
     destinations = [Destination(1, QUEUE, "orders"), Destination(4, TOPIC, "prices", is_temporary=True)]
     table = DestinationTable(destinations)
-    packed = encode_state(State(table.encoded()))
-    assert packed == encode_state(State(destinations))
+    packed = encode_state(StateRecord(table.encoded()))
+    assert packed == encode_state(StateRecord(destinations))
     assert decode_state(packed).destinations == destinations
     table[1] = destinations[0]._replace(has_groups=True)
     assert sorted(table.encoded()) == [table[1], table[4]]

@@ -15,7 +15,7 @@ from forebay.store.format.branch import (
 )
 from forebay.store.format.host_properties import decode_changes, decode_properties_record, encode_changes
 from forebay.store.format.record import RecordDamaged
-from forebay.store.format.state_record import State, decode_state, encode_state
+from forebay.store.format.state_record import StateRecord, decode_state, encode_state
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 CHANGES = st.dictionaries(NAMES, st.none() | st.binary(max_size=50), max_size=5)
@@ -44,7 +44,7 @@ def test_branch_and_commit_and_state_have_them_or_nothing_of_them(changes: dict[
     commit = decode_commit(encode_commit(branch))
     assert commit.properties == changes and len(list(commit.slices)) == 1 and not commit.identities
     values = {name: value for name, value in changes.items() if value is not None}
-    state = decode_state(encode_state(State(branches=[branch], properties=values)))
+    state = decode_state(encode_state(StateRecord(branches=[branch], properties=values)))
     assert state.properties == values and state.branches[0].properties == changes
 
 

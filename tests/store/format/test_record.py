@@ -32,9 +32,9 @@ from forebay.store.format.record import (
     TIMED,
     TRANSACTIONAL,
     Header,
+    MessageRecord,
     Range,
     RecordDamaged,
-    Slice,
     content_lengths,
     decode_header,
     decode_ranges,
@@ -75,7 +75,7 @@ def ack(first: int = 9, count: int = 1) -> bytes:
     return encode_ack(SALT, WORD, STAMP, 7, 5, first, count)
 
 
-def taken_apart(data: bytes) -> tuple[Header, Slice | tuple[int, list[Range]] | None]:
+def taken_apart(data: bytes) -> tuple[Header, MessageRecord | tuple[int, list[Range]] | None]:
     """As the journal reads it: header, checksum, payload."""
     header = decode_header(data)
     verify_head(header, data[: header.head_bytes], SALT)
@@ -86,7 +86,7 @@ def taken_apart(data: bytes) -> tuple[Header, Slice | tuple[int, list[Range]] | 
 
 def contents_of(data: bytes) -> list[Content]:
     header, part = taken_apart(data)
-    assert isinstance(part, Slice)
+    assert isinstance(part, MessageRecord)
     contents = []
     begin = header.head_bytes
     for at in range(0, len(part.table), 3):
@@ -192,7 +192,7 @@ def test_header_comes_back_field_by_field() -> None:
 def test_single_message_is_a_slice_of_one() -> None:
     assert one(b"p", b"b") == several([(b"p", b"b")])
     _, part = taken_apart(one(b"p", b"bb"))
-    assert isinstance(part, Slice)
+    assert isinstance(part, MessageRecord)
     assert part[:4] == (5, 7, 1 << 40, 1_700_000_000_000) and part.lengths == (3,)
 
 
@@ -213,7 +213,7 @@ def test_any_slice_comes_back(
         SALT, sequence << 16 | MAGIC, epoch, durable, priority, destination, first, first, contents, lengths
     )
     header, part = taken_apart(data)
-    assert isinstance(part, Slice)
+    assert isinstance(part, MessageRecord)
     assert header[1:] == (len(data), MESSAGE, priority, len(contents), sequence, epoch, durable)
     assert part[:4] == (destination, priority, first, first)
     assert lengths == list(part.lengths) == [len(properties) + len(body) for properties, body in contents]

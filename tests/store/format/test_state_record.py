@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.store.format.branch import Branch, PlacedSlice
-from forebay.store.format.imports import ImportMark
+from forebay.store.format.imports import ImportRecord
 from forebay.store.format.record import NUMBERS, RecordDamaged
 from forebay.store.format.state_record import (
     NAME_BYTES_MAX,
@@ -19,7 +19,7 @@ from forebay.store.format.state_record import (
     Backlog,
     Destination,
     LaneCounts,
-    State,
+    StateRecord,
     Subscription,
     UseCounts,
     decode_destination,
@@ -41,7 +41,7 @@ NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_si
 DESTINATIONS = st.builds(Destination, NUMBER, st.integers(0, 1), NAMES, st.booleans())
 SUBSCRIPTIONS = st.builds(Subscription, NUMBER, NUMBER, NAMES, st.none() | st.text(min_size=1))
 STATES = st.builds(
-    State,
+    StateRecord,
     st.lists(DESTINATIONS, max_size=4),
     st.dictionaries(U64, U64, max_size=4),
     st.lists(U32, max_size=6),
@@ -57,7 +57,7 @@ RUNS = st.lists(st.tuples(U64, U64), max_size=3).map(tuple)
 MASKS = st.lists(st.tuples(U64, st.integers(0, 2**512 - 1)), max_size=3).map(tuple)
 BACKLOGS = st.builds(Backlog, U64, U64, RUNS, MASKS)
 
-STATE = State(
+STATE = StateRecord(
     [Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß"), Destination(3, TOPIC, "prices")],
     {20: 7, 36: 2**40},
     [1, 2, 9],
@@ -85,13 +85,13 @@ def test_the_longest_name_fits() -> None:
 
 
 @given(STATES)
-def test_state_comes_back(state: State) -> None:
+def test_state_comes_back(state: StateRecord) -> None:
     assert decode_state(encode_state(state)) == state
 
 
 @given(STATES, U64, st.lists(LANES, max_size=4), st.lists(USES, max_size=4), st.lists(BACKLOGS, max_size=3))
 def test_root_comes_back(
-    state: State, log_sequence: int, lanes: list[LaneCounts], uses: list[UseCounts], backlogs: list[Backlog]
+    state: StateRecord, log_sequence: int, lanes: list[LaneCounts], uses: list[UseCounts], backlogs: list[Backlog]
 ) -> None:
     state.next_log_sequence = log_sequence
     assert decode_root(encode_root(state, encode_counts(state, lanes, uses), backlogs)) == (
@@ -125,7 +125,7 @@ def test_branches_come_back() -> None:
 
 
 def test_imports_come_back_and_any_cut_through_them_is_damage() -> None:
-    marks = [ImportMark("day-1", bytes(range(16)), 1000, 300), ImportMark("day-2", bytes(16), 1, 0)]
+    marks = [ImportRecord("day-1", bytes(range(16)), 1000, 300), ImportRecord("day-2", bytes(16), 1, 0)]
     state, bare = replace(STATE, imports=marks), len(encode_state(STATE))
     assert decode_root(encode_root(state, encode_counts(state, [], [])))[0].imports == marks
     data = encode_state(state)
@@ -138,12 +138,12 @@ def test_imports_come_back_and_any_cut_through_them_is_damage() -> None:
 
 
 def test_empty_state_is_six_counts_and_a_number() -> None:
-    assert encode_state(State()) == bytes(28)
-    assert decode_state(bytes(28)) == State()
+    assert encode_state(StateRecord()) == bytes(28)
+    assert decode_state(bytes(28)) == StateRecord()
 
 
 def test_state_of_ten_thousand_destinations_stays_small() -> None:
-    state = State([Destination(number, QUEUE, f"tenant.{number:05}") for number in range(10_000)])
+    state = StateRecord([Destination(number, QUEUE, f"tenant.{number:05}") for number in range(10_000)])
     assert len(encode_state(state)) < 20 * 10_000
 
 

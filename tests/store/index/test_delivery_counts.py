@@ -18,7 +18,7 @@ from forebay.store.format.record import (
     RETURN,
     TIMED,
     RecordDamaged,
-    Returned,
+    ReturnedRun,
     decode_header,
     decode_returns,
     encode,
@@ -27,7 +27,7 @@ from forebay.store.format.record import (
 from forebay.store.format.record import returns_payload as payload_of
 from forebay.store.format.state_record import (
     CountedRun,
-    State,
+    StateRecord,
     decode_root,
     decode_state,
     encode_counts,
@@ -404,7 +404,7 @@ def test_state_record_takes_a_small_part_of_its_data_log() -> None:
         table = DeliveryCountTable(Unlimited(), runs_max(size))
         for n in range(2 * runs_max(size)):
             table.put(4 << 4, 2 * n, 2 * n, 1)
-        assert len(encode_state(State(attempts=table.describe()))) < size // 13
+        assert len(encode_state(StateRecord(attempts=table.describe()))) < size // 13
 
 
 # ---------------------------------------------------------------------- the map, and its bytes
@@ -454,41 +454,41 @@ def test_map_never_counts_beyond_its_bytes() -> None:
 
 
 def test_return_record_and_state_come_back_as_they_were() -> None:
-    runs = [Returned(7, 3, 2), Returned(1 << 40, 1, 65_535)]
+    runs = [ReturnedRun(7, 3, 2), ReturnedRun(1 << 40, 1, 65_535)]
     record = encode(1, 0xBAF0, 1, 0, RETURN, 4, len(runs), payload_of(9, runs))
     assert decode_returns(decode_header(record), record) == (9, runs, 0)
     later = [runs[0]._replace(due_at=1_700_000_000_000), runs[1]]
     record = encode(1, 0xBAF0, 1, 0, RETURN, 4 | TIMED, len(later), put_off_payload(9, 1_600_000_000_000, later))
     assert decode_returns(decode_header(record), record) == (9, later, 1_600_000_000_000)
     counted = {64: [CountedRun(0, 9, 1), CountedRun(12, 12, 3)], 80: [CountedRun(5, 5, 2)]}
-    assert decode_state(encode_state(State(attempts=counted))).attempts == counted
-    for state in (State(attempts=counted), State(next_log_sequence=7)):
+    assert decode_state(encode_state(StateRecord(attempts=counted))).attempts == counted
+    for state in (StateRecord(attempts=counted), StateRecord(next_log_sequence=7)):
         assert decode_root(encode_root(state, encode_counts(state, [], [])))[0] == state
 
 
 def test_state_without_returned_messages_has_no_byte_for_them() -> None:
-    empty = encode_state(State())
-    with_one = encode_state(State(attempts={64: [CountedRun(0, 0, 1)]}))
+    empty = encode_state(StateRecord())
+    with_one = encode_state(StateRecord(attempts={64: [CountedRun(0, 0, 1)]}))
     assert with_one[: len(empty)] == empty and len(with_one) > len(empty)
 
 
 @pytest.mark.parametrize(
     "runs",
-    [[Returned(7, 0, 2)], [Returned(7, 1, 0)]],
+    [[ReturnedRun(7, 0, 2)], [ReturnedRun(7, 1, 0)]],
 )
-def test_return_record_that_counts_nothing_is_damage(runs: list[Returned]) -> None:
+def test_return_record_that_counts_nothing_is_damage(runs: list[ReturnedRun]) -> None:
     record = encode(1, 0xBAF0, 1, 0, RETURN, 4, len(runs), payload_of(9, runs))
     with pytest.raises(RecordDamaged):
         decode_returns(decode_header(record), record)
-    short = encode(1, 0xBAF0, 1, 0, RETURN, 4, 2, payload_of(9, [Returned(7, 1, 1)]))
+    short = encode(1, 0xBAF0, 1, 0, RETURN, 4, 2, payload_of(9, [ReturnedRun(7, 1, 1)]))
     with pytest.raises(RecordDamaged):
         decode_returns(decode_header(short), short)
 
 
 @pytest.mark.parametrize("run", [CountedRun(5, 4, 1), CountedRun(0, 1 << 63, 1), CountedRun(0, 0, 0)])
 def test_state_with_a_run_that_cannot_be_is_damage(run: CountedRun) -> None:
-    data = encode_state(State(attempts={64: [run]}))
+    data = encode_state(StateRecord(attempts={64: [run]}))
     with pytest.raises(RecordDamaged):
         decode_state(data)
     with pytest.raises(RecordDamaged):
-        decode_state(encode_state(State(attempts={64: [CountedRun(0, 1, 1)]}))[:-1])
+        decode_state(encode_state(StateRecord(attempts={64: [CountedRun(0, 1, 1)]}))[:-1])

@@ -18,7 +18,7 @@ from simulated_disk import SimulatedDisk, SimulatedFile
 
 from forebay import SettingsError
 from forebay.store.disk.layout import IMPORT, import_name, import_part_name, validate_load_id
-from forebay.store.format.imports import IMPORTS_KEPT, ImportMark, Imports, decode_import, encode_import
+from forebay.store.format.imports import IMPORTS_KEPT, ImportRecord, Imports, decode_import, encode_import
 from forebay.store.format.record import RecordDamaged, crc32
 from forebay.store.ingest.manifest import (
     LEASE_MS,
@@ -36,7 +36,7 @@ from forebay.store.ingest.manifest import (
 )
 from forebay.store.ingest.part import PartsWriter
 
-MARK = ImportMark("day-1", bytes(range(16)), 1000, 300)
+MARK = ImportRecord("day-1", bytes(range(16)), 1000, 300)
 
 
 def closed_bay(**fields: Any) -> SimulatedBay:
@@ -259,7 +259,7 @@ def test_a_set_that_was_exchanged_in_the_middle_is_refused() -> None:
     made = closed_bay()
     bring(made.disk, "day-1", [Row("orders", b"x")])
     made.open_again()
-    made.store.imports.note(ImportMark("day-2", bytes(16), 10, 5))
+    made.store.imports.note(ImportRecord("day-2", bytes(16), 10, 5))
     made.bay.queue("other")
     made.bay.close()
     bring(made.disk, "day-2", [Row("orders", b"%d" % n) for n in range(10)])
@@ -426,9 +426,9 @@ def test_marks_come_back_and_every_cut_is_damage() -> None:
 
 def test_the_oldest_loads_that_are_done_are_forgotten_first() -> None:
     imports = Imports()
-    imports.note(ImportMark("unfinished", bytes(16), 2, 1))
+    imports.note(ImportRecord("unfinished", bytes(16), 2, 1))
     for number in range(IMPORTS_KEPT + 10):
-        imports.note(ImportMark(f"load-{number}", bytes(16), 1, 1))
+        imports.note(ImportRecord(f"load-{number}", bytes(16), 1, 1))
     kept = [mark.load_id for mark in imports]
     assert len(kept) == IMPORTS_KEPT and kept[0] == "unfinished" and kept[1] == "load-11"
 
@@ -436,7 +436,7 @@ def test_the_oldest_loads_that_are_done_are_forgotten_first() -> None:
 def test_only_unfinished_loads_leave_no_room_for_another() -> None:
     imports = Imports()
     for number in range(IMPORTS_KEPT):
-        imports.note(ImportMark(f"load-{number}", bytes(16), 2, 1))
+        imports.note(ImportRecord(f"load-{number}", bytes(16), 2, 1))
     assert not imports.has_room
     imports.count(1)
     assert imports.has_room

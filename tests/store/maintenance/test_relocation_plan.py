@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from forebay.store.index.data_log_use import DataLogUse
-from forebay.store.maintenance.relocation_plan import Choice, choose
+from forebay.store.maintenance.relocation_plan import RelocationChoice, choose
 from forebay.store.maintenance.removable import removable
 from forebay.store.maintenance.throttle import CREDIT_BYTES_MAX, IDLE_SECONDS, Throttle
 
@@ -30,7 +30,7 @@ def chosen(
     unmovable: set[int] | None = None,
     passed_over: dict[int, int] | None = None,
     only_sparse: bool = False,
-) -> Choice | None:
+) -> RelocationChoice | None:
     return choose(
         uses,
         dict.fromkeys(uses, SIZE),

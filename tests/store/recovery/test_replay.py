@@ -27,8 +27,8 @@ from forebay.store.format.record import (
     SURVIVORS,
     TRANSACTIONAL,
     UNSUBSCRIBE,
-    Returned,
-    Survivors,
+    LaneRun,
+    ReturnedRun,
     returns_payload,
     survivors_payload,
 )
@@ -122,7 +122,7 @@ def commit_into_another_lane(journal: Journal, lane: DestinationLane) -> None:
 
 
 def return_of_a_sequence_that_cannot_be(journal: Journal, lane: DestinationLane) -> None:
-    journal.append(RETURN, 4, 1, returns_payload(lane.destination_number, [Returned(SEQUENCES, 1, 1)]))
+    journal.append(RETURN, 4, 1, returns_payload(lane.destination_number, [ReturnedRun(SEQUENCES, 1, 1)]))
 
 
 def destination_that_was_of_another_kind(journal: Journal, lane: DestinationLane) -> None:
@@ -228,7 +228,7 @@ def test_survivors_of_a_data_log_that_is_gone_mean_nothing() -> None:
     lane = opened.lane()
     opened.add(b"here")
     with opened.lock:
-        payload = survivors_payload(40, [Survivors(lane.number, 0, 1)])
+        payload = survivors_payload(40, [LaneRun(lane.number, 0, 1)])
         opened.store.journal.append(SURVIVORS, 0, 1, payload)
     opened.store.journal.sync()
     again = opened_on(disk.crash_process())
@@ -245,17 +245,15 @@ def test_survivors_undo_what_acks_did_that_are_gone(is_committed: bool) -> None:
     journal = opened.store.journal
     if is_committed:
         with opened.lock:
-            records = opened.store.transaction_records
-            branch = records.begin()
-            lengths = records.append_slice(branch, lane, 0, [(b"", b"%d" % n) for n in range(5)])
-            records.commit(branch, {branch.last_position: lengths})
+            writer = opened.store.transaction_writer
+            branch = writer.begin()
+            lengths = writer.append_slice(branch, lane, 0, [(b"", b"%d" % n) for n in range(5)])
+            writer.commit(branch, {branch.last_position: lengths})
     else:
         opened.add(*(b"%d" % n for n in range(5)))
     with opened.lock:
         journal.roll()
-        journal.append(
-            SURVIVORS, 0, 2, survivors_payload(1, [Survivors(lane.number, 1, 1), Survivors(lane.number, 4, 1)])
-        )
+        journal.append(SURVIVORS, 0, 2, survivors_payload(1, [LaneRun(lane.number, 1, 1), LaneRun(lane.number, 4, 1)]))
     journal.sync()
     again = opened_on(disk.crash_process())
     assert again.bodies() == [b"1", b"4"]
@@ -274,7 +272,7 @@ def test_survivors_of_a_data_log_with_a_hole_are_refused() -> None:
     opened.store.message_store.checkpoint()
     with opened.lock:
         opened.store.journal.roll()
-        payload = survivors_payload(1, [Survivors(lane.number, 0, 1)])
+        payload = survivors_payload(1, [LaneRun(lane.number, 0, 1)])
         opened.store.journal.append(SURVIVORS, 0, 1, payload)
     opened.store.journal.sync()
     found = disk.crash_process()

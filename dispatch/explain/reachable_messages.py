@@ -1,4 +1,4 @@
-"""Reach: what the next takes of a queue's consumers would find. Asking it changes no state."""
+"""ReachableMessages: what the next takes of a queue's consumers would find. Asking it changes no state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.areas.list_order import next_by_arrival
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList
 
 
-class Reach:
+class ReachableMessages:
     """The messages that a queue's consumers can reach at one moment. Requires: the lock, as long as it is used.
 
     Data that consumers share is computed once, however many they are: O(messages in the lists' RAM), and O(lists) for
@@ -96,7 +96,7 @@ class Reach:
     def _first_free(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
         """Return the first sequence of runs that can be handed out, or BEHIND_ALL. O(those before it)."""
         for at, last in runs:
-            while at <= last and (found := lane.pending_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
+            while at <= last and (found := lane.store_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
                 for sequence in range(found[0], min(found[1], last) + 1):
                     if self._can_be_had(lane, sequence):
                         return sequence
@@ -105,7 +105,7 @@ class Reach:
 
     def _is_late(self, lane: LaneState, sequence: int) -> bool:
         """Return whether the message has expired."""
-        return lane.is_timed and 0 < lane.pending_lane.times_of(sequence).expires_at <= self._now_ms()
+        return lane.is_timed and 0 < lane.store_lane.times_of(sequence).expires_at <= self._now_ms()
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:

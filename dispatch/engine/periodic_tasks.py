@@ -1,6 +1,6 @@
-"""Duty: one piece of background work. Each duty fails alone, and is tried again less and less often.
+"""PeriodicTask: one piece of background work. Each task fails alone, and is tried again less and less often.
 
-A duty that goes on failing (no descriptor left, no readable /proc, a full disk) does not stop the others. It is logged
+A task that goes on failing (no descriptor left, no readable /proc, a full disk) does not stop the others. It is logged
 once for each cause, and shown in the statistics.
 """
 
@@ -19,11 +19,11 @@ logger = LateLogger("forebay.dispatch")
 FIRST_PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 10.0
 SAME_CAUSE_SECONDS: Final = 600.0
-"""A cause is not logged again for this long, even if the duty worked in between."""
+"""A cause is not logged again for this long, even if the task worked in between."""
 
 
 @dataclass(frozen=True, slots=True)
-class FailingDuty:
+class FailingTask:
     """A piece of background work that fails again and again."""
 
     since: float
@@ -34,18 +34,18 @@ class FailingDuty:
     """The problem of the last attempt."""
 
 
-class Duty:
-    """One piece of background work. Only one thread at a time may use a duty, but any thread may read `failing`."""
+class PeriodicTask:
+    """One piece of background work. Only one thread at a time may use a task, but any thread may read `failing`."""
 
     def __init__(self, name: str, work: Callable[[], int]) -> None:
-        """Make a duty.
+        """Make a task.
 
         name: as logs and statistics show it.
         work: does what is due; returns how many things were done.
         """
         self.name = name
-        # None while the duty works.
-        self.failing: FailingDuty | None = None
+        # None while the task works.
+        self.failing: FailingTask | None = None
         self._work = work
         self._retry_at = 0.0
         self._pause_seconds = 0.0
@@ -91,18 +91,18 @@ class Duty:
         return True
 
     def due_at(self, now: float) -> float:
-        """Return when the duty is due next, in monotonic seconds; infinity: no time is known."""
+        """Return when the task is due next, in monotonic seconds; infinity: no time is known."""
         return inf
 
     def next_at(self, at: float) -> float:
-        """Return when to check the duty again. at: when it is due if it does not fail, in monotonic seconds."""
+        """Return when to check the task again. at: when it is due if it does not fail, in monotonic seconds."""
         return at if self.failing is None else self._retry_at
 
     def _fail(self, error: Exception, now: float, time_ms: int) -> None:
         known = isinstance(error, ForebayError)
         problem = str(error) if known else f"{type(error).__name__}: {error}"
         failing = self.failing
-        self.failing = FailingDuty(
+        self.failing = FailingTask(
             time_ms / 1000 if failing is None else failing.since, 1 if failing is None else failing.tries + 1, problem
         )
         self._retry_at = now + self._pause_seconds  # a problem that passes at once is tried again at once

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulated_bay import SimulatedBay
 
 from forebay.store.index.data_log_use import DataLogUse
-from forebay.store.maintenance.draining import SOON_SECONDS, Draining
+from forebay.store.maintenance.drain_forecast import SOON_SECONDS, DrainForecast
 
 
 def uses(**pending: int) -> dict[int, DataLogUse]:
@@ -17,7 +17,7 @@ def uses(**pending: int) -> dict[int, DataLogUse]:
 
 
 def test_data_log_is_soon_empty_when_its_messages_leave_fast_enough() -> None:
-    draining = Draining(0.0)
+    draining = DrainForecast(0.0)
     draining.sample(1.0, uses(log1=1000, log2=1000, log3=1000))
     assert draining.soon_empty == set()
     draining.sample(2.0, uses(log1=900, log2=910, log3=1000))
@@ -26,7 +26,7 @@ def test_data_log_is_soon_empty_when_its_messages_leave_fast_enough() -> None:
 
 
 def test_data_log_that_nobody_drains_any_more_is_not_soon_empty() -> None:
-    draining = Draining(0.0)
+    draining = DrainForecast(0.0)
     draining.sample(1.0, uses(log1=1000))
     draining.sample(2.0, uses(log1=10))
     assert draining.soon_empty == {1}
@@ -35,7 +35,7 @@ def test_data_log_that_nobody_drains_any_more_is_not_soon_empty() -> None:
 
 
 def test_pace_is_measured_over_the_time_that_passed() -> None:
-    draining = Draining(0.0)
+    draining = DrainForecast(0.0)
     draining.sample(0.0, uses(log1=1000))
     draining.sample(20.0, uses(log1=900))
     assert draining.soon_empty == set()

@@ -1,6 +1,8 @@
-"""Attributes of compiled classes from which users inherit. Only the compiler reads them; see machine-code.md.
+"""What only the compiler reads of a class (see machine-code.md).
 
-This module is interpreted and separate, because the compiler must find its own name here, and the interpreter must not
+`mypyc_attr`: users may inherit from the class. `trait`: classes inherit from it beside their one base.
+
+This module is interpreted and separate, because the compiler must find its own names here, and the interpreter must not
 need mypyc.
 """
 
@@ -14,11 +16,16 @@ T = TypeVar("T", bound=type)
 
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr as mypyc_attr
+    from mypy_extensions import trait as trait
 else:
 
     def mypyc_attr(**_: bool) -> Callable[[T], T]:
         """Return a decorator that returns the class unchanged."""
         return lambda kind: kind
+
+    def trait(kind: T) -> T:
+        """Return the class as it is."""
+        return kind
 
 
 def name_slots(dataclass: Any) -> None:

@@ -1,4 +1,4 @@
-"""Duties: what fails in the background fails alone, ever more rarely, is logged once a cause, and can be seen."""
+"""PeriodicTask: what fails in the background fails alone, ever more rarely, is logged once a cause, and can be seen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay.cache.process.guard import MemoryGuard
-from forebay.dispatch.engine.duties import PAUSE_SECONDS_MAX, SAME_CAUSE_SECONDS, Duty
+from forebay.dispatch.engine.periodic_tasks import PAUSE_SECONDS_MAX, SAME_CAUSE_SECONDS, PeriodicTask
 from forebay.store.errors import StoreFailed, StoreFull
 
 
@@ -20,7 +20,7 @@ class Work:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.tries = 0
-        self.duty = Duty("work", self.do)
+        self.task = PeriodicTask("work", self.do)
 
     def do(self) -> int:
         self.tries += 1
@@ -33,52 +33,52 @@ def no_descriptor() -> NoReturn:
     raise OSError(errno.EMFILE, "Too many open files")
 
 
-def test_a_failing_duty_has_a_second_try_at_once_and_then_ever_fewer() -> None:
+def test_a_failing_task_has_a_second_try_at_once_and_then_ever_fewer() -> None:
     work = Work(OSError("no"))
     tried = []
     for millisecond in range(60_000):
         before = work.tries
-        work.duty.do(millisecond / 1000, millisecond)
+        work.task.do(millisecond / 1000, millisecond)
         if work.tries > before:
             tried.append(millisecond / 1000)
     pauses = [round(later - earlier, 3) for earlier, later in zip(tried, tried[1:], strict=False)]
     wanted = [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
     assert pauses[:10] == pytest.approx(wanted, abs=0.0011)
-    assert work.duty.failing is not None and work.duty.failing.tries == work.tries
+    assert work.task.failing is not None and work.task.failing.tries == work.tries
 
 
-def test_a_failing_duty_is_tried_again_though_nothing_new_is_due() -> None:
+def test_a_failing_task_is_tried_again_though_nothing_new_is_due() -> None:
     work = Work(OSError("no"))
-    assert work.duty.do(0.0, 0, is_due=False) == 0 and work.tries == 0
-    work.duty.do(0.0, 0)
+    assert work.task.do(0.0, 0, is_due=False) == 0 and work.tries == 0
+    work.task.do(0.0, 0)
     work.error = None
-    assert work.duty.do(0.0, 0, is_due=False) == 1
-    assert work.duty.failing is None and work.duty.next_at(7.0) == 7.0
-    assert work.duty.do(0.0, 0, is_due=False) == 0
+    assert work.task.do(0.0, 0, is_due=False) == 1
+    assert work.task.failing is None and work.task.next_at(7.0) == 7.0
+    assert work.task.do(0.0, 0, is_due=False) == 0
 
 
 def test_a_cause_is_logged_once_and_another_one_too(caplog: pytest.LogCaptureFixture) -> None:
     work = Work(OSError("no"))
     for second in range(100):
-        work.duty.do(float(second), 0)
+        work.task.do(float(second), 0)
     assert [record.levelname for record in caplog.records] == ["ERROR"] and caplog.records[0].exc_info
     work.error = StoreFull(1, 0, "store_limit")
     for second in range(100, 200):
-        work.duty.do(float(second), 0)
+        work.task.do(float(second), 0)
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
-def test_a_duty_that_fails_now_and_then_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_fails_now_and_then_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     work, error = Work(), OSError("no")
     for second in range(3 * int(SAME_CAUSE_SECONDS)):
         work.error = error if second % 2 else None
-        work.duty.do(float(second), 0)
+        work.task.do(float(second), 0)
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 3
 
 
 def test_a_failed_store_ends_all_that_is_done() -> None:
     with pytest.raises(StoreFailed):
-        Work(StoreFailed("no")).duty.do(0.0, 0)
+        Work(StoreFailed("no")).task.do(0.0, 0)
 
 
 def test_a_guard_that_cannot_look_keeps_no_sync_checkpoint_or_cleanup_from_coming(

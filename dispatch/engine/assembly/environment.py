@@ -1,4 +1,4 @@
-"""Surroundings: what the process and the machine give to a store."""
+"""Environment: what the process and the machine give to a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..status import StatusOutput
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """Everything outside the store that the store may touch. A test passes simulated parts in place of the system's."""
 
     disk: Disk

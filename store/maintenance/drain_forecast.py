@@ -1,4 +1,4 @@
-"""Draining: predict which data logs consumers will soon empty, because copying out of them would be wasted work.
+"""DrainForecast: predict which data logs consumers will soon empty, because copying out of them would be wasted work.
 
 A consumer that keeps pace with its producer empties a data log in seconds. With small messages, the journal is always
 large compared with its live messages, whatever relocation does. Without this prediction, relocation would copy each
@@ -15,7 +15,7 @@ from ..index.data_log_use import DataLogUse
 SOON_SECONDS: Final = 10.0
 
 
-class Draining:
+class DrainForecast:
     """Predicts which data logs will be empty soon, from samples of what is pending."""
 
     def __init__(self, now: float) -> None:

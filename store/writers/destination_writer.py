@@ -1,4 +1,4 @@
-"""DestinationRecords: begin, change and end queues and topics.
+"""DestinationWriter: begin, change and end queues and topics.
 
 A change takes effect with its record; a crash before that leaves everything as it was.
 """
@@ -16,7 +16,7 @@ from ..maintenance.trimmer import RetentionRule
 from ..state.property_table import PropertyTable
 
 
-class DestinationRecords:
+class DestinationWriter:
     """Writes the records with which queues and topics begin, change and end.
 
     The state lock guards it. Every method requires the state lock and raises StoreFull or StoreFailed.
@@ -32,7 +32,7 @@ class DestinationRecords:
         table: DestinationTable,
         rules: dict[int, RetentionRule],
     ) -> None:
-        """Make the one DestinationRecords of a store.
+        """Make the one DestinationWriter of a store.
 
         rules: by the number of a topic, how long it keeps messages that nobody needs.
         """

@@ -1,4 +1,4 @@
-"""DiscardRecords: gives sequences to messages that no subscription receives, instead of storing them.
+"""DiscardWriter: gives sequences to messages that no subscription receives, instead of storing them.
 
 Each discard is one record. A crash before the record leaves the sequences free; after it they are taken. So no id is
 ever given twice.
@@ -14,7 +14,7 @@ from ..index.destination_lane import DestinationLane
 from ..journal.journal import Journal
 
 
-class DiscardRecords:
+class DiscardWriter:
     """Writes the records of messages to topics without subscriptions. The state lock guards it."""
 
     def __init__(self, journal: Journal, duplicates: Deduplication) -> None:

@@ -12,9 +12,9 @@ from ..environment.clock import Clock
 from ..environment.late_log import emit_late
 from ..index.subscriptions import Subscriptions
 from ..journal.fullness import Fullness
-from ..maintenance.cleaner import Cleaner, CleanupReport
-from ..maintenance.relocation import Relocation
-from ..maintenance.trimmer import Trimmer
+from .cleaner import Cleaner, CleanupReport
+from .relocation import Relocation
+from .trimmer import Trimmer
 
 
 class Cleanup:

@@ -1,4 +1,4 @@
-"""PropertyRecords: the host sets and deletes small values.
+"""PropertyWriter: the host sets and deletes small values.
 
 A change takes effect as a whole with its record; a crash before that leaves everything as it was.
 """
@@ -16,14 +16,14 @@ from ..journal.journal import Journal
 from ..state.property_table import PropertyTable
 
 
-class PropertyRecords:
+class PropertyWriter:
     """Writes the records with which the host sets and deletes small values.
 
     The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(self, journal: Journal, table: PropertyTable, now_ms: Callable[[], int]) -> None:
-        """Make the one PropertyRecords of a store. now_ms: the store's time."""
+        """Make the one PropertyWriter of a store. now_ms: the store's time."""
         self._journal = journal
         self._table = table
         self._now_ms = now_ms

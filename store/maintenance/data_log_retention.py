@@ -12,12 +12,12 @@ from ..format.destination_table import DestinationTable
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..journal.journal import Journal
-from ..maintenance.leases import Lease, LeaseReader
 from ..numbering import OFFSET_BITS
 from ..state.transactions import Branches
+from .leases import Lease, LeaseReader
 
 if TYPE_CHECKING:
-    from ..maintenance.retention_reasons import RetentionReasons
+    from .retention_reasons import RetentionReasons
 
 
 class DataLogRetention:
@@ -53,7 +53,7 @@ class DataLogRetention:
             replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
             transactions = self._branches.data_logs()
         # Imported here so that `import forebay` stays fast, because few callers ask.
-        from ..maintenance.retention_reasons import RetentionReasons
+        from .retention_reasons import RetentionReasons
 
         return RetentionReasons(
             self._index,

@@ -1,4 +1,4 @@
-"""SubscriptionRecords: subscriptions begin, move, end and acknowledge.
+"""SubscriptionWriter: subscriptions begin, move, end and acknowledge.
 
 A change of a durable subscription takes effect with its record; a crash before that leaves everything as it was.
 """
@@ -19,14 +19,14 @@ RETENTION_NAME: Final = "retention"
 """Name in the records of the entry that stands for messages which a topic keeps beyond all acks."""
 
 
-class SubscriptionRecords:
+class SubscriptionWriter:
     """Writes the records with which subscriptions begin, move, acknowledge and end.
 
     The state lock guards it. Every method requires the state lock.
     """
 
     def __init__(self, journal: Journal, subscriptions: Subscriptions, rules: dict[int, RetentionRule]) -> None:
-        """Make the one SubscriptionRecords of a store.
+        """Make the one SubscriptionWriter of a store.
 
         rules: by the number of a topic, how long it keeps messages that nobody needs.
         """

@@ -1,4 +1,4 @@
-"""ReturnRecords: how often messages that came back were delivered, and when they are offered again.
+"""ReturnWriter: how often messages that came back were delivered, and when they are offered again.
 
 Each change is made in RAM and by a record. A kill loses no record that was written; a power cut may lose those that are
 not synced.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..environment.late_log import LateLogger
 from ..errors import ForebayError
-from ..format.record import RANGES_MAX, RETURN, TIMED, Returned, put_off_payload, returns_payload
+from ..format.record import RANGES_MAX, RETURN, TIMED, ReturnedRun, put_off_payload, returns_payload
 from ..format.state_record import CountedRun
 from ..index.index import Index
 from ..journal.journal import Journal
@@ -19,7 +19,7 @@ from ..numbering import LANE_MASK, LANE_SHIFT
 logger = LateLogger("forebay.store")
 
 
-class ReturnRecords:
+class ReturnWriter:
     """Writes the records with the delivery counts of messages that came back.
 
     The state lock guards it. Every method requires the state lock.
@@ -36,9 +36,9 @@ class ReturnRecords:
         even if the process dies of the message. The record is not synced for itself. If it can't be written, the count
         is in RAM alone.
         """
-        self.put(lane_number, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs])
+        self.put(lane_number, [ReturnedRun(first, last - first + 1, attempts) for first, last, attempts in runs])
 
-    def put(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
+    def put(self, lane_number: int, runs: Sequence[ReturnedRun], now_ms: int = 0) -> None:
         """Record delivery counts of runs, with the times at which they are offered again. The caller tells the index.
 
         now_ms: the store's time if one of them is put off; otherwise 0.

@@ -1,4 +1,4 @@
-"""Verdicts: which selectors of a topic's subscriptions match the message that is arriving."""
+"""SelectorMatches: which selectors of a topic's subscriptions match the message that is arriving."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..selectors.selector import FIELD_NAMES, Selector
 NOBODY: Final = -1
 
 
-class Verdicts:
+class SelectorMatches:
     """Which selectors match the arriving message.
 
     Each selector text is evaluated once, however many subscriptions have it.
@@ -41,7 +41,7 @@ class Verdicts:
 
     def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
         """Return whether a message is the persistent one that is arriving. Requires: the lock."""
-        return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
+        return lane.is_persistent and message[0] == self._sequence and lane.store_lane.priority == self._priority
 
     def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
         """Return whether a selector matches the arriving message. Requires: the lock, and that `is_about` is true."""
@@ -56,11 +56,11 @@ class Verdicts:
 class SubscriptionSelectorGroup(SelectorGroup):
     """The selector group of a subscription."""
 
-    __slots__ = ("_verdicts",)
+    __slots__ = ("_selector_matches",)
 
-    def __init__(self, selector: Selector | None, verdicts: Verdicts) -> None:
+    def __init__(self, selector: Selector | None, selector_matches: SelectorMatches) -> None:
         super().__init__(selector)
-        self._verdicts = verdicts
+        self._selector_matches = selector_matches
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Return whether a message matches. Non-persistent ones do: only subscriptions that want them get them."""
@@ -73,9 +73,9 @@ class SubscriptionSelectorGroup(SelectorGroup):
 
         Requires: the lock.
         """
-        if self.selector is None or not self._verdicts.is_about(lane, message):
+        if self.selector is None or not self._selector_matches.is_about(lane, message):
             return super().verdict(lane, message, values)
         try:
-            return self._verdicts.matches(self.selector, lane, message)
+            return self._selector_matches.matches(self.selector, lane, message)
         except RecordDamaged:
             return None

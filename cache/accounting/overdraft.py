@@ -1,4 +1,4 @@
-"""Tab: charges that can't be refused, and charges that last until the last reference to an object is dropped.
+"""Overdraft: charges that can't be refused, and charges that last until the last reference to an object is dropped.
 
 Something that is made in any case, such as a list for a message on its way, is charged if there is room. Otherwise its
 charge is *owed*: it is made as soon as memory comes free, before anything else of that holder. An object that the
@@ -23,11 +23,11 @@ class LastingCharge:
         self._charge_bytes = charge_bytes
 
     def __del__(self) -> None:
-        # Take no lock, because a finalizer may run inside any section. The tab releases the charge later.
+        # Take no lock, because a finalizer may run inside any section. The overdraft releases the charge later.
         self._ended.append(self._charge_bytes)
 
 
-class Tab:
+class Overdraft:
     """The charges of a holder, and what it owes. The state lock guards it; every method requires it held."""
 
     def __init__(self, holder: Holder) -> None:

@@ -1,1 +1,0 @@
-"""Disk space of an open store: how much it holds, why its data logs remain, and giving back what nothing needs."""
