@@ -1,6 +1,7 @@
-"""Decoding of records: the payload of each kind as a value of its own type.
+"""Decoding of records: the payload of each kind as a value of its own type, which has the name of the kind.
 
-All code that reads whole journals matches over these types: replay, dump, and the facts for offline queries.
+So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. All
+code that reads whole journals matches over these types: replay, dump, and the facts for offline queries.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from .state_record import (
 
 
 class AckRecord(NamedTuple):
-    """An ack: these messages of one lane are removed."""
+    """An ack record: these messages of one lane are removed."""
 
     number: int
     """Number of the destination, or of the subscription that acknowledged."""
@@ -78,11 +79,23 @@ class ReturnRecord(NamedTuple):
     """The store's time if something is put off; otherwise 0."""
 
 
+class DestinationRecord(NamedTuple):
+    """A destination record: a queue or topic begins, or something new is known of it."""
+
+    destination: Destination
+
+
 class DeleteRecord(NamedTuple):
     """A delete record: the queue or topic is deleted with all its messages."""
 
     number: int
     """The number of the queue or topic."""
+
+
+class SubscribeRecord(NamedTuple):
+    """A subscribe record: a durable subscription begins."""
+
+    subscription: Subscription
 
 
 class UnsubscribeRecord(NamedTuple):
@@ -116,6 +129,12 @@ class AttestRecord(NamedTuple):
     """An attest record: everything before that position is durable."""
 
     position: int
+
+
+class PrepareRecord(NamedTuple):
+    """A prepare record: the transaction survives from here on, until it has an outcome."""
+
+    branch: Branch
 
 
 class RollbackRecord(NamedTuple):
@@ -155,15 +174,15 @@ Payload = (
     MessageRecord
     | AckRecord
     | ReturnRecord
-    | Destination
+    | DestinationRecord
     | StateRecord
     | AttestRecord
     | DropRecord
     | CommitRecord
-    | Branch
+    | PrepareRecord
     | RollbackRecord
     | SurvivorsRecord
-    | Subscription
+    | SubscribeRecord
     | UnsubscribeRecord
     | SeekRecord
     | LostRecord
@@ -174,11 +193,7 @@ Payload = (
     | DirectoryRecord
     | UnknownRecord
 )
-"""The payload of a record.
-
-These kinds have classes with another name: MESSAGE is a Slice, RETURN is Counted, PREPARE is a Branch, DIRECTORY is
-Sealed, IMPORT is an ImportRecord, PROPERTIES is PropertiesRecord and SUBSCRIBE is a Subscription.
-"""
+"""The payload of a record. The payload of a message record is called a slice in text."""
 
 
 def decode(header: Header, head: bytes) -> Payload:
@@ -214,15 +229,15 @@ def _decode_payload(kind: int, payload: bytes) -> Payload:
     if kind == COMMIT:
         return decode_commit(payload)
     if kind == PREPARE:
-        return decode_branch(payload)[0]
+        return PrepareRecord(decode_branch(payload)[0])
     if kind == ROLLBACK:
         return RollbackRecord(decode_rollback(payload))
     if kind == DESTINATION:
-        return decode_destination(payload)
+        return DestinationRecord(decode_destination(payload))
     if kind == DELETE:
         return DeleteRecord(decode_delete(payload))
     if kind == SUBSCRIBE:
-        return decode_subscription(payload)
+        return SubscribeRecord(decode_subscription(payload))
     if kind == UNSUBSCRIBE:
         return UnsubscribeRecord(decode_unsubscribe(payload))
     if kind == IMPORT:

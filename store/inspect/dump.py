@@ -10,19 +10,22 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, assert_never
 
 from ..disk.disk import Disk, File
-from ..format.branch import Branch, CommitRecord
+from ..format.branch import CommitRecord
 from ..format.decode import (
     AckRecord,
     AttestRecord,
     DeleteRecord,
+    DestinationRecord,
     DirectoryRecord,
     DropRecord,
     LostRecord,
     NeedsRecord,
     Payload,
+    PrepareRecord,
     ReturnRecord,
     RollbackRecord,
     SeekRecord,
+    SubscribeRecord,
     SurvivorsRecord,
     UnknownRecord,
     UnsubscribeRecord,
@@ -41,7 +44,6 @@ from ..format.record import (
     decode_slice,
 )
 from ..format.state_record import (
-    Destination,
     StateRecord,
     Subscription,
 )
@@ -196,18 +198,20 @@ def _content(payload: Payload, names: NamesByNumber) -> Row:
         case SeekRecord():
             moved = [{"priority": priority, "first": first} for priority, first in payload.firsts]
             return _named(payload.number, names) | {"moved_to": moved}
-        case Subscription():
-            names[payload.number] = payload
-            return _named(payload.number, names) | {"selector": payload.selector}
+        case SubscribeRecord():
+            subscription = payload.subscription
+            names[subscription.number] = subscription
+            return _named(subscription.number, names) | {"selector": subscription.selector}
         case SurvivorsRecord():
             return {"survivors_of": payload.data_log, "survivors": _runs(payload.ranges, names)}
         case NeedsRecord():
             priority = payload.run.lane_number & LANE_MASK
             lanes = [need._replace(lane_number=need.lane_number << LANE_SHIFT | priority) for need in payload.needs]
             return {"needs_of": _runs([payload.run], names), "needs": _runs(lanes, names)}
-        case Destination():
-            names[payload.number] = payload.name
-            return {"destination": payload.name}
+        case DestinationRecord():
+            destination = payload.destination
+            names[destination.number] = destination.name
+            return {"destination": destination.name}
         case StateRecord():
             names |= {destination.number: destination.name for destination in payload.destinations}
             names |= {subscription.number: subscription for subscription in payload.subscriptions}
@@ -218,9 +222,10 @@ def _content(payload: Payload, names: NamesByNumber) -> Row:
             messages = sum(placed.messages for placed in payload.slices)
             row = {"transaction": f"{payload.number:x}", "messages": messages, "acks": _runs(payload.acks, names)}
             return row | _properties(payload.properties)
-        case Branch():
-            row = {"transaction": f"{payload.number:x}", "xid": payload.xid.hex(), "messages": payload.messages}
-            return row | {"acks": _runs(payload.runs(), names)} | _properties(payload.properties)
+        case PrepareRecord():
+            branch = payload.branch
+            row = {"transaction": f"{branch.number:x}", "xid": branch.xid.hex(), "messages": branch.messages}
+            return row | {"acks": _runs(branch.runs(), names)} | _properties(branch.properties)
         case RollbackRecord():
             return {"transaction": f"{payload.number:x}"}
         case ImportRecord():

@@ -15,18 +15,21 @@ from math import isfinite
 from typing import Final, NamedTuple, assert_never
 
 from ..disk.disk import File
-from ..format.branch import Branch, CommitRecord
+from ..format.branch import CommitRecord
 from ..format.decode import (
     AckRecord,
     AttestRecord,
     DeleteRecord,
+    DestinationRecord,
     DirectoryRecord,
     DropRecord,
     LostRecord,
     NeedsRecord,
+    PrepareRecord,
     ReturnRecord,
     RollbackRecord,
     SeekRecord,
+    SubscribeRecord,
     SurvivorsRecord,
     UnknownRecord,
     UnsubscribeRecord,
@@ -49,7 +52,6 @@ from ..format.record import (
     decode_slice,
 )
 from ..format.state_record import (
-    Destination,
     StateRecord,
     Subscription,
 )
@@ -121,9 +123,9 @@ class Names:
         if record.kind not in _NAMING_KINDS:
             return
         match decode(record, head):
-            case Destination(number=number, name=name):
-                self._names[number] = name
-            case Subscription() as subscription:
+            case DestinationRecord(destination):
+                self._names[destination.number] = destination.name
+            case SubscribeRecord(subscription):
                 self._subscriptions[subscription.number] = subscription
             case StateRecord() as state:
                 self._names |= {destination.number: destination.name for destination in state.destinations}
@@ -295,12 +297,14 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
             rows = [_run(row, names, *run) for run in survivors]
         case NeedsRecord(run, _):
             rows = [_run(row, names, *run)]
-        case Branch() as branch:
+        case PrepareRecord(branch):
             row = row._replace(transaction=f"{branch.number:x}", messages=branch.messages)
         case RollbackRecord(number):
             row = row._replace(transaction=f"{number:x}")
-        case Destination() | DeleteRecord() | Subscription() | UnsubscribeRecord() | SeekRecord() as named:
+        case DestinationRecord(named) | SubscribeRecord(named):
             row = _named(row, names, named.number)
+        case DeleteRecord(number) | UnsubscribeRecord(number) | SeekRecord(number):
+            row = _named(row, names, number)
         case (
             StateRecord()
             | DropRecord()

@@ -18,13 +18,16 @@ from ..format.decode import (
     AckRecord,
     AttestRecord,
     DeleteRecord,
+    DestinationRecord,
     DirectoryRecord,
     DropRecord,
     LostRecord,
     NeedsRecord,
+    PrepareRecord,
     ReturnRecord,
     RollbackRecord,
     SeekRecord,
+    SubscribeRecord,
     SurvivorsRecord,
     UnknownRecord,
     UnsubscribeRecord,
@@ -151,12 +154,12 @@ class Replay:
             case StateRecord():
                 self.apply_state(payload)
                 self.expected.add(data_log)
-            case Destination():
-                self.register((payload,))
+            case DestinationRecord():
+                self.register((payload.destination,))
             case DeleteRecord():
                 self._delete(payload.number)
-            case Subscription():
-                self._subscribe(payload)
+            case SubscribeRecord():
+                self._subscribe(payload.subscription)
             case UnsubscribeRecord():
                 self._subscriptions.unsubscribe(payload.number)
             case SeekRecord():
@@ -167,8 +170,8 @@ class Replay:
             case LostRecord():
                 self.expected.add(data_log)
                 index.use(data_log)
-            case Branch():
-                self._branches.adopt(payload)
+            case PrepareRecord():
+                self._branches.adopt(payload.branch)
             case RollbackRecord():
                 self._branches.forget(payload.number)
             case CommitRecord():

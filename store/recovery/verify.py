@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
-from ..format.decode import DropRecord, LostRecord, decode
+from ..format.decode import DestinationRecord, DropRecord, LostRecord, decode
 from ..format.record import (
     DIRECTORY,
     DROP,
@@ -29,7 +29,7 @@ from ..format.record import (
     decode_slice,
     log_sequence_behind,
 )
-from ..format.state_record import Destination, StateRecord
+from ..format.state_record import StateRecord
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -180,7 +180,7 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
             raise RecordDamaged("the directory does not name the records that are there")
         return
     match decode(record, head):
-        case Destination() as destination:
+        case DestinationRecord(destination):
             names[destination.number] = destination.name
         case StateRecord() as state:
             names |= {destination.number: destination.name for destination in state.destinations}

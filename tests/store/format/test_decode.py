@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import get_args
 
 import pytest
 
-from forebay.store.format.decode import DirectoryRecord, UnknownRecord, decode
+from forebay.store.format.decode import DirectoryRecord, Payload, UnknownRecord, decode
 from forebay.store.format.record import DIRECTORY, HEADER_BYTES, KIND_NAMES, Header, RecordDamaged
 
 KINDS = range(256)
@@ -31,3 +32,8 @@ def test_a_kind_of_a_newer_version_is_passed_on_as_unknown() -> None:
 
 def test_a_directory_says_that_its_data_log_is_sealed() -> None:
     assert decoded(DIRECTORY) == DirectoryRecord()
+
+
+def test_payload_of_a_kind_has_the_name_of_the_kind() -> None:
+    named = {f"{name.title()}Record" for name in KIND_NAMES.values()}
+    assert {payload.__name__ for payload in get_args(Payload)} == named | {"UnknownRecord"}
