@@ -141,7 +141,7 @@ class Forebay:
         return TemporaryTopic(parts, parts.temporaries.topic())
 
     def destinations(self) -> list[str]:
-        """Return the names of all queues, sorted."""
+        """Return the names of all queues, sorted. Only of queues: `topics` returns those of topics."""
         with self._engine.monitor.lock:
             return self._engine.for_queues.queues.names()
 

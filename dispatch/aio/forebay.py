@@ -142,7 +142,7 @@ class AsyncForebay:
         return Opening(make, "bay.temporary_topic()")
 
     def destinations(self) -> list[str]:
-        """Return the names of all queues, sorted."""
+        """Return the names of all queues, sorted. Only of queues: `topics` returns those of topics."""
         return self._synchronous.destinations()
 
     def topics(self) -> list[str]:

@@ -12,6 +12,9 @@ too.
                               import/<load id>.load, import/part-<set>-<number>-<nonce>.data
                               status.json, which disk/status_file.py writes
 
+kr-store is the name that ActiveMQ gave its store of references to the journal (Kaha reference store), so that its
+operators find what they know.
+
 The lock belongs to the kernel (flock), so it is free after any end of the process. The lock file stays, and its content
 only serves the error message of a second process.
 """
