@@ -29,7 +29,7 @@ def pair(selector_group: SelectorGroup) -> None:
     """Pair the lists of a selector group that have the same priority and destination."""
     for target, following in pairwise(selector_group.lists):
         one, other = target.lane, following.lane
-        if one.store_lane.priority == other.store_lane.priority and one.destination is other.destination:
+        if one.priority == other.priority and one.destination is other.destination:
             target.pair(following)
             following.pair(target)
 
