@@ -72,8 +72,8 @@ DISPATCH_BUGS = (
     Bug(
         "lower priorities come first",
         "arrange",
-        "(-target.lane.pending_lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
-        "(target.lane.pending_lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
+        "(-target.lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
+        "(target.lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
         "tests/dispatch/producer/test_queue.py::test_a_higher_priority_that_comes_later_is_delivered_first",
     ),
     Bug(
