@@ -161,7 +161,7 @@ def test_an_arrival_is_admitted_as_a_slice_of_one_is() -> None:
     above, unreserved = refused.test.values
     assert isinstance(unreserved, ast.UnaryOp)
     fits = ast.unparse(above).replace(" > ", " <= ")
-    reserved = ast.unparse(unreserved.operand).replace("self.lane.memory", "self.memory")
+    reserved = ast.unparse(unreserved.operand)
     admitted = [
         ast.unparse(extend).replace("extend(messages)", "append(message)"),
         ast.unparse(charge),

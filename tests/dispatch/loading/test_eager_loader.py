@@ -204,7 +204,7 @@ def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_anoth
     begin = bay.loader.begin
 
     def noted(target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
-        tried.append(target.lane.store_lane.priority)
+        tried.append(target.lane.priority)
         return begin(target, is_needed=is_needed)
 
     monkeypatch.setattr(bay.loader, "begin", noted)
