@@ -41,7 +41,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 LINES_MAX = {
     "README.md": 200,
-    "docs/internals/layers.md": 310,  # a list that is written from the contracts, not read from end to end
+    "docs/internals/layers.md": 300,  # a list that is written from the contracts, not read from end to end
     "docs/internals/": 200,
     "docs/decisions/": 60,
     "": 300,
