@@ -292,7 +292,7 @@ class Recovery:
                 self._known = state
                 return None
             if self._accepts_loss and self._is_given_up(data_log, offset):
-                self._least_sequences |= {counts.lane_number: counts.next_sequence for counts in lanes}
+                self._note_sequences(lanes)
                 self._known = state
                 return None
             self.replay.register(state.destinations)
@@ -315,13 +315,17 @@ class Recovery:
             behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
             raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
         self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
-        self._least_sequences |= {
-            counts.lane_number: counts.next_sequence for counts in lanes if not counts.lane_number & PUT_OFF
-        }
+        self._note_sequences(lanes)
         place = DamagedPlace(data_log, offset, self._known_bytes(data_log, offset), None, problem)
         if all((data_log, offset) != (known.data_log, known.offset) for known in self._result.damaged):
             logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
+
+    def _note_sequences(self, lanes: Iterable[LaneCounts]) -> None:
+        """Note the next sequences of lanes that the index knew. What was put off has numbers of its own, and none."""
+        self._least_sequences |= {
+            counts.lane_number: counts.next_sequence for counts in lanes if not counts.lane_number & PUT_OFF
+        }
 
     def _give_up_missing(self) -> None:
         """Report data logs that existed and are missing. Raises JournalCorrupt, unless this follows a repair.

@@ -18,6 +18,7 @@ from forebay import JournalCorrupt, Message, Settings
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_name
 from forebay.store.format.record import ACK, LOST, LOST_BYTES, MESSAGE
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
+from forebay.store.numbering import OFFSET_MASK
 from forebay.store.recovery.quarantine import PARTS_MAX
 from forebay.store.recovery.repair import DamagedPlace
 from forebay.store.recovery.verify import examine_all, judge
@@ -552,3 +553,24 @@ def test_data_log_that_was_dropped_is_not_reported_as_missing() -> None:
     assert [delivery.body for delivery in bay.queue("orders").subscribe().take(10)] == [b"body 0", b"body 2", b"body 3"]
     assert not set(deleted) & set(bay.bay.cleanup().remaining)
     bay.check()
+
+
+def test_a_checkpoint_at_a_record_that_is_lost_tells_the_sequences_of_queues_and_not_of_what_was_put_off() -> None:
+    made = SimulatedBay(max_file_length="64KiB", on_missing_data_log="report", sync="always")
+    queue = made.queue()
+    for body in (b"back later", b"kept"):
+        queue.send(body)
+    with queue.subscribe() as consumer:
+        later, kept = take_up_to(consumer, 2)
+        later.nack(delay=60.0)
+        kept.nack()
+    made.bay.checkpoint()
+    position = made.journal.end
+    queue.send(b"behind the checkpoint")
+    made.disk.flip_bit(data_log_name(1), (position & OFFSET_MASK) + 20, 1)
+    made.crash()
+    assert len(made.bay.recovery.damaged) == 1
+    with made.queue().subscribe() as consumer:
+        assert [delivery.body for delivery in take_up_to(consumer, 5)] == [b"kept"]
+        made.clock.advance(60.0)
+        assert [delivery.body for delivery in take_up_to(consumer, 5)] == [b"back later"]
