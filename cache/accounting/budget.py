@@ -4,8 +4,7 @@ Every holder reserves before it takes memory and releases after it has freed it.
 every moment. A guarantee is a part of the limit that only its holder may use; it lets acks and the index never wait for
 memory. If the limit is lowered below what is held, it falls as memory is released: no charge above the target is
 admitted meanwhile, and the limit is never below what is held and guaranteed. A Quota bounds what some holders have
-together, and keeps a part of the limit for them. For each consumer the charge of one lazy delivery is set aside, so
-that whoever holds nothing gets a message, whatever fills the rest.
+together, and keeps a part of the limit for them.
 """
 
 from __future__ import annotations
@@ -15,14 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..sharing.curve import Curve
-from .charge import OVERHEAD_BYTES
 
 SPARE_BYTES: Final = 128 * 1024
 """A falling limit stays this many bytes above what is held, for `reserve_last`."""
-CONSUMERS_MIN: Final = 75
-"""First deliveries are set aside for so many consumers before there are any. The guarantee of consumers admits no more
-of them where memory is full; a further one is refused there.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,35 +83,20 @@ class Holder:
         Use it for the few bytes without which memory could not be freed. Requires: the holder has no guarantee.
         """
         budget = self._budget
-        if budget.owed_bytes + budget.first_bytes + charge_bytes > budget.limit_bytes:
-            return False
-        self._charge(charge_bytes)
-        return True
-
-    def reserve_first(self, charge_bytes: int) -> bool:
-        """Charge the bytes if they fit under the limit at all, for the one delivery of a consumer that holds none.
-
-        See `Budget.set_aside`. Requires: the holder has no guarantee.
-        """
-        budget = self._budget
         if budget.owed_bytes + charge_bytes > budget.limit_bytes:
             return False
-        self._charge(charge_bytes)
-        return True
-
-    def _charge(self, charge_bytes: int) -> None:
-        budget = self._budget
         budget.held_bytes += charge_bytes
         budget.held_bytes_max = max(budget.held_bytes_max, budget.held_bytes)
         self.held_bytes += charge_bytes
+        return True
 
     def reserve_again(self, charge_bytes: int) -> bool:
-        """Charge bytes that another holder has just released, wherever they came from.
+        """Charge bytes that another holder has just released: try reserve, then reserve_last.
 
         Memory that only changes its holder finds room. This is refused only if less was released since the limit was
         last lowered. Requires: the holder has no guarantee.
         """
-        return self.reserve(charge_bytes) or self.reserve_first(charge_bytes)
+        return self.reserve(charge_bytes) or self.reserve_last(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
         """Release a charge. Below the guarantee, the memory stays set aside."""
@@ -226,9 +205,17 @@ class QuotaHolder(Holder):
         self._charge(charge_bytes)
         return True
 
+    def reserve_last(self, charge_bytes: int) -> bool:
+        """Charge the bytes as Holder.reserve_last does, even above the share: memory that comes free elsewhere only
+        changes hands.
+        """
+        budget = self._budget
+        if budget.owed_bytes + charge_bytes > budget.limit_bytes:
+            return False
+        self._charge(charge_bytes)
+        return True
+
     def _charge(self, charge_bytes: int) -> None:
-        # Also for reserve_last, reserve_first and reserve_again, even above the share: memory that comes free elsewhere
-        # only changes hands.
         budget = self._budget
         budget.held_bytes += charge_bytes
         budget.held_bytes_max = max(budget.held_bytes_max, budget.held_bytes)
@@ -252,9 +239,7 @@ class QuotaHolder(Holder):
 
 
 class Budget:
-    """The ledger. `ceiling_bytes` is the target of the limit, less memory that is guaranteed or kept and not used, and
-    less what is set aside.
-    """
+    """The ledger. `ceiling_bytes` is the target of the limit, less memory that is guaranteed or kept and not used."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -266,9 +251,6 @@ class Budget:
         self.holders: dict[str, Holder] = {}
         # Bytes that quotas keep for their holders and that are not charged yet.
         self.kept_bytes = 0
-        # Number of consumers, and the bytes that are set aside for their first deliveries.
-        self.consumers = 0
-        self.first_bytes = 0
         self._quotas: dict[str, Quota] = {}
         self._quota_holders: list[QuotaHolder] = []
 
@@ -298,34 +280,15 @@ class Budget:
             holder.held_bytes for holder in self._quota_holders if holder.name == name
         )
 
-    def set_aside(self, more_consumers: int) -> None:
-        """Set the charge of a lazy delivery aside for each consumer: `reserve_first` takes it.
-
-        What is above the ceiling then is at most one delivery of each consumer, as long as only consumers that hold
-        none take it. It is there again as soon as that much is released.
-        """
-        self.consumers += more_consumers
-        more_bytes = OVERHEAD_BYTES * max(self.consumers, CONSUMERS_MIN) - self.first_bytes
-        self.first_bytes += more_bytes
-        self.ceiling_bytes -= more_bytes
-
-    @property
-    def one_more_bytes(self) -> int:
-        """By how much a further consumer raises what is set aside."""
-        return OVERHEAD_BYTES if self.consumers >= CONSUMERS_MIN else 0
-
     @property
     def free_bytes(self) -> int:
-        """Bytes that a holder without guarantee or quota may still reserve.
-
-        Negative while the limit falls, and while consumers hold some of what is set aside.
-        """
+        """Bytes that a holder without guarantee or quota may still reserve. Negative while the limit falls."""
         return self.ceiling_bytes - self.held_bytes
 
     @property
     def owed_bytes(self) -> int:
         """Bytes that are held, plus unused guarantees."""
-        return self.held_bytes + self.target_bytes - self.ceiling_bytes - self.kept_bytes - self.first_bytes
+        return self.held_bytes + self.target_bytes - self.ceiling_bytes - self.kept_bytes
 
     def resize(self, limit_bytes: int) -> None:
         """Set the limit. It holds at once, or as soon as enough is released. No charge above it is admitted."""
@@ -339,8 +302,7 @@ class Budget:
         if owed_bytes <= target_bytes:
             self.limit_bytes = target_bytes
         else:
-            spare_bytes = self.first_bytes + SPARE_BYTES
-            self.limit_bytes = max(target_bytes, min(self.limit_bytes, owed_bytes + spare_bytes))
+            self.limit_bytes = max(target_bytes, min(self.limit_bytes, owed_bytes + SPARE_BYTES))
 
     def statistics(self) -> MemoryStatistics:
         """Return the present state of the ledger, without the curve."""
@@ -359,7 +321,7 @@ class Budget:
     def _check(self) -> None:
         assert self.held_bytes == sum(holder.held_bytes for holder in self._all())
         unused = sum(max(holder.guaranteed_bytes - holder.held_bytes, 0) for holder in self.holders.values())
-        assert self.ceiling_bytes == self.target_bytes - unused - self.kept_bytes - self.first_bytes
+        assert self.ceiling_bytes == self.target_bytes - unused - self.kept_bytes
         assert self.kept_bytes == sum(quota.unused_bytes for quota in self._quotas.values())
         for quota in self._quotas.values():
             parts = [holder.held_bytes for holder in self._quota_holders if holder.quota is quota]

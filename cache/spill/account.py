@@ -88,10 +88,10 @@ class SpillAccount:
     def secure_last(self) -> bool:
         """Reserve the missing last bytes; return whether there are enough for lists without any message."""
         lent_bytes = self.lent_bytes
-        if lent_bytes and self.holder.reserve_last(lent_bytes):
+        if lent_bytes and self.holder.reserve_again(lent_bytes):
             self.last_bytes = LAST_BYTES
         first_bytes = FIRST_BYTES - self.last_bytes
-        if first_bytes > 0 and self.holder.reserve_last(first_bytes):
+        if first_bytes > 0 and self.holder.reserve_again(first_bytes):
             self.last_bytes = FIRST_BYTES
         return self.last_bytes >= FIRST_BYTES
 
@@ -99,7 +99,7 @@ class SpillAccount:
         """Refill what is held ahead, if memory came free."""
         self.secure_last()
         missing_bytes = self.missing_bytes
-        if missing_bytes and self.holder.reserve_last(missing_bytes):
+        if missing_bytes and self.holder.reserve_again(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
 
     def give_ahead(self) -> None:

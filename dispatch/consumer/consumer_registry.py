@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from ...cache.accounting.budget import Budget
 from ...cache.accounting.overdraft import Overdraft
 from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer
@@ -26,10 +25,9 @@ class ConsumerRegistry:
     The state lock guards it.
     """
 
-    def __init__(self, memory: Overdraft, budget: Budget, deadlines: AckDeadlines, redelivery: Redelivery) -> None:
+    def __init__(self, memory: Overdraft, deadlines: AckDeadlines, redelivery: Redelivery) -> None:
         """Make the one ConsumerRegistry of a store. memory: pays for consumers."""
         self._memory = memory
-        self._budget = budget
         self._deadlines = deadlines
         self._redelivery = redelivery
         self._exclusives = ExclusiveConsumers()
@@ -39,17 +37,9 @@ class ConsumerRegistry:
         """Reserve memory for the deadline of a consumer that is made in the block. StoreFull. Requires: the lock."""
         return self._deadlines.reserving(options.deadline_seconds)
 
-    def cost_bytes(self, options: ConsumerOptions) -> int:
-        """Return how much room a new consumer needs: its charge, and what is set aside for its first delivery."""
-        return options.charge_bytes + self._budget.one_more_bytes
-
     def charge(self, options: ConsumerOptions) -> None:
-        """Charge for a consumer that is about to be made, and set its first delivery aside.
-
-        Requires: the caller has made room for `cost_bytes`, and the lock.
-        """
+        """Charge for a consumer that is about to be made. Requires: the caller has made room, and the lock."""
         self._memory.charge(options.charge_bytes)
-        self._budget.set_aside(1)
 
     def enter(self, consumer: CoreConsumer, options: ConsumerOptions) -> None:
         """Watch a consumer for its deadline, and let an exclusive one join the line.
@@ -67,7 +57,6 @@ class ConsumerRegistry:
         held: its deliveries. processed: those that count as tried, as in `Consumer.close`.
         """
         self._memory.release(consumer.charge_bytes)
-        self._budget.set_aside(-1)
         self._reminder.closes(consumer, held)
         self._redelivery.return_held(held, processed)
         self._deadlines.unwatch(consumer)

@@ -46,14 +46,14 @@ class Consumers:
 
         StoreFull: memory has no room. Requires: the lock.
         """
-        self._overhead.require_subscriber(topics, options.selector, self._registry.cost_bytes(options))
+        self._overhead.require_subscriber(topics, options.selector, options.charge_bytes)
 
     def attach(self, destination: DestinationState, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.
 
         StoreFull: memory has no room for it. Requires: the lock, and that the caller is inside `reserving`.
         """
-        self._overhead.require_consumer(destination, options.selector, self._registry.cost_bytes(options))
+        self._overhead.require_consumer(destination, options.selector, options.charge_bytes)
         if options.priority:
             self._distributions.begin_assigning(destination)
         selector_group = self._target_area.subscribe(destination, options.selector)

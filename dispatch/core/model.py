@@ -129,11 +129,6 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
         total = sum(other.activity.messages_per_second for other in self.consumers)
         return consumer.activity.messages_per_second / total if total else 1.0 / len(self.consumers)
 
-    @property
-    def is_any_idle(self) -> bool:
-        """Return whether a consumer holds no delivery. O(consumers)."""
-        return any(not consumer.in_flight for consumer in self.consumers)
-
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
         """Claim a message that a list names for a hand-out; return False if another consumer has it or it is gone.
 

@@ -87,7 +87,6 @@ class DestinationAudit:
         assigned = sum(consumer.selector_group is not consumer.selector_group.shared for consumer in consumers)
         groups = {consumer.selector_group.shared for consumer in consumers}
         assert self._target_area.listless_selector_groups == sum(not group.lists for group in groups)
-        assert self._memory.budget.consumers == len(consumers)
         return (
             sum(consumer.charge_bytes for consumer in consumers)
             + sum(selector_group_charge(group.selector) for group in groups)

@@ -453,20 +453,17 @@ class EagerLoader:
             # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
             if is_needed and not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
-            if not lists.reserve_last(OVERHEAD_BYTES) and not self._borrow(load, is_needed):
+            if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.wanted_bytes = OVERHEAD_BYTES
                 load.last = min(load.last, sequence - 1)
                 return
         load.reserved_bytes += OVERHEAD_BYTES
         load.held[sequence] = (sequence, b"", None, 0)
 
-    def _borrow(self, load: Load[TargetList], is_needed: bool) -> bool:
-        """Take one reference from what is set aside for whoever holds nothing, or else borrow memory for it."""
+    def _borrow(self, load: Load[TargetList]) -> bool:
+        """Borrow memory for one reference, in case only bookkeeping fills memory."""
         target, counterpart = load.target, load.target.counterpart
         if not load.reserved_bytes and not target.direct:
-            if is_needed and target.selector_group.is_any_idle:
-                if target.lane.memory.lists_holder.reserve_first(OVERHEAD_BYTES):
-                    return True
             kept_bytes = 0
         elif counterpart is not None and not counterpart.direct and counterpart.has_supply:
             kept_bytes = LAST_BYTES // 2  # the counterpart's next message is due between the messages of this list

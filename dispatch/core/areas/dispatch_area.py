@@ -362,13 +362,10 @@ class DispatchArea(Collector[CoreConsumer]):
         return self.is_short_for(self._memories.common)
 
     def is_short_for(self, memory: MessageMemory) -> bool:
-        """Return whether a consumer that holds a delivery must settle one before it takes more.
-
-        This is so if deliveries in flight hold three quarters of a memory, or if consumers have used some of what is
-        set aside for whoever holds none.
+        """Return whether deliveries in flight hold so much of a memory that a consumer must settle before it takes
+        more.
         """
-        is_set_aside_used = self.budget.free_bytes + memory.unused_bytes < 0
-        return is_set_aside_used or self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
+        return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
 
     def audit(self, lanes: Iterable[LaneMessages], shares: Shares) -> int:
         """Return what deliveries of these lanes should be charged. AssertionError if the bounds are wrong."""

@@ -152,7 +152,7 @@ class DestinationOverhead:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
         self._destination_memory.catch_up()  # release the charges of objects that hosts have dropped
         target_area, shares = self._target_area, self._watermarks.shares
-        both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes + self._budget.first_bytes
+        both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             target_area.make_room(charge_bytes, None)

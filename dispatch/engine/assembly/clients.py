@@ -97,7 +97,7 @@ def _make_consumer_parts(
             core.transactions,
             rejections.reject,
         ),
-        registry=ConsumerRegistry(areas.memory.consumers, foundation.budget, settling.deadlines, settling.redelivery),
+        registry=ConsumerRegistry(areas.memory.consumers, settling.deadlines, settling.redelivery),
         confirmer=core.confirmer,
     )
 

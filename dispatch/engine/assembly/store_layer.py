@@ -69,7 +69,6 @@ def open_store_layer(foundation: Foundation, environment: Environment) -> tuple[
     trace = budget.holders.get("trace")  # charged already, and not part of any share
     traced_bytes = trace.held_bytes if trace is not None else 0
     assert budget.free_bytes + traced_bytes == foundation.shares.available_bytes
-    budget.set_aside(0)
     directory, recovery = open_and_ingest(
         of_store,
         _options_of_store(settings, foundation.shares),

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.cache.accounting.budget import CONSUMERS_MIN, SPARE_BYTES, Budget, Holder
-from forebay.cache.accounting.charge import OVERHEAD_BYTES
+from forebay.cache.accounting.budget import Budget, Holder
 
 
 def test_a_charge_that_reaches_the_limit_is_admitted_and_one_above_is_refused_and_charges_nothing() -> None:
@@ -144,38 +143,3 @@ def test_the_check_sees_a_charge_that_no_holder_has() -> None:
     budget.held_bytes += 1
     with pytest.raises(AssertionError):
         budget._check()
-
-
-def test_what_is_set_aside_for_consumers_that_hold_nothing_is_there_for_them_alone() -> None:
-    budget = Budget(100_000)
-    lists, other = budget.holder("lists"), budget.holder("other")
-    budget.set_aside(CONSUMERS_MIN - 1)
-    assert budget.one_more_bytes == 0 and budget.free_bytes == 100_000 - CONSUMERS_MIN * OVERHEAD_BYTES
-    budget.set_aside(2)
-    assert budget.one_more_bytes == OVERHEAD_BYTES
-    assert other.reserve(budget.free_bytes)
-    assert not other.reserve(1) and not other.reserve_last(1)
-    for _ in range(CONSUMERS_MIN + 1):
-        assert lists.reserve_first(OVERHEAD_BYTES)
-        budget._check()
-    assert budget.held_bytes == budget.limit_bytes and not lists.reserve_first(1)
-    other.release(10)
-    assert not other.reserve(10) and other.reserve_again(10), "what only changes its holder finds room"
-    lists.release((CONSUMERS_MIN + 1) * OVERHEAD_BYTES)
-    assert not other.reserve(1), "it is set aside again"
-    budget.set_aside(-2)
-    assert other.reserve(OVERHEAD_BYTES) and not other.reserve(1)
-    budget._check()
-
-
-def test_a_falling_limit_stays_above_what_is_held_by_what_is_set_aside() -> None:
-    budget = Budget(10_000_000)
-    holder = budget.holder("lists")
-    budget.set_aside(0)
-    assert holder.reserve(5_000_000)
-    budget.resize(4_000_000)
-    assert budget.limit_bytes == 5_000_000 + SPARE_BYTES + CONSUMERS_MIN * OVERHEAD_BYTES
-    assert holder.reserve_last(SPARE_BYTES) and not holder.reserve_last(1)
-    assert holder.reserve_first(CONSUMERS_MIN * OVERHEAD_BYTES)
-    assert not holder.reserve_first(1)
-    budget._check()

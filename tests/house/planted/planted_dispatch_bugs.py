@@ -29,10 +29,10 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "progress is charged above the limit",
-        "Holder.reserve_first",
+        "Holder.reserve_last",
         "if budget.owed_bytes + charge_bytes > budget.limit_bytes: ...",
         "pass",
-        "tests/cache/accounting/test_budget.py::test_what_is_set_aside_for_consumers_that_hold_nothing_is_there_for_them_alone",
+        "tests/model/test_memory_walk.py::test_held_bytes_stay_below_the_limit_whatever_takes_memory",
     ),
     Bug(
         "an evicted message keeps its charge",
