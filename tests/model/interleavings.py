@@ -349,7 +349,7 @@ class Lock:
     def is_owned(self) -> bool:
         return self.owner is self._turns.running
 
-    def bare(self) -> Lock:
+    def bare(self, kind: type[object]) -> Lock:
         return self
 
     def break_by(self, error: BaseException) -> None:
