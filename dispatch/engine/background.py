@@ -96,16 +96,16 @@ class Background:
         for name, loop in (("loader", self._load_loop), ("housekeeper", self._maintenance_loop)):
             until_failed = partial(self._until_failed, loop, on_failure)
             thread = threading.Thread(target=until_failed, name=f"forebay-{name}", daemon=True)
+            self._threads.append(thread)  # before the start, because an interruption may come right behind it
             thread.start()
-            self._threads.append(thread)
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the threads and wait for them. timeout: seconds for each; None: no limit."""
+        """End the threads and wait for those that were started. timeout: seconds for each; None: no limit."""
         self.forget()
         self._wakeups.load.set()
         self._wakeups.maintenance.set()
         for thread in self._threads:
-            if thread is not threading.current_thread():
+            if thread.ident is not None and thread is not threading.current_thread():
                 thread.join(timeout)
 
     @property

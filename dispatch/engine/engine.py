@@ -110,6 +110,7 @@ class Engine:
             self.housekeeping.start()
         except BaseException:
             self.housekeeping.background.stop()
+            self._close_tmp_storage()  # a thread may have spilled
             self.layers.store_layer.directory.abandon()
             raise
 

@@ -274,7 +274,7 @@ class PartReader:
                 header = self._header(file, place, records)
                 if header.kind == DIRECTORY:
                     break
-                self._reserve(header.length)
+                self._reserve_record(file, place, header)
                 try:
                     data = file.read(place, header.length)
                     verify_head(header, data, self._facts.salt)
@@ -294,6 +294,21 @@ class PartReader:
         finally:
             file.close()
             self._release(self._charge)
+
+    def _reserve_record(self, file: File, place: int, header: Header) -> None:
+        """Reserve memory for a record. If there is none, tell one that is too long from one whose length is damaged."""
+        try:
+            self._reserve(header.length)
+        except NoRoomForPart:
+            self._reserve(header.head_bytes)
+            try:
+                head = file.read(place, header.head_bytes)
+                verify_head(header, head, self._facts.salt)
+                if header.kind == MESSAGE:
+                    decode_slice(header, head)
+            finally:
+                self._release(header.head_bytes)
+            raise
 
     def _reserve(self, size: int) -> None:
         if not self._account.reserve(size):
@@ -316,6 +331,8 @@ class PartReader:
         """Return the next record's header, which is checked only as far as reading needs."""
         header = decode_header(file.read(place, HEADER_BYTES))
         if header.kind == MESSAGE:
+            if not 0 < header.entries <= SLICE_MESSAGES_MAX:
+                raise RecordDamaged(f"a slice of {header.entries} messages cannot be")
             content_max = self._message_bytes_max
             if header.entries > 1:
                 content_max = min(SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX * self._message_bytes_max)

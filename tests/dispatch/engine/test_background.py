@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from compiled import interpreted
 from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
+from forebay.cache.spill.overflow import Overflow
+from forebay.dispatch.engine import engine as engine_module
 from forebay.dispatch.engine.background import Background, Wakeups
 
 
@@ -72,3 +77,54 @@ def test_a_store_whose_threads_cannot_be_started_leaves_none_and_can_be_opened_a
     assert [thread.name for thread in started] == ["forebay-loader"] and not started[0].is_alive()
     with forebay.open(tmp_path, memory_limit="4MiB", background=False) as bay:
         assert bay.destinations() == []
+
+
+def test_a_thread_is_waited_for_whose_start_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, join, joined = threading.Thread.start, threading.Thread.join, list[str]()
+
+    def start_and_interrupt(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "forebay-loader":
+            raise KeyboardInterrupt
+
+    def note_join(thread: threading.Thread, timeout: float | None = None) -> None:
+        joined.append(thread.name)
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_interrupt)
+    monkeypatch.setattr(threading.Thread, "join", note_join)
+    with pytest.raises(KeyboardInterrupt):
+        forebay.open(tmp_path, memory_limit="4MiB")
+    assert joined == ["forebay-loader"]
+
+
+@interpreted("replaces what compiled code has linked")
+@pytest.mark.parametrize("fails", ["at its start", "before"])
+def test_an_open_that_fails_closes_the_trace(fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise MemoryError
+
+    before = set(os.listdir("/proc/self/fd"))
+    if fails == "before":
+        monkeypatch.setattr(engine_module, "open_store_layer", fail)
+    else:
+        monkeypatch.setattr(Background, "start", fail)
+    with pytest.raises(MemoryError):
+        forebay.open(tmp_path / "data", memory_limit="8MiB", record_trace=str(tmp_path / "trace"))
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+@interpreted("replaces what compiled code has linked")
+def test_an_open_whose_threads_cannot_be_started_deletes_what_they_spilled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Overflow] = []
+    monkeypatch.setattr(Overflow, "close", lambda overflow: closed.append(overflow))
+
+    def fail(*_: object) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr(Background, "start", fail)
+    with pytest.raises(MemoryError):
+        forebay.open(tmp_path, memory_limit="4MiB")
+    assert len(closed) == 1

@@ -19,7 +19,7 @@ from simulated_disk import SimulatedDisk, SimulatedFile
 from forebay import SettingsError
 from forebay.store.disk.layout import IMPORT, import_name, import_part_name, validate_load_id
 from forebay.store.format.imports import IMPORTS_KEPT, ImportRecord, Imports, decode_import, encode_import
-from forebay.store.format.record import RecordDamaged, crc32
+from forebay.store.format.record import MESSAGE, RecordDamaged, crc32, decode_header
 from forebay.store.ingest.manifest import (
     LEASE_MS,
     PUBLISHED,
@@ -35,6 +35,7 @@ from forebay.store.ingest.manifest import (
     sweep,
 )
 from forebay.store.ingest.part import PartsWriter
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 
 MARK = ImportRecord("day-1", bytes(range(16)), 1000, 300)
 
@@ -295,6 +296,27 @@ def test_a_set_for_whose_records_memory_has_no_room_waits_for_an_open_with_more(
     made.settings_given = replace(made.settings_given, memory_limit="16MiB")
     opened(made)
     assert problems(made) == [] and pending(made.bay) == expected([Row("orders", b"before"), row])
+
+
+@pytest.mark.parametrize("entries", [None, 20_000])
+def test_a_damaged_length_for_which_memory_has_no_room_is_damage_all_the_same(entries: int | None) -> None:
+    made = closed_bay(max_message_bytes="4MiB")
+    manifest = bring(made.disk, "day-1", [Row("orders", bytes(3 << 20))])
+    [name] = part_names(manifest)
+    file = made.disk.open_for_reading(name)
+    content = bytearray(file.read(0, file.size()))
+    at = DATA_LOG_HEADER_BYTES + decode_header(content, DATA_LOG_HEADER_BYTES).length
+    header = decode_header(content, at)
+    assert header.kind == MESSAGE and header.length > 3 << 20
+    if entries is None:
+        content[at + 4 : at + 8] = (header.length - (1 << 16)).to_bytes(4, "little")
+    else:
+        content[at + 10 : at + 12] = entries.to_bytes(2, "little")
+    made.disk.remove(name)
+    made.disk.open(name, create=True).append(bytes(content))
+    opened(made)
+    assert "memory_limit" not in problems(made)[0] and f"at offset {at}" in problems(made)[0]
+    assert made.disk.exists(import_name("day-1", REFUSED))
 
 
 def test_a_full_store_takes_over_what_fits_and_the_rest_later() -> None:
