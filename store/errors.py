@@ -103,10 +103,15 @@ class StoreFull(ForebayError, queue.Full):
     The call stored nothing; consume, clean up or raise the limit, then repeat it. `limit` says which one it is.
     """
 
-    def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
+    def __init__(
+        self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0, remedy: str = ""
+    ) -> None:
+        """Make the error. remedy: what helps besides making room, if the limit does not tell."""
         # A setting or, with its value, a field of a policy. Anything else is the disk.
         name = limit.partition("=")[0]
-        remedy = f"raise {name}" if name.isidentifier() else "free disk space, or lower max_file_length"
+        if not name.isidentifier():
+            name = "memory_limit" if "memory_limit" in limit else ""
+        remedy = remedy or (f"raise {name}" if name else "free disk space, or lower max_file_length")
         super().__init__(
             f"{needed_bytes} bytes are needed and {available_bytes} are left under {limit}: "
             f"consume or clean up, or {remedy}, then send again"

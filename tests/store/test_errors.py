@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from forebay.store import errors
+from forebay.store.checkpoint.checkpointer import INDEX_LIMIT
 from forebay.store.errors import (
     AckTooLate,
     ArgumentError,
@@ -121,6 +122,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
         ("temp_limit", "raise temp_limit"),
         ("max_messages=2 of the queue 'orders'", "raise max_messages"),
         ("max_bytes=1MiB of the topic 'prices'", "raise max_bytes"),
+        (INDEX_LIMIT, "raise memory_limit"),
         ("the disk's free space", "free disk space, or lower max_file_length"),
     ],
 )
