@@ -465,7 +465,12 @@ _METRICS: Final = (
         False,
         ("messages", "", "Pending messages, those in flight included.", "depth"),
         ("messages_ready", "", "Messages that consumers could get.", "ready"),
-        ("messages_in_flight", "", "Messages that consumers hold and have not settled.", "in_flight"),
+        (
+            "messages_in_flight",
+            "",
+            "Messages that consumers or undecided transactions hold.",
+            "in_flight",
+        ),
         ("size", "bytes", "Bodies and headers of pending messages.", "bytes"),
         ("oldest_message_age", "seconds", "Since the oldest message was sent.", "oldest_seconds"),
         ("consumers", "", "Consumers.", "consumers"),

@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
 import uvicorn
 
@@ -18,7 +19,7 @@ from .guard import Access
 from .pages import console
 from .sources import StatusSource
 
-CONNECTIONS_MAX = 64
+CONNECTIONS_MAX: Final = 64
 
 
 def console_command(arguments: Namespace, print_line: Callable[[str], object]) -> int:

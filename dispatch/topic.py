@@ -222,7 +222,7 @@ class Topic(Sender):
     ) -> NonPersistentLaneState | FanOut:
         """Return the fan-out for non-persistent messages of a priority, made if needed. Requires: no lock."""
         assert isinstance(destination, TopicState)
-        return destination.fan_outs.get(priority) or self.producers.fan_outs.ensure(destination, priority)
+        return destination.fan_outs.get(priority) or self.producers.fan_out_opener.ensure(destination, priority)
 
     @property
     def current(self) -> TopicState:

@@ -1,6 +1,7 @@
 """DirectoryStore: makes the parts of a store of messages, gives them out, and closes them in order.
 
-Only the Engine has it: it makes the layers above the store, and gives each of them the parts that it uses.
+The Engine has it and makes the layers above the store. Some of them, such as AdminLayer and TopicLayer, take all of it
+and give their parts what each uses; no part below them has it.
 store_opener.py opens it. recovery/recovery.py describes what a crash leaves.
 """
 

@@ -6,7 +6,7 @@
     ├─ StoreLocked          another process holds the directory
     ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
     ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
-    ├─ StoreFull            an admission limit or the disk itself is full; a queue.Full too
+    ├─ StoreFull            a limit of disk, memory, or queue is reached; a queue.Full too
     │   ├─ TooManyFiles     the process has no file descriptor left
     │   └─ PropertiesFull   the properties of the store have reached their limit
     ├─ JournalCorrupt       bytes that were durable no longer verify
@@ -16,7 +16,9 @@
     ├─ TransactionError     a transaction used out of order
     ├─ SubscriptionInUse    a durable subscription that already has a consumer
     ├─ StateError           a call for which it is too late; a RuntimeError too
+    │   └─ AckTooLate       a delivery was settled after its ack deadline
     ├─ Empty                a get found no message in time; a queue.Empty too
+    ├─ MessagesUnreadable   a search can't say whether a message exists, because some can't be read
     ├─ NotAwaited           an `await` or `async` is missing; a TypeError and an AttributeError too
     ├─ NestedCall           a signal handler or finalizer called the store from inside a call of its thread
     └─ Closed               the object was closed
@@ -96,10 +98,20 @@ class StoreFailed(ForebayError):
 
 
 class StoreFull(ForebayError, queue.Full):
-    """A disk limit is reached. The call stored nothing; consume, clean up or raise the limit, then repeat it."""
+    """A limit is reached: of the disk, of memory, of tmp-storage, or of the queue or topic.
 
-    def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
-        remedy = "raise the limit" if limit.isidentifier() else "free disk space, or lower max_file_length"
+    The call stored nothing; consume, clean up or raise the limit, then repeat it. `limit` says which one it is.
+    """
+
+    def __init__(
+        self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0, remedy: str = ""
+    ) -> None:
+        """Make the error. remedy: what helps besides making room, if the limit does not tell."""
+        # A setting or, with its value, a field of a policy. Anything else is the disk.
+        name = limit.partition("=")[0]
+        if not name.isidentifier():
+            name = "memory_limit" if "memory_limit" in limit else ""
+        remedy = remedy or (f"raise {name}" if name else "free disk space, or lower max_file_length")
         super().__init__(
             f"{needed_bytes} bytes are needed and {available_bytes} are left under {limit}: "
             f"consume or clean up, or {remedy}, then send again"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from .compiler import mypyc_attr, name_slots
 
@@ -12,7 +12,7 @@ HeaderValue: TypeAlias = "str | int | float | bool | bytes | None | list[HeaderV
 """The value of a header. Lists and dicts may nest up to 32 deep; an int has at most 512 bytes."""
 Headers = Mapping[str, HeaderValue]
 
-DEFAULT_PRIORITY = 4
+DEFAULT_PRIORITY: Final = 4
 """The normal priority of JMS; 0 is the lowest and 9 the highest."""
 
 

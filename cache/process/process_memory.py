@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterator
+from typing import Final
 
-CGROUP_MEMBERSHIP = "/proc/self/cgroup"
-CGROUP_ROOT = "/sys/fs/cgroup"
-_LIMIT_CHARACTERS = 64
-_TEXT_BYTES = 65536
+CGROUP_MEMBERSHIP: Final = "/proc/self/cgroup"
+CGROUP_ROOT: Final = "/sys/fs/cgroup"
+_LIMIT_CHARACTERS: Final = 64
+_TEXT_BYTES: Final = 65536
 
 
 def total_memory_bytes(*, membership: str = CGROUP_MEMBERSHIP, root: str = CGROUP_ROOT) -> int:

@@ -25,7 +25,7 @@ from ..sharing.shares import Shares
 from .account import ArrivalAccount, SpillAccount
 from .buffer import FREEING_BYTES, SpillBuffer
 
-logger = LateLogger("forebay.dispatch")
+logger = LateLogger("forebay.cache.spill")
 
 COMPACTIONS: Final = 16
 """Steps of rewriting, 256 KiB each, before others get the state lock."""

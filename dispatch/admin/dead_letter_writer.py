@@ -6,6 +6,7 @@ any crash exactly one of the two has the message. A dead letter keeps its id, he
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from ...store.errors import SettingsError
@@ -70,12 +71,12 @@ class DeadLetterWriter:
             position = self._message_store.journal_end
         self._confirmer.confirm(position)
 
-    def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
-        """Move the free ones among messages of one block to a dead-letter queue; return how many.
+    def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> Iterator[int]:
+        """Move the free ones among messages of one block to a dead-letter queue; yield how many after each batch.
 
-        StoreFull: no persistent message was moved, but some non-persistent ones may have been. Requires: no lock.
+        StoreFull: nothing of this batch was moved, except that some non-persistent messages may have been. The batches
+        before it stay moved. Requires: no lock.
         """
-        moved = 0
         message_store = self._message_store
         for begin in range(0, len(messages), self.batch_messages):
             batch = messages[begin : begin + self.batch_messages]
@@ -89,12 +90,14 @@ class DeadLetterWriter:
                     if message[0] in free
                 ]
                 if stamped:
-                    self.write(lane, to, stamped)
-                    lane.destination.dead_lettered += len(stamped)
-                moved += len(stamped)
+                    try:
+                        self.write(lane, to, stamped)
+                    finally:  # even of a batch that failed, non-persistent messages may have left
+                        left = sum([not lane.store_lane.is_pending(message[0]) for message in stamped])
+                        lane.destination.dead_lettered += left
                 position = message_store.journal_end
             self._confirmer.confirm(position)
-        return moved
+            yield len(stamped)
 
     def write(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Move messages that `stamped` returned, even while sends are refused. Requires: the lock."""

@@ -82,7 +82,8 @@ class DeadLetterMover:
                 writer.discard(lane, first, last)
             else:
                 for messages in self._browsers.loads(lane, first, last + 1):
-                    writer.move(lane, rule.dead_letter_queue, messages, MAX_ATTEMPTS)
+                    for _ in writer.move(lane, rule.dead_letter_queue, messages, MAX_ATTEMPTS):
+                        pass
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:

@@ -105,7 +105,8 @@ class ExpirySweeper:
         try:
             for first, last in runs:
                 for messages in self._browsers.loads(lane, first, min(last + 1, lane.published_end)):
-                    buried += self._writer.move(lane, to, messages, EXPIRED)
+                    for moved in self._writer.move(lane, to, messages, EXPIRED):
+                        buried += moved
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:

@@ -36,9 +36,12 @@ class _Mean:
         self._rounds = 0
 
     def add(self, seconds: float) -> None:
-        """Count one round. Each counts with twice the mean at most, but for the first few, which find the mean."""
+        """Count one round. Each counts with twice the mean at most, but for the first few, which find the mean.
+
+        A mean of 0, as a coarse clock gives, is none yet: it limits no round.
+        """
         self._rounds = min(self._rounds + 1, ROUNDS)
-        if self._rounds > FIRST_ROUNDS:
+        if self._rounds > FIRST_ROUNDS and self.seconds:
             seconds = min(seconds, 2 * self.seconds)
         self.seconds += (seconds - self.seconds) / self._rounds
 

@@ -45,7 +45,9 @@ class SendOrder:
                 try:
                     await asyncio.wait_for(line.lock.acquire(), max(timeout, 0.0))
                 except TimeoutError:
-                    raise StoreFull(1, 0, "what was sent before and waits for room itself") from None
+                    raise StoreFull(
+                        1, 0, "what was sent before and waits for room itself", remedy="wait longer"
+                    ) from None
             else:
                 await line.lock.acquire()
             try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ...store.disk.disk import OsDisk
 from ...store.errors import StateError, StoreLocked
@@ -21,8 +21,8 @@ from .opened_store import add_settings, known_queue, opened
 from .streams import Streams
 from .words import add_directory, add_json
 
-_ADMIN = "Its process must have opened it with admin=True."
-_EITHER = "Of a store that no process has open, or whose process opened it with admin=True."
+_ADMIN: Final = "Its process must have opened it with admin=True."
+_EITHER: Final = "Of a store that no process has open, or whose process opened it with admin=True."
 
 
 def add_resize(parser: ArgumentParser) -> None:

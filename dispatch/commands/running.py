@@ -9,6 +9,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Final
 
 from ...store.errors import SettingsError
 from ..explain.words import age_text, size_text
@@ -21,7 +22,7 @@ from .words import add_directories, add_directory, add_json
 
 Look = Callable[[], View | NoView]
 
-_COLUMNS = ("queue", "depth", "ready", "in flight", "size", "oldest", "consumers", "in/s", "out/s")
+_COLUMNS: Final = ("queue", "depth", "ready", "in flight", "size", "oldest", "consumers", "in/s", "out/s")
 
 
 def add_queues(parser: ArgumentParser) -> None:

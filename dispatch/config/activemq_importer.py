@@ -45,7 +45,7 @@ EVERY_NAME: Final = ">"
 SHOWN_CHARACTERS_MAX: Final = 60
 PROPERTIES_MAX: Final = 50_000
 
-_PLACEHOLDER = re.compile(r"[$#]\{[^}]*\}?")
+_PLACEHOLDER: Final = re.compile(r"[$#]\{[^}]*\}?")
 _PATTERN_ATTRIBUTES: Final = ("queue", "topic", "tempQueue", "tempTopic")
 _ENTRIES: Final = ("policyEntry", "redeliveryPolicy")
 """Elements that configure the destinations of a pattern."""

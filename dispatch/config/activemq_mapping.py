@@ -25,9 +25,9 @@ AUDIT_DEPTH: Final = 2048
 KAHADB_PAGE_BYTES: Final = 4 * KIB
 """Bytes of one page of KahaDB's index, unless a Java system property changes it. indexCacheSize counts pages."""
 
-_SUFFIX_BYTES = {"": 1, "b": 1, "k": KIB, "kb": KIB, "m": MIB, "mb": MIB, "g": GIB, "gb": GIB}
-_SIZE = re.compile(r"([0-9]{1,18}) *([kmg]?b?)", re.IGNORECASE | re.ASCII)
-_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_SUFFIX_BYTES: Final = {"": 1, "b": 1, "k": KIB, "kb": KIB, "m": MIB, "mb": MIB, "g": GIB, "gb": GIB}
+_SIZE: Final = re.compile(r"([0-9]{1,18}) *([kmg]?b?)", re.IGNORECASE | re.ASCII)
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 class Row(NamedTuple):
@@ -171,25 +171,25 @@ def dead_letter_queue(text: str) -> str:
 # ------------------------------------------------------------------ the table
 
 DIRECTORY: Final = "give it to forebay.open: its first argument is the directory"
-_HASH_INDEX = "of a hash index; forebay's is a B-tree"
-_PAGES = "how ActiveMQ's own index is written"
-_FOUND_BY_ITSELF = "found from measured rates"
-_CONFIRMED = "a confirmed message is in the journal, always"
-_LOCK = "the directory has one owner by flock; see lock_wait_seconds"
-_NO_WAIT = "sends never wait for memory; max_messages and max_bytes limit a backlog"
-_EVERY_KIND = "non-persistent messages are given up as the others are"
-_IDS = "for messages that name their producer"
-_RAM_OF_IDS = "ids of all producers share a sixteenth of memory_limit, the oldest go first"
-_EXPIRED = "nobody is handed an expired message, and expiry_sweep_seconds says when it goes"
+_HASH_INDEX: Final = "of a hash index; forebay's is a B-tree"
+_PAGES: Final = "how ActiveMQ's own index is written"
+_FOUND_BY_ITSELF: Final = "found from measured rates"
+_CONFIRMED: Final = "a confirmed message is in the journal, always"
+_LOCK: Final = "the directory has one owner by flock; see lock_wait_seconds"
+_NO_WAIT: Final = "sends never wait for memory; max_messages and max_bytes limit a backlog"
+_EVERY_KIND: Final = "non-persistent messages are given up as the others are"
+_IDS: Final = "for messages that name their producer"
+_RAM_OF_IDS: Final = "ids of all producers share a sixteenth of memory_limit, the oldest go first"
+_EXPIRED: Final = "nobody is handed an expired message, and expiry_sweep_seconds says when it goes"
 
-_BOTH_STORES = (
+_BOTH_STORES: Final = (
     Row("directory", note=DIRECTORY),
     Row("archiveDataLogs", "archive_data_logs", truth),
     Row("directoryArchive", "archive_directory"),
     Row("checkpointInterval", "checkpoint_interval_seconds", milliseconds),
     Row("cleanupInterval", "cleanup_interval_seconds", milliseconds),
 )
-_AMQ_STORE = (
+_AMQ_STORE: Final = (
     *_BOTH_STORES,
     Row("syncOnWrite", "sync", either("always", "never")),
     Row("syncOnTransaction", note="sync says it for every confirmed call"),
@@ -210,7 +210,7 @@ _AMQ_STORE = (
     Row("failIfJournalIsLocked", note=_LOCK),
     Row("journalThreadPriority", note="callers write the journal themselves"),
 )
-_KAHADB = (
+_KAHADB: Final = (
     *_BOTH_STORES,
     Row("journalDiskSyncStrategy", "sync", one_of(always="always", periodic="interval", never="never")),
     Row("enableJournalDiskSyncs", "sync", either("always", "never")),
@@ -362,7 +362,7 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
 }
 """Properties that become a field of DestinationPolicy, by element."""
 
-_SHARED = ("deadLetterQueue", "ActiveMQ.DLQ")
+_SHARED: Final = ("deadLetterQueue", "ActiveMQ.DLQ")
 _QUEUE_PREFIX, _TOPIC_PREFIX = ("queuePrefix", "ActiveMQ.DLQ.Queue."), ("topicPrefix", "ActiveMQ.DLQ.Topic.")
 
 IMPLIED: Final = {

@@ -18,7 +18,7 @@ from .policy import matches, specificity
 PATTERNS_MAX: Final = 1000
 """Most patterns of one file, and most policies made from them, because each name is compared with all."""
 
-_REST = ">"
+_REST: Final = ">"
 
 Entries = Mapping[str, Mapping[str, Any]]
 """The fields of each entry of one map, by pattern."""

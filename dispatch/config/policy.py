@@ -96,7 +96,7 @@ class DestinationPolicy:
 
     eviction: Eviction = "oldest"
     """Which messages go first: "oldest", "newest", "lowest_priority", or "latest_per_key": all but the newest of a key.
-    "oldest": subscribers get recent messages, with gaps. "latest_per_key": 300 bytes of RAM per waiting message."""
+    "oldest": subscribers get recent messages, with gaps. "latest_per_key": 320 bytes of RAM per waiting message."""
 
     eviction_key: str = "JMSXGroupID"
     """The header that is a message's key for "latest_per_key"; "JMSXGroupID" is its group.

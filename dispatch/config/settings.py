@@ -15,7 +15,7 @@ import reprlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, TypedDict, get_args
+from typing import Any, Final, Literal, NoReturn, TypedDict, get_args
 
 from ...cache.process.process_memory import share_of_memory_bytes
 from ...store.disk.layout import PathArgument, check_path, validate_broker_name
@@ -28,19 +28,19 @@ SyncMode = Literal["always", "interval", "never"]
 
 OnMissing = Literal["refuse", "report"]
 
-MIN_MEMORY_LIMIT_BYTES = 4 * MIB
+MIN_MEMORY_LIMIT_BYTES: Final = 4 * MIB
 """The smallest memory limit. With less, write buffers and index blocks would leave no room for messages."""
 
-AUTO = "auto"
+AUTO: Final = "auto"
 """A memory limit that follows the free memory of the machine or container."""
 
-MAX_MESSAGE_BYTES = GIB
+MAX_MESSAGE_BYTES: Final = GIB
 """The largest message that any setting admits; readers refuse a greater length before they allocate."""
 
-MIN_TEMP_LIMIT_BYTES = MIB
+MIN_TEMP_LIMIT_BYTES: Final = MIB
 
-_MIN_INTERVAL_SECONDS = 0.001
-_MAX_SECONDS = 1_000_000.0  # eleven days, which threading can wait for on every system
+_MIN_INTERVAL_SECONDS: Final = 0.001
+_MAX_SECONDS: Final = 1_000_000.0  # eleven days, which threading can wait for on every system
 
 
 class SettingsWarning(UserWarning):
@@ -62,7 +62,8 @@ class Settings:
     """The keywords of `forebay.open`, which also takes them as this one object.
 
     Sizes are bytes as an int, or a string such as "64MiB" or "1.5 GB". Durations are seconds. A size field keeps what
-    was given; the number it stands for is in the attribute that ends in `_bytes`.
+    was given; the number it stands for is in an attribute of that
+    name with `_bytes`; that of `max_message_bytes` is `max_message_size_bytes`.
     """
 
     # Behaviour: promises and limits.

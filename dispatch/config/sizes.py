@@ -13,16 +13,16 @@ from typing import Final
 
 from ...store.errors import SettingsError, argument_error
 
-KIB = 2**10
-MIB = 2**20
-GIB = 2**30
+KIB: Final = 2**10
+MIB: Final = 2**20
+GIB: Final = 2**30
 
-_UNIT_BYTES = {"B": 1, "kB": 10**3, "KiB": KIB, "MB": 10**6, "MiB": MIB, "GB": 10**9, "GiB": GIB}
-_BYTES_OF = {unit.lower(): size for unit, size in _UNIT_BYTES.items()} | {"k": KIB, "m": MIB, "g": GIB}
+_UNIT_BYTES: Final = {"B": 1, "kB": 10**3, "KiB": KIB, "MB": 10**6, "MiB": MIB, "GB": 10**9, "GiB": GIB}
+_BYTES_OF: Final = {unit.lower(): size for unit, size in _UNIT_BYTES.items()} | {"k": KIB, "m": MIB, "g": GIB}
 
 # At most 18 digits: int() of a longer string is slow, and above 4,300 digits it raises an error of its own.
-_SIZE = re.compile(rf"([0-9]{{1,18}})(?:\.([0-9]{{1,18}}))? ?({'|'.join(_BYTES_OF)})", re.IGNORECASE | re.ASCII)
-_PERCENT = re.compile(r"([0-9]{1,3})%")
+_SIZE: Final = re.compile(rf"([0-9]{{1,18}})(?:\.([0-9]{{1,18}}))? ?({'|'.join(_BYTES_OF)})", re.IGNORECASE | re.ASCII)
+_PERCENT: Final = re.compile(r"([0-9]{1,3})%")
 
 
 def is_number(value: object, least: float, most: float) -> bool:

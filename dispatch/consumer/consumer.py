@@ -189,7 +189,7 @@ class Consumer(CoreConsumer):
         ):
             check_bounds(timeout, max_bytes)
         monitor = self.monitor
-        if monitor.is_inside():  # from here on it has the form that Monitor.bare_lock describes
+        if monitor.is_inside():  # from here on it has the form that core/monitor.py describes
             raise NestedCall
         with monitor.bare_lock:
             try:

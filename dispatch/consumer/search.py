@@ -6,6 +6,7 @@ It loads the next messages, or waits for messages, credit or memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
@@ -18,7 +19,7 @@ from ..core.settling.due import DueMessages
 from ..loading.eager import EagerLoader
 from .waits import Waits
 
-LOAD_WAIT_SECONDS = 5.0
+LOAD_WAIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)

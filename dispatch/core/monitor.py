@@ -4,6 +4,30 @@ Queues, lanes, TargetLists and consumers change under one lock. No thread holds 
 ordinary sync, or runs a user's code. Short calls of the disk are made under it: docs/internals/overview.md has all of
 them. A callback that comes due under the lock is put off, and the thread that releases the lock then calls it. Only a
 take of one message from RAM leaves it to the next call, which as a rule is the ack.
+
+There are two ways in. `with monitor.lock, monitor.all_or_broken:` is the ordinary one. The four sections of single
+messages (Sender._store_persistent and _store_non_persistent, Consumer.take and ack) enter the same lock by `bare_lock`,
+and do inline what the ordinary entry does by calls, which would cost more than the rest of the section:
+
+    entries = monitor.entries
+    if monitor.is_inside():
+        raise NestedCall
+    with monitor.bare_lock:
+        try:
+            if monitor.lock.failure is not None:
+                raise monitor.lock.failure
+            if monitor.entries != entries:  # another section ran meanwhile; not in a take
+                monitor.step_aside()
+            monitor.entries += 1
+            ...
+        except BaseException as error:
+            monitor.lock.break_by(error)
+            raise
+
+`is_inside` refuses a signal handler that came inside a section of this thread (decision 17). `failure` and `break_by`
+are what `all_or_broken` does (decision 19). `entries` counts the sections of single messages: who finds another number
+inside than before has waited, and steps aside afterwards (decision 25). A take only counts, because the ack that
+follows it steps aside.
 """
 
 from __future__ import annotations
@@ -59,30 +83,11 @@ class Monitor:
         self.lock.on_late = self._poke
         # Whether this thread is inside a section.
         self.is_inside = self.lock.is_owned
-        # The same lock for the four sections of single messages: Sender._store_persistent and _store_non_persistent,
-        # Consumer.take and ack. All four have this form, which does inline what `with lock, all_or_broken:` does by
-        # calls:
-        #
-        #     if monitor.is_inside():
-        #         raise NestedCall
-        #     with monitor.bare_lock:
-        #         try:
-        #             if monitor.lock.failure is not None:
-        #                 raise monitor.lock.failure
-        #             if monitor.entries != entries:  # another section ran meanwhile; not in a take
-        #                 monitor.step_aside()
-        #             monitor.entries += 1
-        #             ...
-        #         except BaseException as error:
-        #             monitor.lock.break_by(error)
-        #             raise
-        #
-        # Decision 17 says what the calls would cost.
+        # The same lock for the four sections of single messages, which do inline what the text of this module says.
         self.bare_lock = BareLock(self.lock.acquire, self.lock.release)
         if not IS_MACHINE_CODE:
             self.bare_lock = self.lock.bare(BareLock)
-        # Number of sections of single messages so far. If a call finds another number inside than before, it has
-        # waited. A take only counts, because the ack that follows it steps aside.
+        # Number of sections of single messages so far.
         self.entries = 0
         # `with lock, all_or_broken:` is for changes: a change is made as a whole, or the store admits no one any more.
         self.all_or_broken = AllOrBroken(self.lock)

@@ -115,8 +115,8 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
     in_flight = put_off = 0
     acknowledged, redelivered, unreadable, expired = queue.earlier[3:7]
     for lane in lanes:
-        in_flight += len(lane.in_flight)
-        put_off += lane.parked.count + lane.store_lane.put_off_messages + lane.dead_letters.count
+        in_flight += lane.in_flight_messages
+        put_off += lane.put_off_messages + lane.dead_letters.count
         acknowledged += lane.acknowledged
         redelivered += lane.redelivered
         unreadable += lane.unreadable

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 from ...store.disk.user_file import write_user_file
 from ...store.errors import SettingsError
 from ..config.sizes import format_size
 from .plan import Plan
 
-LINE = "#1f5fa8"
-MARK = "#c8501e"
-GRID = "#dddddd"
+LINE: Final = "#1f5fa8"
+MARK: Final = "#c8501e"
+GRID: Final = "#dddddd"
 
 
 def require() -> None:

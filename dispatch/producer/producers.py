@@ -11,7 +11,7 @@ from ..core.monitor import Monitor
 from ..core.parts import DestinationParts
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
-from ..topics.fan_outs import FanOuts
+from ..topics.fan_out_opener import FanOutOpener
 from ..transactions.transaction import TransactionRegistry
 from .full_policy import FullPolicy
 from .lifetimes import Lifetimes
@@ -43,7 +43,7 @@ class Producers:
         publisher: Publisher,
         confirmer: ThreadConfirmer,
         destinations: DestinationParts,
-        fan_outs: FanOuts,
+        fan_out_opener: FanOutOpener,
         transactions: TransactionRegistry,
         timed: TimedLanes,
         parts: SendParts,
@@ -60,7 +60,7 @@ class Producers:
         self.syncs_always = self.publisher.syncs_always
         self.lanes = destinations.lanes
         self.groups = destinations.groups
-        self.fan_outs = fan_outs
+        self.fan_out_opener = fan_out_opener
         self.transactions = transactions
         self.timed = timed
         self.lifetimes = parts.lifetimes

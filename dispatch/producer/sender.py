@@ -180,7 +180,7 @@ class Sender:
             return self._store_persistent(priority, now_ms, expires_at, properties, body, message_id, timeout)
         return self._store_non_persistent(persistent, priority, now_ms, properties, body, message_id, timeout)
 
-    # Both methods below have the form that Monitor.bare_lock describes.
+    # Both methods below have the form that core/monitor.py describes.
     def _store_persistent(
         self,
         priority: object,

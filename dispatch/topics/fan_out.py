@@ -49,13 +49,14 @@ class FanOut:
         # Content bytes of all messages sent.
         self.sent_bytes = 0
         topic.target_area.destination_memory.charge(FAN_OUT_BYTES)
-        # Number of sequences that were given to one subscription, or sent before the topic was opened.
-        self._given_alone = self.next_sequence
+        # Number of sequences that no sent message has: given to one subscription, refused, or from before the topic
+        # was opened.
+        self._not_sent = self.next_sequence
 
     @property
     def sent(self) -> int:
         """Return how many messages were sent."""
-        return self.next_sequence - self._given_alone
+        return self.next_sequence - self._not_sent
 
     def give_retained(self, subscription: SubscriptionState, retained: Retained) -> None:
         """Give a new subscription a message that its topic retains.
@@ -71,7 +72,7 @@ class FanOut:
         if selector is not None and not selector.matches(values_of(self, message, FIELD_NAMES)):
             return
         self.next_sequence = sequence + 1  # even if the call fails, as for a message that is sent
-        self._given_alone += 1
+        self._not_sent += 1
         lane = self._lane_of(subscription)
         self._buffer.arriving = (self.pool, sequence)
         try:
@@ -102,7 +103,6 @@ class FanOut:
             raise Closed("the topic")
         sequence = self.next_sequence
         self.next_sequence = sequence + 1  # even if the call fails, because a lane may have counted it
-        self.sent_bytes += len(properties) + len(body)
         topic, evictor = self.destination, self.destination.evictor
         selector_matches = topic.selector_matches
         message = (sequence, properties, body, timestamp)
@@ -129,10 +129,12 @@ class FanOut:
         except BaseException:
             for lane in given:
                 self._take_back(lane, sequence)
+            self._not_sent += 1
             raise
         finally:
             selector_matches.end()
             buffer.arriving = None
+        self.sent_bytes += len(properties) + len(body)
         if evictor is not None:
             topic.evicted += passed_over
             evictor.given(given, message)

@@ -16,7 +16,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.writers.property_writer import PropertyWriter
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
-from .fan_outs import FanOuts
+from .fan_out_opener import FanOutOpener
 from .subscription_state import SubscriptionState
 from .topic_state import TopicState
 
@@ -35,7 +35,7 @@ class RetainedMessages:
         journal: Journal,
         now_ms: Callable[[], int],
         confirmer: Confirmer,
-        fan_outs: FanOuts,
+        fan_out_opener: FanOutOpener,
     ) -> None:
         """Make the one RetainedMessages of a store.
 
@@ -47,7 +47,7 @@ class RetainedMessages:
         self._journal = journal
         self._now_ms = now_ms
         self._confirmer = confirmer
-        self._fan_outs = fan_outs
+        self._fan_out_opener = fan_out_opener
 
     def give(self, new: Iterable[tuple[TopicState, SubscriptionState]]) -> ForebayError | None:
         """Give new subscriptions the retained messages of their topics. Return the error if memory has no room for one.
@@ -60,7 +60,7 @@ class RetainedMessages:
                 try:
                     retained = decode_retained(value)
                     if not retained.is_expired(now_ms):
-                        fan_out = self._fan_outs.ensure_locked(topic, retained.priority)
+                        fan_out = self._fan_out_opener.ensure_locked(topic, retained.priority)
                         fan_out.give_retained(subscription, retained)
                 except RecordDamaged as damage:
                     logger.error(

@@ -12,7 +12,7 @@ from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.parts import CoreParts
 from ..transactions.transaction import TransactionRegistry
 from .consumers import TopicConsumers
-from .fan_outs import FanOuts
+from .fan_out_opener import FanOutOpener
 from .latest_keys import KeyMemory
 from .numbered_lanes import NumberedLanes
 from .registry import TopicMaker, Topics
@@ -37,7 +37,7 @@ class TopicLayer:
     sweeper: UnmatchedSweeper
     patterns: PatternRegistry
     retention: TopicRetention
-    fan_outs: FanOuts
+    fan_out_opener: FanOutOpener
     retained: RetainedMessages
     admin: SubscriptionAdmin
     consumers: TopicConsumers
@@ -90,14 +90,14 @@ def make_topic_layer(
         patterns=patterns,
         retention=retention,
     )
-    fan_outs = FanOuts(
+    fan_out_opener = FanOutOpener(
         monitor=monitor,
         lanes=core.destinations.lanes,
         removals=removals,
         overflow=overflow,
         overhead=core.destinations.overhead,
     )
-    retained = _make_retained(core, directory, fan_outs)
+    retained = _make_retained(core, directory, fan_out_opener)
     admin = _make_admin(core, directory, transactions, subscriptions)
     return TopicLayer(
         topics=topics,
@@ -109,7 +109,7 @@ def make_topic_layer(
         sweeper=sweeper,
         patterns=patterns,
         retention=retention,
-        fan_outs=fan_outs,
+        fan_out_opener=fan_out_opener,
         retained=retained,
         admin=admin,
         consumers=TopicConsumers(
@@ -141,7 +141,7 @@ def _make_maker(
     )
 
 
-def _make_retained(core: CoreParts, directory: DirectoryStore, fan_outs: FanOuts) -> RetainedMessages:
+def _make_retained(core: CoreParts, directory: DirectoryStore, fan_out_opener: FanOutOpener) -> RetainedMessages:
     return RetainedMessages(
         monitor=core.monitor,
         properties=directory.host_properties,
@@ -149,7 +149,7 @@ def _make_retained(core: CoreParts, directory: DirectoryStore, fan_outs: FanOuts
         journal=directory.journal,
         now_ms=directory.steady.now_ms,
         confirmer=core.confirmer,
-        fan_outs=fan_outs,
+        fan_out_opener=fan_out_opener,
     )
 
 

@@ -227,9 +227,9 @@ class Transaction:
     # ------------------------------------------------------------------ acknowledging
 
     def hold(self, deliveries: Sequence[Delivery]) -> None:
-        """Hold deliveries that are acknowledged with the commit and stay in flight until then.
+        """Hold deliveries that are acknowledged with the commit, and park them until then.
 
-        Requires: the lock; they are in flight.
+        Requires: the lock; they are in flight. For users they stay in flight.
         """
         self._require(OPEN)
         self._memory.charge(HELD_CHARGE_BYTES * len(deliveries))
@@ -490,7 +490,7 @@ class Transaction:
 
     @property
     def held(self) -> list[Delivery]:
-        """Return its deliveries, which are in flight while the transaction is open. Requires: the lock."""
+        """Return its deliveries, which are parked while the transaction is open. Requires: the lock."""
         return self._acks.deliveries
 
     @property

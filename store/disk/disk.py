@@ -119,7 +119,7 @@ def is_inside(name: str) -> bool:
     return not name.startswith("/") and ".." not in name.split("/")
 
 
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags of every open: it never waits for the other end of a pipe in the place of a file; reading that fails."""
 
 

@@ -32,25 +32,25 @@ from typing import Final
 
 from ..errors import ArgumentError, ForebayError, SettingsError, StoreFailed, StoreLocked, argument_error
 
-JOURNAL = "journal"
-INDEX_DIRECTORY = "kr-store/data"
-STATE_DIRECTORY = "kr-store/state"
-QUARANTINE = "quarantine"
-TMP_STORAGE = "tmp-storage"
-ARCHIVE = "archive"
-IMPORT = "import"
-LOCK = "lock"
+JOURNAL: Final = "journal"
+INDEX_DIRECTORY: Final = "kr-store/data"
+STATE_DIRECTORY: Final = "kr-store/state"
+QUARANTINE: Final = "quarantine"
+TMP_STORAGE: Final = "tmp-storage"
+ARCHIVE: Final = "archive"
+IMPORT: Final = "import"
+LOCK: Final = "lock"
 
-MAX_DATA_LOG_ID = 2**31 - 1
-MAX_BROKER_NAME_CHARACTERS = 64
+MAX_DATA_LOG_ID: Final = 2**31 - 1
+MAX_BROKER_NAME_CHARACTERS: Final = 64
 
-_DATA_LOG = re.compile(r"data-([1-9][0-9]{0,9})\.log")
-_TMP_FILE = re.compile(r"tmp-([1-9][0-9]{0,17})\.dat")
-_LOAD_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
-_PART = re.compile(r"part-([0-9a-f]{32})-(0|[1-9][0-9]{0,9})-([0-9a-f]{16})\.data")
-_BROKER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_HOLDER = re.compile(r"pid [0-9]{1,10} on [A-Za-z0-9_.-]{1,64} since [0-9TZ:-]{1,32}")
-_RETRY_SECONDS = 0.02
+_DATA_LOG: Final = re.compile(r"data-([1-9][0-9]{0,9})\.log")
+_TMP_FILE: Final = re.compile(r"tmp-([1-9][0-9]{0,17})\.dat")
+_LOAD_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+_PART: Final = re.compile(r"part-([0-9a-f]{32})-(0|[1-9][0-9]{0,9})-([0-9a-f]{16})\.data")
+_BROKER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_HOLDER: Final = re.compile(r"pid [0-9]{1,10} on [A-Za-z0-9_.-]{1,64} since [0-9TZ:-]{1,32}")
+_RETRY_SECONDS: Final = 0.02
 
 
 def data_log_name(data_log: int) -> str:

@@ -7,10 +7,11 @@ often it is rung; a clear removes it.
 from __future__ import annotations
 
 from errno import EMFILE, ENFILE
+from typing import Final
 
 from ..errors import TooManyFiles
 
-MOST_BYTES = 4096
+MOST_BYTES: Final = 4096
 
 
 class ReadySignal:

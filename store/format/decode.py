@@ -37,6 +37,7 @@ from .record import (
     Header,
     LaneRun,
     MessageRecord,
+    NeededRun,
     Range,
     ReturnedRun,
     decode_needs,
@@ -158,8 +159,8 @@ class NeedsRecord(NamedTuple):
 
     run: LaneRun
     """The messages, in one block of the lane."""
-    needs: list[LaneRun]
-    """The part of the run that each subscription needs. `lane` is the number of a subscription."""
+    needs: list[NeededRun]
+    """The part of the run that each subscription needs."""
 
 
 class DirectoryRecord(NamedTuple):

@@ -255,6 +255,15 @@ class LaneRun(NamedTuple):
     messages: int
 
 
+class NeededRun(NamedTuple):
+    """A run of sequences of a topic's lane that one subscription needs."""
+
+    subscription: int
+    """The number of the subscription."""
+    first: int
+    messages: int
+
+
 def stamp(epoch: int, durable: int) -> bytes:
     """Encode the epoch and the durable position for a header.
 
@@ -508,18 +517,16 @@ def needs_bytes(needs: int) -> int:
     return HEADER_BYTES + _SURVIVORS.size * (1 + needs)
 
 
-def needs_payload(run: LaneRun, needs: Iterable[LaneRun]) -> bytes:
+def needs_payload(run: LaneRun, needs: Iterable[NeededRun]) -> bytes:
     return _SURVIVORS.pack(*run) + b"".join([_SURVIVORS.pack(*need) for need in needs])
 
 
-def decode_needs(header: Header, head: bytes | memoryview) -> tuple[LaneRun, list[LaneRun]]:
-    """Return (messages of a topic's lane, what each subscription needs of them) of a verified needs record.
-
-    In the second part `lane` is the number of a subscription.
-    """
+def decode_needs(header: Header, head: bytes | memoryview) -> tuple[LaneRun, list[NeededRun]]:
+    """Return (messages of a topic's lane, what each subscription needs of them) of a verified needs record."""
     if header.length != needs_bytes(header.entries) or len(head) < header.length:
         raise RecordDamaged("the ranges of needs do not add up to their record's length")
-    run, *needs = [LaneRun(*found) for found in _SURVIVORS.iter_unpack(head[HEADER_BYTES : header.length])]
+    announced, *found = _SURVIVORS.iter_unpack(head[HEADER_BYTES : header.length])
+    run, needs = LaneRun(*announced), [NeededRun(*need) for need in found]
     check_run(*run)
     if any(not run.first <= need.first <= need.first + need.messages <= run.first + run.messages for need in needs):
         raise RecordDamaged("needs of other messages than they say")

@@ -24,7 +24,7 @@ BLOCK_CHARGE_BYTES: Final = 5_632
 """Charge of a block of 512 messages sent alone: two columns with the growth reserve of array, the mask, the objects."""
 
 RELOCATED_BLOCKS: Final = 3
-"""A block with relocated messages counts as this many more blocks: up to 512 runs of 16 bytes, in six columns."""
+"""A block with relocated messages counts as this many blocks in all: up to 512 runs of 16 bytes, in six columns."""
 
 _HAS_STARTS: Final = 1
 _HAS_RELOCATED: Final = 2

@@ -17,7 +17,7 @@ from typing import Final
 
 from ..environment.account import OverdraftAccount, Uncounted
 from ..format.places import Extent, Singles
-from ..format.record import LaneRun
+from ..format.record import NeededRun
 from ..format.state_record import Backlog
 from ..format.times import Times
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
@@ -35,7 +35,7 @@ _NOTHING: Final = SequenceBitmap()
 """The set of subscriptions that have not caught up since a message was sent. It stays empty and is never closed."""
 COUNTED_BLOCKS: Final = 128
 """Most blocks that a moved cursor reads to count the bytes behind it, which takes a few milliseconds."""
-NO_RECORD = 0
+NO_RECORD: Final = 0
 """Stands for the data log of an ack that has no record, so that no data log must be kept for it."""
 
 
@@ -282,19 +282,19 @@ class TopicLane(DestinationLane):
         super().move(data_log, offset, first, lengths)
         self.touched.add(first >> BLOCK_SHIFT, first >> BLOCK_SHIFT)
 
-    def needs(self, first: int, last: int) -> list[LaneRun]:
+    def needs(self, first: int, last: int) -> list[NeededRun]:
         """Return which of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
-        found: list[LaneRun] = []
+        found: list[NeededRun] = []
         base = first >> BLOCK_SHIFT << BLOCK_SHIFT
         cover = ones(first - base, last - base)
         for number, subscriber in self.subscribers.items():
             mask = subscriber.mask(first >> BLOCK_SHIFT) & cover
-            found += [LaneRun(number, base + low, high - low + 1) for low, high in runs_of_ones(mask)]
+            found += [NeededRun(number, base + low, high - low + 1) for low, high in runs_of_ones(mask)]
         end = min(last + 1, self.next_sequence)
         for number, begin in zip(self.cursors.numbers, self.cursors.next_sequences, strict=True):
             if begin < end:
                 begin = max(begin, first)
-                found.append(LaneRun(number, begin, end - begin))
+                found.append(NeededRun(number, begin, end - begin))
         return found
 
     def masks(self, number: int) -> Iterator[tuple[int, int]]:
@@ -312,7 +312,7 @@ class TopicLane(DestinationLane):
         low, high = max(begin - base, 0), min(self.next_sequence - 1 - base, BLOCK_MASK)
         return ones(low, high) if low <= high else 0
 
-    def restate(self, first: int, last: int, needs: Iterable[LaneRun]) -> None:
+    def restate(self, first: int, last: int, needs: Iterable[NeededRun]) -> None:
         """Set which of first..last, sequences of one block, each subscription needs.
 
         Other needs of these are forgotten.
@@ -325,7 +325,7 @@ class TopicLane(DestinationLane):
         masks: dict[int, int] = {}
         for need in needs:
             low = need.first - base
-            masks[need.lane_number] = masks.get(need.lane_number, 0) | ones(low, low + need.messages - 1)
+            masks[need.subscription] = masks.get(need.subscription, 0) | ones(low, low + need.messages - 1)
         for subscription, subscriber in self.subscribers.items():
             subscriber.restate(number, ones(first - base, last - base), masks.get(subscription, 0) & known)
         self.touched.add(number, number)

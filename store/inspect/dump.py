@@ -206,7 +206,7 @@ def _content(payload: Payload, names: NamesByNumber) -> Row:
             return {"survivors_of": payload.data_log, "survivors": _runs(payload.ranges, names)}
         case NeedsRecord():
             priority = payload.run.lane_number & LANE_MASK
-            lanes = [need._replace(lane_number=need.lane_number << LANE_SHIFT | priority) for need in payload.needs]
+            lanes = [LaneRun(need.subscription << LANE_SHIFT | priority, *need[1:]) for need in payload.needs]
             return {"needs_of": _runs([payload.run], names), "needs": _runs(lanes, names)}
         case DestinationRecord():
             destination = payload.destination

@@ -34,6 +34,7 @@ from ..format.record import (
     SURVIVORS,
     TIMED,
     LaneRun,
+    NeededRun,
     RecordDamaged,
     needs_bytes,
     needs_payload,
@@ -543,7 +544,7 @@ class Relocation:
         first, second = messages[:middle], messages[middle:]
         return self._append_slice(source, lane, first) and self._append_slice(source, lane, second)
 
-    def _append_needs(self, run: LaneRun, needs: list[LaneRun]) -> None:
+    def _append_needs(self, run: LaneRun, needs: list[NeededRun]) -> None:
         payload = needs_payload(run, needs)
         self._journal.append(NEEDS, 0, len(needs), payload)
         self.appended_bytes += HEADER_BYTES + len(payload)
@@ -610,7 +611,7 @@ class Relocation:
             return ranges
         return [left for run in ranges for left in self._still_live(run)]
 
-    def _needs(self, run: LaneRun) -> Iterator[tuple[LaneRun, list[LaneRun]]]:
+    def _needs(self, run: LaneRun) -> Iterator[tuple[LaneRun, list[NeededRun]]]:
         """Yield, block by block, what subscriptions need of a run; nothing for a lane that is no topic's."""
         lane = self._index.find_lane(run.lane_number)
         first, behind = run.first, run.first + run.messages

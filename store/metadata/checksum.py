@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import mul
+from typing import Final
 
 from ..index.block import packed_earliest, packed_messages
 from ..numbering import UNLIMITED
@@ -19,10 +20,10 @@ from .store import BlockRuns, MetadataDamaged
 Row = tuple[int, int, int, int, int]
 """Lane, block, checksum of its bytes, when its first message is due, and when one expires; 0: never."""
 
-_MIX = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
-_MIX_EXPIRY = 0xC2B2AE3D27D4EB4F  # a prime that is not near it
-_MASK = 2**64 - 1
-_CHECKSUM_MASK = 2**63 - 1  # SQLite's integers are signed
+_MIX: Final = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
+_MIX_EXPIRY: Final = 0xC2B2AE3D27D4EB4F  # a prime that is not near it
+_MASK: Final = 2**64 - 1
+_CHECKSUM_MASK: Final = 2**63 - 1  # SQLite's integers are signed
 
 
 @dataclass(frozen=True, slots=True)

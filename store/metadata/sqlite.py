@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Sequence, Set
 from threading import RLock
-from typing import Any
+from typing import Any, Final
 
 from ..disk.thrifty_disk import lacks_descriptors
 from ..format.times import NEVER
@@ -22,8 +22,8 @@ from ..numbering import UNLIMITED
 from .checksum import BlockChecksum, parts_of, ranges, row_of, survey
 from .store import MetadataDamaged, MetadataFull, MetadataUnopened, Snapshot
 
-_SCHEMA_VERSION = 1
-_SCHEMA = (
+_SCHEMA_VERSION: Final = 1
+_SCHEMA: Final = (
     "CREATE TABLE root (id INTEGER PRIMARY KEY, store_id BLOB, position INTEGER, epoch INTEGER,"
     " blocks INTEGER, checksum INTEGER, crc INTEGER, root BLOB)",
     # Ids ascend with time, so new blocks fill whole pages at the end instead of splitting pages in the middle.
@@ -35,44 +35,44 @@ _SCHEMA = (
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
 # Made with the first fingerprint. A release that does not know the table leaves it alone, which makes no row wrong.
-_FINGERPRINTS = (
+_FINGERPRINTS: Final = (
     "CREATE TABLE IF NOT EXISTS fingerprints (lane INTEGER, block INTEGER, name TEXT, crc INTEGER, fingerprint BLOB,"
     " PRIMARY KEY (lane, block, name)) WITHOUT ROWID"
 )
-_HAS_FINGERPRINTS = "SELECT count(*) FROM sqlite_master WHERE name = 'fingerprints'"
-_FIND_FINGERPRINTS = "SELECT block, name, crc, fingerprint FROM fingerprints"
-_PLACES = "SELECT lane, block, crc, due, expiry FROM blocks INDEXED BY places"
-_PLACES_AND_IDS = "SELECT lane, block, crc, due, expiry, id FROM blocks INDEXED BY places"
-_RANGE = " WHERE lane = ? AND block BETWEEN ? AND ?"
+_HAS_FINGERPRINTS: Final = "SELECT count(*) FROM sqlite_master WHERE name = 'fingerprints'"
+_FIND_FINGERPRINTS: Final = "SELECT block, name, crc, fingerprint FROM fingerprints"
+_PLACES: Final = "SELECT lane, block, crc, due, expiry FROM blocks INDEXED BY places"
+_PLACES_AND_IDS: Final = "SELECT lane, block, crc, due, expiry, id FROM blocks INDEXED BY places"
+_RANGE: Final = " WHERE lane = ? AND block BETWEEN ? AND ?"
 # The checksum comes from the index, which `load` verified, and the bytes from the table. After a lost write, an old row
 # agrees with itself, but not with the index.
-_READ = (
+_READ: Final = (
     "SELECT place.crc, held.packed FROM blocks AS place INDEXED BY places"
     " CROSS JOIN blocks AS held ON held.id = place.id WHERE place.lane = ? AND place.block = ?"
 )
-_TIMED = (
+_TIMED: Final = (
     "SELECT due, block FROM blocks INDEXED BY dues WHERE lane = ? AND due > 0 AND (due, block) > (?, ?) AND due <= ?"
     " ORDER BY due, block LIMIT ?",
     "SELECT expiry, block FROM blocks INDEXED BY expiries WHERE lane = ? AND expiry > 0 AND (expiry, block) > (?, ?)"
     " AND expiry <= ? ORDER BY expiry, block LIMIT ?",
 )
-_TIMES = (
+_TIMES: Final = (
     ("SELECT lane, block, 0, due, 0 FROM blocks INDEXED BY {} WHERE due > 0", "dues"),
     ("SELECT lane, block, 0, 0, expiry FROM blocks INDEXED BY {} WHERE expiry > 0", "expiries"),
 )
-_FILES = ("places.db", "places.db-wal", "places.db-shm", "places.db-journal")
+_FILES: Final = ("places.db", "places.db-wal", "places.db-shm", "places.db-journal")
 
-_ROOT_HEAD = struct.Struct("<16sqqqq")
-_LAST_BLOCK = 2**63 - 1
+_ROOT_HEAD: Final = struct.Struct("<16sqqqq")
+_LAST_BLOCK: Final = 2**63 - 1
 _SURPLUS_BYTES = 8 << 20
 """If the write-ahead log, or the drained tail of the file, is above this, a commit gives the surplus back."""
-_BUSY_SECONDS = 0.5
+_BUSY_SECONDS: Final = 0.5
 """How long to wait for an operator's own connection. No second process of a store gets past the directory lock."""
-_TROUBLE = (sqlite3.DatabaseError, UnicodeDecodeError, OSError)
+_TROUBLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, OSError)
 """Errors that Python's sqlite3 raises if the world is at fault. Decoding fails if SQLite quotes a damaged schema."""
-_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+_NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 """A quota, and perhaps a failing disk, shows as a write error. In both cases the committed state is untouched."""
-_DESCRIPTORS = 6
+_DESCRIPTORS: Final = 6
 """File descriptors that both connections need: the file and its write-ahead log each, their index, a directory to
 sync.
 """

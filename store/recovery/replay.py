@@ -47,6 +47,7 @@ from ..format.record import (
     Header,
     LaneRun,
     MessageRecord,
+    NeededRun,
     RecordDamaged,
     decode_slice,
 )
@@ -82,7 +83,7 @@ class _Announcement(NamedTuple):
     lane: TopicLane
     first: int
     last: int
-    needs: list[LaneRun]
+    needs: list[NeededRun]
 
 
 class Replay:

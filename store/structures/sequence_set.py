@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-RUN_BYTES = 16
+RUN_BYTES: Final = 16
 
 _NOTHING: Final = array("q")
 """The runs of all sets that are still empty. It always stays empty."""

@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from forebay.store import errors
+from forebay.store.checkpoint.checkpointer import INDEX_LIMIT
 from forebay.store.errors import (
     AckTooLate,
     ArgumentError,
@@ -48,7 +49,7 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
     (
         StoreFull(4096, 17, "store_limit", stored=3),
         {"needed_bytes": 4096, "available_bytes": 17, "limit": "store_limit", "stored": 3},
-        "consume or clean up, or raise the limit",
+        "consume or clean up, or raise store_limit",
     ),
     (
         TooManyFiles(),
@@ -112,6 +113,21 @@ def test_error_carries_its_numbers_and_says_what_to_do(
     assert {name: getattr(error, name) for name in attributes} == attributes
     assert advice in str(error)
     assert all(str(value) in str(error) for name, value in attributes.items() if name != "stored")
+
+
+@pytest.mark.parametrize(
+    "limit, advice",
+    [
+        ("memory_limit", "raise memory_limit"),
+        ("temp_limit", "raise temp_limit"),
+        ("max_messages=2 of the queue 'orders'", "raise max_messages"),
+        ("max_bytes=1MiB of the topic 'prices'", "raise max_bytes"),
+        (INDEX_LIMIT, "raise memory_limit"),
+        ("the disk's free space", "free disk space, or lower max_file_length"),
+    ],
+)
+def test_what_is_full_says_what_makes_room_there(limit: str, advice: str) -> None:
+    assert f"consume or clean up, or {advice}, then send again" in str(StoreFull(1, 0, limit))
 
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:

@@ -4,67 +4,25 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 from journals import all_records, data_logs, power_cut, walked
-from message_stores import OpenStore
+from message_stores import OpenStore, WatchedIndex, fill_data_logs
 from simulated_disk import PowerCut, SimulatedDisk
-from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.destinations_file import DESTINATIONS
 from forebay.store.disk.layout import JOURNAL, data_log_name
 from forebay.store.errors import Closed, StoreFailed, StoreFull
-from forebay.store.format.record import ATTEST, DROP, HEADER_BYTES
+from forebay.store.format.record import DROP, HEADER_BYTES
 from forebay.store.format.state_record import decode_state
 from forebay.store.journal.shutdown_marker import read_shutdown_marker
 from forebay.store.metadata.store import MetadataFull
-from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
+from forebay.store.numbering import OFFSET_BITS
 from forebay.testing import ManualClock
 
 BODY = b"x" * 1000
 NAME = "orders"
-
-
-class Metadata(SimulatedMetadataStore):
-    """Synced by each commit, and does as told once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.commits = 0
-        self.before_commit: Callable[[int], None] = lambda position: None
-
-    def commit(self, position: int, *args: Any, **fields: Any) -> None:
-        self.commits += 1
-        self.before_commit(position)
-        super().commit(position, *args, **fields)
-        self.synced()
-
-
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return SimulatedDisk()
-
-
-@pytest.fixture
-def metadata() -> Metadata:
-    return Metadata()
-
-
-@pytest.fixture
-def opened(disk: SimulatedDisk, metadata: Metadata) -> OpenStore:
-    return OpenStore(disk, metadata)
-
-
-def fill_data_logs(opened: OpenStore, count: int) -> list[int]:
-    """Seven or so messages of 1000 bytes a data log, until so many more are full. Returns the sequences sent."""
-    newest = opened.store.journal.data_log + count
-    sent = []
-    while opened.store.journal.data_log < newest:
-        sent.append(opened.add(BODY))
-    return sent
 
 
 def first_of(opened: OpenStore, data_log: int) -> int:
@@ -89,7 +47,7 @@ def test_new_store_is_empty_and_says_so(disk: SimulatedDisk, opened: OpenStore) 
     assert data_logs(disk) == [1] and opened.store.destination_table == {}
 
 
-def test_every_life_begins_a_data_log_and_writes_to_no_older_one(disk: SimulatedDisk, metadata: Metadata) -> None:
+def test_every_life_begins_a_data_log_and_writes_to_no_older_one(disk: SimulatedDisk, metadata: WatchedIndex) -> None:
     image: dict[str, bytes] = {}
     for life in range(1, 5):
         opened = OpenStore(disk, metadata, clock=ManualClock(life))
@@ -102,7 +60,9 @@ def test_every_life_begins_a_data_log_and_writes_to_no_older_one(disk: Simulated
         image = disk.image()
 
 
-def test_clean_shutdown_leaves_nothing_to_replay(disk: SimulatedDisk, metadata: Metadata, opened: OpenStore) -> None:
+def test_clean_shutdown_leaves_nothing_to_replay(
+    disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore
+) -> None:
     fill_data_logs(opened, 2)
     before = opened.pending()
     opened.store.close()
@@ -112,7 +72,9 @@ def test_clean_shutdown_leaves_nothing_to_replay(disk: SimulatedDisk, metadata: 
     again.check()
 
 
-def test_kill_loses_nothing_and_brings_nothing_back(disk: SimulatedDisk, metadata: Metadata, opened: OpenStore) -> None:
+def test_kill_loses_nothing_and_brings_nothing_back(
+    disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore
+) -> None:
     for n in range(20):
         opened.add(b"%d" % n)
     opened.store.message_store.checkpoint()
@@ -133,19 +95,19 @@ def test_lost_index_is_rebuilt_from_the_journal_alone(disk: SimulatedDisk, opene
     opened.remove(2, 9)
     expected = opened.pending(), opened.pending(other), opened.store.destination_table
     opened.store.close()
-    again = OpenStore(disk, Metadata(), clock=ManualClock(1))
+    again = OpenStore(disk, WatchedIndex(), clock=ManualClock(1))
     assert again.report.index_rebuilt and again.report.replayed_records > 10
     assert (again.pending(), again.pending(again.lane("other", 9)), again.store.destination_table) == expected
     again.check()
 
 
 def test_sequences_never_restart_though_all_messages_and_their_data_logs_are_gone(disk: SimulatedDisk) -> None:
-    opened = OpenStore(disk, Metadata())
+    opened = OpenStore(disk, WatchedIndex())
     *_, last = fill_data_logs(opened, 3)
     opened.remove(0, last)
     opened.store.close()
     for life in range(1, 4):
-        opened = OpenStore(disk, Metadata(), clock=ManualClock(life))
+        opened = OpenStore(disk, WatchedIndex(), clock=ManualClock(life))
         assert opened.store.cleanup.run().remaining == (opened.store.journal.data_log,)
         assert opened.lane().next_sequence == last + 1
         opened.store.close()
@@ -154,7 +116,7 @@ def test_sequences_never_restart_though_all_messages_and_their_data_logs_are_gon
 def test_store_keeps_its_id_and_with_it_the_prefix_of_message_ids(disk: SimulatedDisk, opened: OpenStore) -> None:
     prefix = opened.store.message_store.id_prefix(1, 4)
     opened.store.close()
-    again = OpenStore(disk, Metadata(), clock=ManualClock(99))
+    again = OpenStore(disk, WatchedIndex(), clock=ManualClock(99))
     assert again.store.message_store.id_prefix(1, 4) == prefix
 
 
@@ -206,7 +168,7 @@ def test_statistics_count_what_is_there(opened: OpenStore) -> None:
 
 
 def test_full_disk_refuses_a_message_whole_and_takes_the_next_when_there_is_space(
-    disk: SimulatedDisk, metadata: Metadata
+    disk: SimulatedDisk, metadata: WatchedIndex
 ) -> None:
     disk.capacity_bytes = 24_000
     opened = OpenStore(disk, metadata)
@@ -229,7 +191,7 @@ def test_full_disk_refuses_a_message_whole_and_takes_the_next_when_there_is_spac
 
 @pytest.mark.parametrize("call", ["write", "sync", "sync_directory"])
 def test_failed_disk_is_refused_until_opened_again_and_keeps_what_was_durable(
-    disk: SimulatedDisk, metadata: Metadata, opened: OpenStore, call: str
+    disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore, call: str
 ) -> None:
     opened.add(b"durable")
     opened.store.journal.sync()
@@ -255,64 +217,6 @@ def test_failed_disk_is_refused_until_opened_again_and_keeps_what_was_durable(
 
 
 # Checkpoints.
-
-
-def test_checkpoint_without_news_writes_nothing(metadata: Metadata, opened: OpenStore) -> None:
-    opened.add(b"body")
-    commits = metadata.commits
-    for _ in range(3):
-        assert opened.store.message_store.checkpoint()
-    assert metadata.commits == commits + 1
-
-
-def test_index_never_runs_ahead_of_the_synced_journal(
-    disk: SimulatedDisk, metadata: Metadata, opened: OpenStore
-) -> None:
-    positions = []
-
-    def look(position: int) -> None:
-        data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
-        walk, _ = walked(power_cut(disk), data_log)
-        assert walk.end >= offset, "a power cut would leave the index ahead of the journal"
-        positions.append(position)
-
-    metadata.before_commit = look
-    for _ in range(5):
-        fill_data_logs(opened, 1)
-        opened.store.message_store.checkpoint()
-    opened.store.close()
-    assert len(positions) == 6 and positions == sorted(positions)
-
-
-def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
-    disk: SimulatedDisk, metadata: Metadata, opened: OpenStore
-) -> None:
-    def no_space(position: int) -> None:
-        raise MetadataFull("no space")
-
-    fill_data_logs(opened, 1)
-    metadata.before_commit = no_space
-    for _ in range(3):
-        opened.add(b"body")
-        opened.remove(0, 1)
-        assert not opened.store.message_store.checkpoint()
-        opened.check()
-    assert opened.store.cleanup.run().deleted == ()
-    expected = opened.pending()
-    metadata.before_commit = lambda position: None
-    assert opened.store.message_store.checkpoint()
-    again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
-    assert again.pending() == expected and again.report.replayed_records == 0
-
-
-def test_checkpoint_is_urgent_when_replay_would_grow_too_long(disk: SimulatedDisk, metadata: Metadata) -> None:
-    opened = OpenStore(disk, metadata, max_checkpoint_adds=100)
-    for _ in range(200):
-        assert not opened.store.message_store.is_checkpoint_urgent
-        opened.add(b"body")
-    assert opened.store.message_store.is_checkpoint_urgent
-    opened.store.message_store.checkpoint()
-    assert not opened.store.message_store.is_checkpoint_urgent
 
 
 # Cleanup.
@@ -398,7 +302,7 @@ def test_crash_at_any_call_of_a_cleanup_neither_loses_nor_redelivers(disk: Simul
     fork("", "")
     assert len(images) > 40
     for at, image in enumerate(images):
-        again = OpenStore(image, Metadata(), clock=ManualClock(at))
+        again = OpenStore(image, WatchedIndex(), clock=ManualClock(at))
         assert [sequence for sequence, *_ in again.pending()] == [stuck], f"image {at}"
         again.store.cleanup.run()
         assert [sequence for sequence, *_ in again.pending()] == [stuck], f"image {at}"
@@ -417,7 +321,7 @@ def test_cleanup_that_could_not_delete_goes_on_where_it_stopped(disk: SimulatedD
 
 
 def test_data_log_from_which_recovery_would_replay_is_never_deleted(
-    disk: SimulatedDisk, metadata: Metadata, opened: OpenStore
+    disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore
 ) -> None:
     def no_space(position: int) -> None:
         raise MetadataFull("no space")
@@ -433,33 +337,6 @@ def test_data_log_from_which_recovery_would_replay_is_never_deleted(
 
 
 # Attesting and closing.
-
-
-def test_idle_store_attests_once_how_far_it_is_durable(
-    disk: SimulatedDisk, metadata: Metadata, opened: OpenStore
-) -> None:
-    opened.store.journal.sync()
-    while opened.store.attestation.write():
-        opened.store.journal.sync()
-    opened.add(b"body")
-    assert not opened.store.attestation.write(), "nothing more is durable"
-    opened.store.journal.sync()
-    durable = opened.store.journal.durable
-    assert opened.store.attestation.write()
-    _, records = walked(disk, 1)
-    assert (records[-1].header.kind, records[-1].header.durable) == (ATTEST, durable)
-    for _ in range(3):
-        opened.store.journal.sync()
-        assert not opened.store.attestation.write()
-    opened.add(b"body")
-    opened.store.message_store.checkpoint()
-    commits, end = metadata.commits, opened.store.journal.end
-    for _ in range(3):
-        opened.store.journal.sync()
-        opened.store.attestation.write()
-        opened.store.message_store.checkpoint()
-    assert opened.store.journal.end == end + 32, "an idle store grows"
-    assert metadata.commits == commits, "an attest record alone is no reason for a checkpoint"
 
 
 def test_closed_store_refuses_and_closing_twice_is_closing_once(disk: SimulatedDisk, opened: OpenStore) -> None:
@@ -499,7 +376,7 @@ class Life:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk()
-        self.metadata = Metadata()
+        self.metadata = WatchedIndex()
         self.lives = 0
         self.pending: dict[str, dict[int, bytes]] = {"orders": {}, "other": {}}
         self.sequences = {"orders": 0, "other": 0}
@@ -544,7 +421,7 @@ class Life:
         else:
             self.disk = self.disk.crash_process()
         if way == "index lost":
-            self.metadata = Metadata()
+            self.metadata = WatchedIndex()
         self.open()
         assert self.opened.report.clean == (way == "close")
 

@@ -55,6 +55,7 @@ from forebay.dispatch.planning.recorder import Recorder
 from forebay.dispatch.producer.space import Space
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
+from forebay.dispatch.topics.subscriptions.open_subscriptions import OpenSubscriptions
 from forebay.dispatch.topics.topic_state import TopicState
 from forebay.dispatch.transactions.transaction import TransactionRegistry
 from forebay.store.directory_store import DirectoryStore
@@ -124,6 +125,10 @@ class Inside:
     @property
     def store(self) -> DirectoryStore:
         return self.__layers.store_layer.directory
+
+    @property
+    def open_subscriptions(self) -> OpenSubscriptions:
+        return self.__layers.clients.topic_layer.subscriptions
 
     @property
     def journal(self) -> Journal:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.directory_store import DirectoryStore, StoreAccounts, StoreEnvironment, StoreOptions
 from forebay.store.disk.disk import Disk
@@ -101,3 +104,27 @@ def uses_of(**data_logs: tuple[int, set[int]]) -> dict[int, DataLogUse]:
         use.pending_messages = pending
         use.acked_data_logs.update(acked)
     return uses
+
+
+class WatchedIndex(SimulatedMetadataStore):
+    """Synced by each commit, and does as told once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits = 0
+        self.before_commit: Callable[[int], None] = lambda position: None
+
+    def commit(self, position: int, *args: Any, **fields: Any) -> None:
+        self.commits += 1
+        self.before_commit(position)
+        super().commit(position, *args, **fields)
+        self.synced()
+
+
+def fill_data_logs(opened: OpenStore, count: int) -> list[int]:
+    """Seven or so messages of 1000 bytes a data log, until so many more are full. Returns the sequences sent."""
+    newest = opened.store.journal.data_log + count
+    sent = []
+    while opened.store.journal.data_log < newest:
+        sent.append(opened.add(b"x" * 1000))
+    return sent

@@ -86,7 +86,7 @@ class LoadRequests:
         self.wake_loader = wake_loader
         self._clock: Clock | None = None
         self.stand_back_by(clock)
-        # Lists below half of their high watermark for which there is something to load.
+        # Lists below their low watermark, half of what the loader reads ahead, for which there is something to load.
         self.running_low: dict[TargetList, None] = {}
         # Lists that are left to their consumers: the loader loads nothing for them.
         self.left_alone: dict[TargetList, Trial] = {}

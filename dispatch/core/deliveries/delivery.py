@@ -96,12 +96,13 @@ class LaneMessages(ABC):
     parked       parked              an ack in a transaction;        the transaction's outcome; the end of the delay
                                      DelayedRedelivery, if the
                                      index has no room
-    put off      store_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
+    put off      store_lane          Redelivery: a nack with a       DelayedRedelivery: the end of the delay
                                      delay
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
     A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
-    messages that are not free or are gone; SelectorGroup.claim finds that out.
+    messages that are not free or are gone; SelectorGroup.claim finds that out. A message that was sent with a delay is
+    free too, but no list offers it before it is due: store_lane has its time, and TimedLanes offers it then.
     """
 
     __slots__ = (
@@ -119,6 +120,7 @@ class LaneMessages(ABC):
         "delivery_counts",
         "dead_letters",
         "parked",
+        "parked_for_delay",
         "acknowledged",
         "redelivered",
         "unreadable",
@@ -164,6 +166,8 @@ class LaneMessages(ABC):
         # Sequences that nobody may have: a transaction will decide about them, or the index has no room for their
         # delay.
         self.parked = SequenceSet()
+        # How many of the parked messages wait for the end of a delay.
+        self.parked_for_delay = 0
         self.acknowledged = 0
         self.redelivered = 0
         self.unreadable = 0
@@ -244,8 +248,21 @@ class LaneMessages(ABC):
         """Content bytes of messages that left since the directory was opened, for any reason."""
         return self.store_lane.removed_bytes - self.first_removed_bytes
 
+    @property
+    def in_flight_messages(self) -> int:
+        """Number of messages that consumers hold, or that undecided transactions have acknowledged."""
+        return len(self.in_flight) + self.parked.count - self.parked_for_delay
+
+    @property
+    def put_off_messages(self) -> int:
+        """Number of messages that a nack has put off."""
+        return self.store_lane.put_off_messages + self.parked_for_delay
+
     def park(self, delivery: Delivery) -> None:
-        """Take a delivery out of flight, for a transaction that will decide about it. Requires: it is in flight."""
+        """Park a delivery for a transaction that will decide about it. Requires: it is in flight.
+
+        For users it stays in flight.
+        """
         del self.in_flight[delivery.sequence]
         self.parked.add(delivery.sequence, delivery.sequence)
 

@@ -84,6 +84,7 @@ class DelayedRedelivery:
         """Offer a run again at a later time. RAM holds at most the block of the run meanwhile. Requires: the lock."""
         if self._index.is_nearly_full:
             lane.parked.add(first, last)
+            lane.parked_for_delay += last - first + 1
             self._unplaced.append((lane, first, last, due_at))
             self._wake_maintenance()
         else:
@@ -109,6 +110,7 @@ class DelayedRedelivery:
                     if first <= last:
                         left.remove(first, last)
                         lane.parked.remove(first, last)
+                        lane.parked_for_delay -= last - first + 1
                 kept += [(entry[0], first, last, entry[3]) for first, last in left]
             self._unplaced = kept
         self._next_due_ms = self._earliest()
@@ -163,6 +165,7 @@ class DelayedRedelivery:
         while self._unplaced and not self._index.is_crowded:
             lane, first, last, due_at = self._unplaced.pop()
             lane.parked.remove(first, last)
+            lane.parked_for_delay -= last - first + 1
             self._index.put_off_lane(lane.store_lane).put(first, last, due_at)
 
     def _earliest(self) -> int:

@@ -119,7 +119,7 @@ def _make_producers(
         publisher=core.publisher,
         confirmer=core.confirmer,
         destinations=destinations,
-        fan_outs=topic_layer.fan_outs,
+        fan_out_opener=topic_layer.fan_out_opener,
         transactions=core.transactions,
         timed=settling.timed,
         parts=SendParts(

@@ -209,6 +209,5 @@ class OpenSubscriptions(SubscriptionRegistry):
 
     def step(self) -> bool:
         """Let caches forget deleted subscriptions, and sweep; return whether more is left to do. Requires: no lock."""
-        if self._cached:  # the call that deleted the topic was interrupted
-            self.forget_some()
-        return all(self._sweeper.step() for _ in range(SWEEPER_STEPS))
+        has_more = bool(self._cached) and self.forget_some()  # the call that deleted the topic was interrupted
+        return all(self._sweeper.step() for _ in range(SWEEPER_STEPS)) or has_more

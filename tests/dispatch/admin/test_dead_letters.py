@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from crashing import crashes_at
 from delivering import bodies
 from inside import inside, open_forebay
@@ -15,6 +16,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, DestinationPolicy, Message, Queue, StoreFull
 from forebay.dispatch.config.settings import Settings, SyncMode
+from forebay.dispatch.core.lanes.non_persistent import NonPersistentLaneState
 from forebay.dispatch.forebay import Forebay
 from forebay.store.checkpoint.checkpointer import INDEX_LIMIT
 from forebay.testing import ManualClock
@@ -347,6 +349,30 @@ def test_many_non_persistent_ones_die_out_of_tmp_storage() -> None:
     simulated.bay.step()
     assert orders.depth == 0
     assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == list(range(8_000))
+    simulated.check()
+
+
+@interpreted("replaces a method of the library")
+def test_non_persistent_ones_that_went_before_memory_was_full_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = failing(1)
+    orders = simulated.queue()
+    orders.send_many(Message(b"%d" % n, persistent=False) for n in range(4))
+    add, added = NonPersistentLaneState.add, []
+
+    def room_for_two(lane: NonPersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> int:
+        if len(added) == 2:
+            raise StoreFull(1, 0, "memory_limit")
+        added.append(lane)
+        return add(lane, timestamp, properties, body)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NonPersistentLaneState, "add", room_for_two)
+        give_up(orders, 4, attempts=1)
+        simulated.bay.step()
+        assert simulated.queue("DLQ.orders").depth == orders.statistics().dead_lettered == 2
+    simulated.clock.advance(60)
+    simulated.bay.step()
+    assert simulated.queue("DLQ.orders").depth == orders.statistics().dead_lettered == 4
     simulated.check()
 
 

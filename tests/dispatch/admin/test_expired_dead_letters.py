@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message
+from forebay.dispatch.admin.dead_letter_writer import BATCH_MESSAGES
 from forebay.dispatch.config.settings import Settings
-from forebay.store.errors import SettingsError
+from forebay.store.errors import SettingsError, StoreFull
+from forebay.store.message_store import MessageStore
 
 
 def accepting_dead_letters(**policy: Any) -> SimulatedBay:
@@ -106,6 +109,26 @@ def test_thousands_expire_behind_a_stuck_consumer() -> None:
     bodies = [message.body for message in simulated.queue("DLQ.orders").browse()]
     assert bodies == [b"%d" % n for n in range(3000)]
     simulated.check()
+
+
+@interpreted("replaces a method of the library")
+def test_what_went_before_the_store_was_full_counts_as_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = accepting_dead_letters()
+    orders = simulated.queue()
+    orders.send_many(Message(b"%d" % n, expires_in=5) for n in range(2 * BATCH_MESSAGES))
+    asked: list[int] = []
+
+    def room_for_one_batch(_: MessageStore, blocks: int) -> None:
+        asked.append(blocks)
+        if len(asked) > 1:
+            raise StoreFull(1, 0, "store_limit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MessageStore, "require_index_room", room_for_one_batch)
+        later(simulated, 6)
+    assert simulated.queue("DLQ.orders").depth == orders.statistics().expired == BATCH_MESSAGES
+    later(simulated, 6)
+    assert simulated.queue("DLQ.orders").depth == orders.statistics().expired == 2 * BATCH_MESSAGES
 
 
 @pytest.mark.parametrize("value", [1, "yes", None])

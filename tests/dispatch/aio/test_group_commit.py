@@ -192,6 +192,36 @@ def test_one_sync_that_is_late_makes_no_slow_disk(monkeypatch: pytest.MonkeyPatc
     asyncio.run(main())
 
 
+@interpreted("replaces what compiled code has linked")
+def test_a_disk_that_a_coarse_clock_took_for_fast_is_found_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        workers = ByHand()
+        bay = LoopBay(sync="always", workers=workers)
+        bay.queue()
+        sync = bay.journal.sync
+        durations = [0.0] * 6 + [1000.0 * TASKS] * 4
+
+        def timed(position: int | None = None) -> None:
+            bay.clock.advance(durations.pop(0))
+            sync(position)
+
+        monkeypatch.setattr(bay.journal, "sync", timed)
+        producers = Producers(bay, await bay.aio.queue("orders"))
+        await ticks()
+        before = 0
+        while durations:
+            before = producers.ended
+            workers.work()
+            await ticks()
+        assert producers.ended - before == TASKS
+        monkeypatch.undo()
+        await producers.end()
+        while workers.work():
+            await ticks()
+
+    asyncio.run(main())
+
+
 class Counting(ThreadPoolExecutor):
     submitted = 0
 

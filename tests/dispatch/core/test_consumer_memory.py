@@ -132,7 +132,7 @@ def test_where_memory_has_no_room_for_another_consumer_it_is_refused_and_the_oth
     with pytest.raises(StoreFull) as full:
         for _ in range(MANY):
             consumers += with_selectors(bay, 1, begin=len(consumers))
-    assert full.value.limit == "memory_limit" and "raise the limit" in str(full.value)
+    assert full.value.limit == "memory_limit" and "raise memory_limit" in str(full.value)
     bay.check()
     consumers.pop().close()
     with bay.queue().subscribe() as plain:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import ast
 import gc
 import logging
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,55 +31,6 @@ def within(lock: OwnedLock, call: Callable[[], object]) -> BaseException | None:
             call()
         except BaseException as error:
             return error
-    return None
-
-
-def test_a_lock_refuses_the_thread_that_has_it_and_no_other() -> None:
-    lock, seen = OwnedLock(), []
-
-    def other() -> None:
-        with lock:
-            seen.append(lock.is_owned())
-
-    with lock:
-        assert isinstance(within_again(lock), NestedCall)
-        assert not lock.try_acquire() and lock.is_owned() and holds_one()
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert not seen
-    thread.join()
-    assert seen == [True] and not lock.is_owned() and lock.try_acquire()
-    lock.release()
-
-
-COLLECTED_IN_A_LOOK = """
-import gc
-from forebay.store.environment.locks import OwnedLock, holds_one
-
-def leave_garbage():
-    lock = OwnedLock()
-    lock.on_late = lock.is_owned  # a circle, which nobody but the garbage collector finds
-
-for attempt in range(300):
-    gc.disable()
-    gc.collect()
-    for _ in range(50):
-        leave_garbage()
-    gc.set_threshold(gc.get_count()[0] + attempt % 6, 1, 1)  # so that it runs at one of the next allocations
-    gc.enable()
-    assert not holds_one()
-"""
-
-
-def test_locks_may_be_collected_while_somebody_looks_at_all_of_them() -> None:
-    subprocess.run([sys.executable, "-P", "-X", "faulthandler", "-c", COLLECTED_IN_A_LOOK], check=True, timeout=60)
-
-
-def within_again(lock: OwnedLock) -> BaseException | None:
-    try:
-        lock.__enter__()
-    except NestedCall as error:
-        return error
     return None
 
 
@@ -147,26 +95,6 @@ def test_the_paths_of_single_messages_refuse_who_is_inside_and_everybody_after_a
         with pytest.raises(StoreFailed, match="KeyboardInterrupt"):
             path()
     assert not bay.lock.is_owned()
-
-
-def test_the_bare_lock_is_the_lock_itself() -> None:
-    lock, seen = OwnedLock(), []
-    bare = lock.bare(nullcontext)
-
-    def other() -> None:
-        with lock:
-            seen.append(lock.is_owned())
-
-    with bare:
-        assert lock.is_owned() and isinstance(within_again(lock), NestedCall)
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert not seen
-    thread.join()
-    assert seen == [True] and not lock.is_owned()
-    with pytest.raises(ValueError), bare:
-        raise ValueError
-    assert not lock.is_owned()
 
 
 def test_a_consumer_closed_from_inside_is_closed_when_the_call_has_ended() -> None:
@@ -371,7 +299,7 @@ def test_what_is_logged_under_a_lock_keeps_its_time_place_and_error(caplog: pyte
 def test_no_handler_is_called_but_by_the_late_log() -> None:
     """The rule of the house: layers make no logger of their own, and warn only where no lock is held.
 
-    The finalizer in forebay.py looks first, and puts the warning off until the lock is free (see test_habits.py).
+    The finalizer in forebay.py looks first, and puts the warning off until the lock is free (test_reprs_and_warnings).
     """
     found = []
     for layer in ("store", "cache", "dispatch"):

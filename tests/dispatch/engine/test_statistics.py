@@ -17,6 +17,7 @@ import forebay.aio
 from forebay import Forebay, Message, Queue, Settings
 from forebay.dispatch.engine.statistics import DestinationStatistics, destination_statistics
 from forebay.store.environment.locks import OwnedLock
+from forebay.store.index.index import Index
 from forebay.testing import ManualClock
 
 
@@ -133,6 +134,58 @@ class Timed:
         found = self._before[kind]
         assert sum(found.buckets) == found.count
         return found.count - before[kind].count, round(found.total_seconds - before[kind].total_seconds, 6)
+
+
+def test_what_an_undecided_transaction_acknowledged_is_in_flight() -> None:
+    simulated = SimulatedBay()
+    orders = simulated.queue()
+    orders.send_many(Message(b"%d" % n) for n in range(3))
+    consumer = orders.subscribe()
+    held, acknowledged = consumer.take(2)
+    transaction = simulated.bay.transaction()
+    acknowledged.ack(transaction=transaction)
+    assert where(orders) == (3, 1, 2)
+    transaction.prepare(b"1")
+    assert where(orders) == (3, 1, 2)
+    consumer.close()
+    simulated.crash()
+    assert where(simulated.queue()) == (3, 2, 1)
+    [branch] = simulated.bay.prepared()
+    branch.commit()
+    assert where(simulated.queue()) == (2, 2, 0)
+    simulated.check()
+
+
+@interpreted("replaces a property of the library")
+def test_what_a_nack_put_off_is_not_in_flight_though_the_index_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = SimulatedBay()
+    orders = simulated.queue()
+    orders.send_many(Message(b"%d" % n) for n in range(3))
+    with monkeypatch.context() as patch, orders.subscribe() as consumer:
+        patch.setattr(Index, "is_nearly_full", True)
+        first, second = consumer.take(2)
+        first.nack(delay=10)
+        second.nack(delay=10)
+        assert where(orders) == (3, 1, 0)
+        assert orders.purge() == 3
+    orders.send(b"3")
+    assert where(orders) == (1, 1, 0)
+    with monkeypatch.context() as patch, orders.subscribe() as consumer:
+        patch.setattr(Index, "is_nearly_full", True)
+        [delivery] = consumer.take()
+        delivery.nack(delay=10)
+    for _ in range(2):
+        simulated.bay.step()
+        assert where(orders) == (1, 0, 0)
+    simulated.clock.advance(11)
+    simulated.bay.step()
+    assert where(orders) == (1, 1, 0)
+    simulated.check()
+
+
+def where(queue: Queue) -> tuple[int, int, int]:
+    found = queue.statistics()
+    return found.depth, found.ready, found.in_flight
 
 
 def test_each_sync_of_the_journal_is_measured() -> None:

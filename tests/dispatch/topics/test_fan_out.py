@@ -182,11 +182,14 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
             raise StoreFull(length, 0, "memory_limit")
         return add(lane, length)
 
+    before = topic.statistics()
     with monkeypatch.context() as patch, pytest.raises(StoreFull):
         patch.setattr(NonPersistentLane, "add", refuse)
         topic.send(numbered_body(3), persistent=False)
+    assert topic.statistics() == before, "what was refused counts as sent"
     bay.check()
     send(topic, 1, begin=4)
+    assert topic.statistics().enqueued == before.enqueued + 1 == 4
     assert [numbers(consumer) for consumer in consumers] == [[0, 1, 2, 4]] * 3
     bay.check()
 

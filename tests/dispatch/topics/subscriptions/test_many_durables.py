@@ -13,6 +13,7 @@ from interrupting import Interruption
 from simulated_bay import SimulatedBay
 
 from forebay import Message, StoreFailed, Topic
+from forebay.dispatch.topics.subscriptions.open_subscriptions import FORGOTTEN_AT_ONCE
 from forebay.store.checkpoint.checkpointer import CAUGHT_UP_AT_ONCE
 from forebay.store.index.sequence_bitmap import SequenceBitmap
 from forebay.store.index.topic_lane import SubscriptionLane
@@ -197,3 +198,14 @@ def test_a_sweep_asks_those_that_nobody_reads_once_for_all_of_them() -> None:
         assert calls["SubscriptionLane.mask"] == 1
     assert bay.topic_state().depth == 512 * 4
     bay.check()
+
+
+def test_a_step_says_that_caches_have_more_subscriptions_to_forget() -> None:
+    bay = SimulatedBay(memory_limit="64MiB")
+    topic_with_durables(bay, 1)
+    subscriptions = inside(bay.bay).open_subscriptions
+    [subscriber] = inside(bay.bay).store.subscriptions.readers()
+    memory = bay.topic_state("prices").memory
+    with inside(bay.bay).lock:
+        subscriptions.forget_later(memory, [subscriber] * (2 * FORGOTTEN_AT_ONCE))
+    assert [subscriptions.step() for _ in range(3)] == [True, False, False]

@@ -1,4 +1,4 @@
-"""FanOuts: make the FanOut of each priority of a topic on first use, and charge for it first."""
+"""FanOutOpener: make the FanOut of each priority of a topic on first use, and charge for it first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .fan_out import FanOut
 from .topic_state import TopicState
 
 
-class FanOuts:
+class FanOutOpener:
     """The destinations of non-persistent messages of topics. The state lock guards it."""
 
     def __init__(

@@ -1,0 +1,97 @@
+"""A checkpoint brings the index on disk up to the journal, never further; an idle store says once what is durable."""
+
+from __future__ import annotations
+
+from journals import power_cut, walked
+from message_stores import OpenStore, WatchedIndex, fill_data_logs
+from simulated_disk import SimulatedDisk
+
+from forebay.store.format.record import ATTEST
+from forebay.store.metadata.store import MetadataFull
+from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
+from forebay.testing import ManualClock
+
+
+def test_checkpoint_without_news_writes_nothing(metadata: WatchedIndex, opened: OpenStore) -> None:
+    opened.add(b"body")
+    commits = metadata.commits
+    for _ in range(3):
+        assert opened.store.message_store.checkpoint()
+    assert metadata.commits == commits + 1
+
+
+def test_index_never_runs_ahead_of_the_synced_journal(
+    disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore
+) -> None:
+    positions = []
+
+    def look(position: int) -> None:
+        data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
+        walk, _ = walked(power_cut(disk), data_log)
+        assert walk.end >= offset, "a power cut would leave the index ahead of the journal"
+        positions.append(position)
+
+    metadata.before_commit = look
+    for _ in range(5):
+        fill_data_logs(opened, 1)
+        opened.store.message_store.checkpoint()
+    opened.store.close()
+    assert len(positions) == 6 and positions == sorted(positions)
+
+
+def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
+    disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore
+) -> None:
+    def no_space(position: int) -> None:
+        raise MetadataFull("no space")
+
+    fill_data_logs(opened, 1)
+    metadata.before_commit = no_space
+    for _ in range(3):
+        opened.add(b"body")
+        opened.remove(0, 1)
+        assert not opened.store.message_store.checkpoint()
+        opened.check()
+    assert opened.store.cleanup.run().deleted == ()
+    expected = opened.pending()
+    metadata.before_commit = lambda position: None
+    assert opened.store.message_store.checkpoint()
+    again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
+    assert again.pending() == expected and again.report.replayed_records == 0
+
+
+def test_checkpoint_is_urgent_when_replay_would_grow_too_long(disk: SimulatedDisk, metadata: WatchedIndex) -> None:
+    opened = OpenStore(disk, metadata, max_checkpoint_adds=100)
+    for _ in range(200):
+        assert not opened.store.message_store.is_checkpoint_urgent
+        opened.add(b"body")
+    assert opened.store.message_store.is_checkpoint_urgent
+    opened.store.message_store.checkpoint()
+    assert not opened.store.message_store.is_checkpoint_urgent
+
+
+def test_idle_store_attests_once_how_far_it_is_durable(
+    disk: SimulatedDisk, metadata: WatchedIndex, opened: OpenStore
+) -> None:
+    opened.store.journal.sync()
+    while opened.store.attestation.write():
+        opened.store.journal.sync()
+    opened.add(b"body")
+    assert not opened.store.attestation.write(), "nothing more is durable"
+    opened.store.journal.sync()
+    durable = opened.store.journal.durable
+    assert opened.store.attestation.write()
+    _, records = walked(disk, 1)
+    assert (records[-1].header.kind, records[-1].header.durable) == (ATTEST, durable)
+    for _ in range(3):
+        opened.store.journal.sync()
+        assert not opened.store.attestation.write()
+    opened.add(b"body")
+    opened.store.message_store.checkpoint()
+    commits, end = metadata.commits, opened.store.journal.end
+    for _ in range(3):
+        opened.store.journal.sync()
+        opened.store.attestation.write()
+        opened.store.message_store.checkpoint()
+    assert opened.store.journal.end == end + 32, "an idle store grows"
+    assert metadata.commits == commits, "an attest record alone is no reason for a checkpoint"
