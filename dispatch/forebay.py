@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.process_memory import return_free_memory, unique_set_bytes
-from ..store.disk.disk import Disk, OsDisk
+from ..store.disk.disk import Disk, File, OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
 from ..store.disk.status_file import StatusFile
 from ..store.disk.thrifty_disk import lacks_descriptors
@@ -431,10 +431,10 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
     archive_disk = OsDisk(archive_root(elsewhere, chosen.broker_name, root)) if elsewhere is not None else None
     lock = _acquired_lock(root, disk, chosen)
     admin_socket: AdminSocket | None = None
+    trace: File | None = None
     try:
         if chosen.admin:
             admin_socket = _admin_socket(root)
-        trace = None
         if chosen.record_trace is not None:
             from .planning.recorder import new_trace  # few need it: those who plan
 
@@ -453,6 +453,8 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
     except BaseException as error:
         if admin_socket is not None:
             admin_socket.discard()
+        if trace is not None:
+            trace.close()
         lock.release()
         if isinstance(error, StoreFailed) and lacks_descriptors(error):
             raise TooManyFiles from error
