@@ -143,6 +143,16 @@ class Consumer(CoreConsumer):
         """Whether every take raises Closed. The lock need not be held."""
         return self.stage.is_over
 
+    def attach_loop(
+        self, confirmer: Confirmer, *, when_moved: Callable[[], None], when_closed: Callable[[], None]
+    ) -> None:
+        """Let an event loop confirm its acks, and learn when it moves to another selector group and when it closes.
+
+        Both functions are called under the lock.
+        """
+        self.confirmer = confirmer
+        self.waits.attach_loop(when_moved, when_closed)
+
     # ------------------------------------------------------------------ taking
 
     @property
