@@ -21,7 +21,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ..config.memory_plan import shares_of
 from ..config.settings import MAX_MESSAGE_BYTES, Settings
 from ..config.sizes import MIB
-from ..core.reclaim import MemoryRule
+from ..core.memory_rule import MemoryRule
 from .player import TracePlayer
 
 LIMITS: Final = tuple(4 * MIB << doubled for doubled in range(8))

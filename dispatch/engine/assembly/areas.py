@@ -17,7 +17,8 @@ from ...core.areas.target_area import LaneParts, TargetArea
 from ...core.areas.watermarks import Watermarks
 from ...core.memory.group_memory import GroupMemory
 from ...core.memory.memory_registry import MemoryRegistry
-from ...core.reclaim import MemoryParts, MemoryRule
+from ...core.memory_rule import MemoryRule
+from ...core.reclaim import MemoryParts
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
 from .foundation import Foundation
