@@ -123,7 +123,7 @@ class Consumer(CoreConsumer):
         # Number of deliveries so far; each delivery keeps its number. Read-only for callers.
         self.delivered = 0
         self.activity = Activity(options.slow_seconds, options.on_slow, monitor.monotonic())
-        self.waits = Waits(options.on_ready, is_limited=destination.admission is not None)
+        self.waits = Waits(options.on_ready, is_limited=destination.limits is not None)
         self.stage = TAKING
         self.collector = destination.distribution.collector
         self.reconfigure()
@@ -496,7 +496,7 @@ class Consumer(CoreConsumer):
         if self.room(1) <= 0:
             return
         self._dispatch_area.waits_for_memory.pop(self, None)
-        self.waits.end_for_credit(is_limited=self.destination.admission is not None)
+        self.waits.end_for_credit(is_limited=self.destination.limits is not None)
         if self.waits.readiness.is_armed:
             if self._dispatch_area.has_any(self.selector_group):
                 self.become_ready(self.monitor.deferred)

@@ -13,8 +13,8 @@ from ...cache.accounting.budget import Budget
 from ...cache.accounting.overdraft import Overdraft
 from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer
-from ..core.settling.deadlines import AckDeadlines
-from ..core.settling.redelivery import Redelivery
+from ..core.redelivery.deadlines import AckDeadlines
+from ..core.redelivery.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
 from .options import ConsumerOptions
 from .stuck import AckReminder

@@ -37,7 +37,7 @@ from .lists.list_supply import ListSupply
 from .lists.load import Load
 from .lists.pager import READ_AGAIN
 from .monitor import Monitor
-from .selector_groups.distribution_roles import Collector, Dispatcher, Explainer, LaneListener
+from .selector_groups.distribution_roles import Collector, Explainer, LaneListener, MemberCoordinator
 from .selector_groups.group_member import GroupMember
 from .selector_groups.matching import NO_NAMES
 from .selector_groups.members import GroupMembers
@@ -547,7 +547,7 @@ class LaneState(LaneMessages):
 
 class Distribution(
     Collector[CoreConsumer],
-    Dispatcher["ConsumedDestination", SelectorGroup, CoreConsumer],
+    MemberCoordinator["ConsumedDestination", SelectorGroup, CoreConsumer],
     LaneListener[LaneState],
     Explainer[LaneState, CoreConsumer],
 ):

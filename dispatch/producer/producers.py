@@ -10,7 +10,7 @@ from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 from ..core.parts import DestinationParts
 from ..core.publisher import Publisher
-from ..core.settling.delays import TimedLanes
+from ..core.redelivery.delays import TimedLanes
 from ..topics.fan_outs import FanOuts
 from ..transactions.transaction import TransactionRegistry
 from .full_policy import FullPolicy
