@@ -91,6 +91,10 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
         """Return the part that all consumers with the same selector share."""
         return self
 
+    def shared_list(self, target: TargetList) -> TargetList:
+        """Return the list from which messages came into one of its lists: by default the same list. Traces name it."""
+        return target
+
     def add_list(self, target: TargetList) -> None:
         """Add a new list behind the others."""
         if self.lists is NO_LISTS:
