@@ -19,12 +19,10 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
 from ..core.confirmer import ThreadConfirmer
-from ..core.destinations.destination_lanes import DestinationLanes
-from ..core.destinations.grouped_queues import GroupedQueues
-from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
 from ..core.monitor import Monitor
+from ..core.parts import DestinationParts
 from ..core.redelivery.removal import Removals
 from ..selectors.selector import Selector
 from .browse import Browsers
@@ -44,9 +42,7 @@ class Mover:
         message_store: MessageStore,
         now_ms: Callable[[], int],
         confirmer: ThreadConfirmer,
-        queues: Queues,
-        lanes: DestinationLanes,
-        groups: GroupedQueues,
+        destinations: DestinationParts,
         removals: Removals,
         browsers: Browsers,
         transfer: LaneTransfer,
@@ -56,9 +52,9 @@ class Mover:
         self._message_store = message_store
         self._now_ms = now_ms
         self._confirmer = confirmer
-        self._queues = queues
-        self._lanes = lanes
-        self._groups = groups
+        self._queues = destinations.queues
+        self._lanes = destinations.lanes
+        self._groups = destinations.groups
         self._removals = removals
         self._browsers = browsers
         self._transfer = transfer

@@ -125,9 +125,6 @@ def _make_producers(
         publisher=core.publisher,
         confirmer=core.confirmer,
         destinations=destinations,
-        fan_outs=topic_layer.fan_outs,
-        transactions=core.transactions,
-        timed=redelivery_layer.timed,
         parts=SendParts(
             lifetimes=Lifetimes(now_ms),
             slices=SliceWriter(
@@ -143,6 +140,9 @@ def _make_producers(
                 core.removals,
                 foundation.policies,
             ),
+            fan_outs=topic_layer.fan_outs,
+            transactions=core.transactions,
+            timed=redelivery_layer.timed,
         ),
         slice_messages_max=slice_messages_max,
         settings=foundation.settings,
