@@ -29,7 +29,7 @@ from forebay.benchmarks.load.sizes import body_sizes, size_bytes
 from forebay.benchmarks.load.supervisor import Supervisor
 from forebay.benchmarks.works.machine import machine, software
 from forebay.dispatch.config.memory_plan import shares_of
-from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES, Settings
+from forebay.dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN, Settings
 from forebay.dispatch.config.sizes import MIB, format_size
 from forebay.store.errors import SettingsError
 
@@ -122,7 +122,7 @@ def _parser() -> ArgumentParser:
 
 def cases(arguments: Namespace) -> Iterator[Scenario]:
     """Yield what to run, with its bodies, limit and number of messages. SettingsError for a size that can't be."""
-    limits = [size_bytes("limits", limit, minimum=MIN_MEMORY_LIMIT_BYTES) for limit in arguments.limits.split(",")]
+    limits = [size_bytes("limits", limit, minimum=MEMORY_LIMIT_BYTES_MIN) for limit in arguments.limits.split(",")]
     for name in arguments.scenarios or shipped():
         for bodies in arguments.bodies.split(";"):
             for limit in limits:
@@ -140,7 +140,7 @@ def _under(scenario: Scenario, limit_bytes: int) -> Scenario:
     acts = [
         act
         if act.memory is None
-        else replace(act, memory=max(act.memory * limit_bytes // scenario.memory, MIN_MEMORY_LIMIT_BYTES))
+        else replace(act, memory=max(act.memory * limit_bytes // scenario.memory, MEMORY_LIMIT_BYTES_MIN))
         for act in scenario.acts
     ]
     return replace(scenario, memory=limit_bytes, acts=tuple(acts))

@@ -28,7 +28,7 @@ from forebay.benchmarks.memory.passes import Facts, curve_cost, depth, overflow,
 from forebay.benchmarks.memory.picture import draw
 from forebay.benchmarks.memory.report import Point, report
 from forebay.benchmarks.memory.traffic import TRAFFICS
-from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN
 from forebay.dispatch.config.sizes import MIB, parse_size
 from forebay.store.errors import SettingsError
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure_all(arguments: Namespace) -> Iterator[str]:
     """Yield the lines of the report. Draws the picture too, if one is wanted."""
     wanted = arguments.only or [part for part in PARTS if part != "peers" or arguments.kahadb is not None]
-    limits = [parse_size("--limits", size, minimum=MIN_MEMORY_LIMIT_BYTES) for size in arguments.limits.split(",")]
+    limits = [parse_size("--limits", size, minimum=MEMORY_LIMIT_BYTES_MIN) for size in arguments.limits.split(",")]
     part = arguments.part
     points = {}
     if "traffics" in wanted:

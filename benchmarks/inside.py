@@ -6,7 +6,7 @@ from forebay.store.environment.locks import OwnedLock
 
 from ..dispatch.core.areas.target_area import TargetArea
 from ..dispatch.core.areas.watermarks import Watermarks
-from ..dispatch.engine.assembly.areas import Areas
+from ..dispatch.engine.assembly.areas import AreaLayer
 from ..dispatch.forebay import Forebay
 from ..store.index.index import Index
 from ..store.message_store import MessageStore
@@ -24,7 +24,7 @@ def store_of(bay: Forebay) -> MessageStore:
     return bay._engine.layers.store_layer.directory.message_store
 
 
-def areas_of(bay: Forebay) -> Areas:
+def areas_of(bay: Forebay) -> AreaLayer:
     return bay._engine.layers.areas
 
 

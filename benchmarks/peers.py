@@ -44,7 +44,7 @@ from forebay.benchmarks.works.work import Work
 from forebay.dispatch.config.sizes import GIB
 
 PEERS_VARIABLE: Final = "FOREBAY_PEERS"
-MIN_MESSAGES: Final = 100
+MESSAGES_MIN: Final = 100
 BROKERS_GROUP: Final = "Brokers"
 EVERYTHING: Final = (*GROUPS, BROKERS_GROUP)
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
@@ -57,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.works = arguments.works or list(EVERYTHING)
     if unknown := set(arguments.works) - set(EVERYTHING):
         parser.error(f"there is no {' and no '.join(sorted(unknown))}: choose among {', '.join(EVERYTHING)}")
-    if arguments.messages < MIN_MESSAGES or (arguments.rounds is not None and arguments.rounds < 1):
-        parser.error(f"--messages must be at least {MIN_MESSAGES} and --rounds at least 1")
+    if arguments.messages < MESSAGES_MIN or (arguments.rounds is not None and arguments.rounds < 1):
+        parser.error(f"--messages must be at least {MESSAGES_MIN} and --rounds at least 1")
     if arguments.peers is not None and not arguments.peers.is_dir():
         parser.error("--peers must be a folder, with kahadb/run.sh or python/peers.py or both")
     builds = [this_build()]

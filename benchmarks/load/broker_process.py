@@ -27,7 +27,7 @@ from typing import Any, Final, Literal
 
 import forebay
 from forebay.cache.process.process_memory import return_free_memory, unique_set_bytes
-from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN
 from forebay.store.errors import ForebayError, SettingsError
 
 from .consuming import POLL_SECONDS, Consuming, drive, shared_out
@@ -337,7 +337,7 @@ def _warm_bytes() -> int:
     """
     with (
         TemporaryDirectory(prefix="forebay-warm-") as directory,
-        forebay.open(directory, memory_limit=MIN_MEMORY_LIMIT_BYTES, sync="never") as bay,
+        forebay.open(directory, memory_limit=MEMORY_LIMIT_BYTES_MIN, sync="never") as bay,
         bay.queue("queue").subscribe() as queued,
         bay.topic("topic").subscribe(durable="durable") as published,
     ):

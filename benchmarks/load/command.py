@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from forebay.dispatch.commands.streams import Streams
-from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES, Settings
+from forebay.dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN, Settings
 from forebay.dispatch.config.sizes import format_size
 from forebay.store.disk.layout import check_path
 from forebay.store.disk.user_file import write_user_file
@@ -213,7 +213,7 @@ def _with_memory(scenario: Scenario, arguments: Namespace) -> Scenario:
     """Return the scenario with the memory limit of the arguments."""
     if arguments.memory is None:
         return scenario
-    return replace(scenario, memory=size_bytes("memory_limit", arguments.memory, minimum=MIN_MEMORY_LIMIT_BYTES))
+    return replace(scenario, memory=size_bytes("memory_limit", arguments.memory, minimum=MEMORY_LIMIT_BYTES_MIN))
 
 
 def _with_sizes(scenario: Scenario, arguments: Namespace) -> Scenario:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN
 from forebay.dispatch.config.sizes import GIB, MIB, is_number
 from forebay.store.disk.user_file import read_user_file
 from forebay.store.errors import SettingsError
@@ -22,7 +22,7 @@ from forebay.store.errors import SettingsError
 from .scenario import DEEDS, KINDS, Act, ConsumerPlan, DestinationPlan, Scenario
 from .schedule import FORM, Schedule
 from .sizes import BODY_SIZES_MAX, body_sizes, size_bytes
-from .workload import MIN_SIZE_BYTES
+from .workload import SIZE_BYTES_MIN
 
 SUFFIX: Final = ".toml"
 SHIPPED: Final = Path(__file__).parent / "scenarios"
@@ -220,16 +220,16 @@ def _whole(least: int, most: int) -> _Word:
 
 def _memory(value: object) -> int:
     try:
-        return size_bytes("", value, minimum=MIN_MEMORY_LIMIT_BYTES, maximum=GIB)
+        return size_bytes("", value, minimum=MEMORY_LIMIT_BYTES_MIN, maximum=GIB)
     except SettingsError:
-        raise ValueError(_size_form(MIN_MEMORY_LIMIT_BYTES)) from None
+        raise ValueError(_size_form(MEMORY_LIMIT_BYTES_MIN)) from None
 
 
 def _sizes(value: object) -> tuple[int, ...]:
     try:
         return body_sizes(value if isinstance(value, list) else [value], maximum=GIB)
     except SettingsError:
-        raise ValueError(f"{_size_form(MIN_SIZE_BYTES)}, or a list of 1 to {BODY_SIZES_MAX} of them") from None
+        raise ValueError(f"{_size_form(SIZE_BYTES_MIN)}, or a list of 1 to {BODY_SIZES_MAX} of them") from None
 
 
 def _size_form(least: int) -> str:

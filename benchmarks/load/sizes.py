@@ -8,7 +8,7 @@ from typing import Final
 from forebay.dispatch.config.sizes import parse_size
 from forebay.store.errors import SettingsError
 
-from .workload import MIN_SIZE_BYTES
+from .workload import SIZE_BYTES_MIN
 
 BODY_SIZES_MAX: Final = 100
 
@@ -28,4 +28,4 @@ def body_sizes(values: Sequence[object], *, maximum: int) -> tuple[int, ...]:
     """
     if not 1 <= len(values) <= BODY_SIZES_MAX:
         raise SettingsError(f"size has {len(values):,} sizes: give 1 to {BODY_SIZES_MAX}")
-    return tuple(size_bytes("size", value, minimum=MIN_SIZE_BYTES, maximum=maximum) for value in values)
+    return tuple(size_bytes("size", value, minimum=SIZE_BYTES_MIN, maximum=maximum) for value in values)

@@ -36,7 +36,7 @@ _PREFIX: Final = struct.Struct("<QI")  # key, checksum of filler and key
 _KEY: Final = struct.Struct("<Q")
 _FILLERS: Final = 64
 
-MIN_SIZE_BYTES: Final = 16
+SIZE_BYTES_MIN: Final = 16
 """Least bytes of a body: its key and its checksum."""
 
 RARE_EVERY: Final = 100
@@ -102,7 +102,7 @@ class Generated:
         stuck_every: int | None = None,
         keys: int = 1,
     ) -> None:
-        assert messages >= 1 and min(sizes) >= MIN_SIZE_BYTES
+        assert messages >= 1 and min(sizes) >= SIZE_BYTES_MIN
         self._sizes = sizes
         self._seed = seed
         self._persistent = persistent
@@ -211,7 +211,7 @@ class Generated:
         damaged = []
         for message in arrived:
             body, headers = message.body, message.headers or {}
-            if len(body) >= MIN_SIZE_BYTES:
+            if len(body) >= SIZE_BYTES_MIN:
                 key, crc32 = _PREFIX.unpack_from(body)
                 producer, n = key >> PRODUCER_SHIFT, key & N_MASK
                 if (

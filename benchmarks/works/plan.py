@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN
 from forebay.dispatch.config.sizes import KIB, MIB
 
 from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES, PRODUCERS
@@ -133,8 +133,8 @@ def depths(messages: int) -> list[tuple[Depth, Depth, Depth]]:
     return [
         (
             Depth(work, KIB, MEMORY_LIMIT_BYTES, 5 * messages),
-            Depth(work, 16, MIN_MEMORY_LIMIT_BYTES, 5 * messages),
-            Depth(work, 16, MIN_MEMORY_LIMIT_BYTES, 50 * messages),
+            Depth(work, 16, MEMORY_LIMIT_BYTES_MIN, 5 * messages),
+            Depth(work, 16, MEMORY_LIMIT_BYTES_MIN, 50 * messages),
         )
         for work in (SINGLE, BATCHED_PATH)
     ]

@@ -26,7 +26,7 @@ from .transfer import LaneTransfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLettering:
+class DeadLetterLayer:
     """The owners that make dead letters. They are made before consumers, which reject deliveries."""
 
     transfer: LaneTransfer
@@ -34,11 +34,11 @@ class DeadLettering:
     rejections: Rejections
 
 
-def make_dead_lettering(core: CoreParts, directory: DirectoryStore, slice_messages_max: int) -> DeadLettering:
+def make_dead_lettering(core: CoreParts, directory: DirectoryStore, slice_messages_max: int) -> DeadLetterLayer:
     """Make these owners. slice_messages_max: most messages that are moved in one slice."""
     transfer = _make_transfer(core, directory, slice_messages_max)
     writer = _make_writer(core, directory, transfer)
-    return DeadLettering(transfer=transfer, writer=writer, rejections=_make_rejections(core, directory, writer))
+    return DeadLetterLayer(transfer=transfer, writer=writer, rejections=_make_rejections(core, directory, writer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def make_admin_layer(
     topics: Topics,
     topic_admin: TopicAdmin,
     transactions: TransactionRegistry,
-    dead_lettering: DeadLettering,
+    dead_lettering: DeadLetterLayer,
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminLayer:
@@ -162,9 +162,7 @@ def _make_mover(core: CoreParts, directory: DirectoryStore, browsers: Browsers, 
         message_store=directory.message_store,
         now_ms=directory.steady.now_ms,
         confirmer=core.confirmer,
-        queues=core.destinations.queues,
-        lanes=core.destinations.lanes,
-        groups=core.destinations.groups,
+        destinations=core.destinations,
         removals=core.removals,
         browsers=browsers,
         transfer=transfer,

@@ -22,7 +22,7 @@ from ..core.confirmer import Confirmer
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.settling.removal import Removals
+from ..core.redelivery.removal import Removals
 from .move import BATCH_BLOCKS
 from .transfer import LaneTransfer
 

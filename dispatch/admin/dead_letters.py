@@ -15,7 +15,7 @@ from ..config.policies import Policies
 from ..config.redelivery_delays import MAX_ATTEMPTS
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.settling.removal import Removals
+from ..core.redelivery.removal import Removals
 from .browse import Browsers
 from .dead_letter_recovery import DeadLetterRecovery
 from .dead_letter_writer import BATCH_MESSAGES, DeadLetterWriter

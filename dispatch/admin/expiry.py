@@ -22,8 +22,8 @@ from ..config.policies import Policies
 from ..config.redelivery_delays import EXPIRED
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.settling.delays import TimedLanes
-from ..core.settling.removal import Removals
+from ..core.redelivery.delays import TimedLanes
+from ..core.redelivery.removal import Removals
 from .browse import Browsers
 from .dead_letter_writer import DeadLetterWriter
 

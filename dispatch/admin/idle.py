@@ -16,7 +16,7 @@ from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 
-A = TypeVar("A", bound=DestinationState)
+DestinationT = TypeVar("DestinationT", bound=DestinationState)
 
 LOOK_SECONDS: Final = 5.0
 """Seconds between two looks. A destination that had no work between them is closed."""
@@ -45,7 +45,7 @@ class IdleDestinations:
             queues, topics = list(self._queues.by_name.values()), list(self._topics.by_name.values())
         return self._look(queues, self._queues.close_idle) + self._look(topics, self._topics.close_idle)
 
-    def _look(self, opened: Sequence[A], close_idle: Callable[[A, Container[int]], bool]) -> int:
+    def _look(self, opened: Sequence[DestinationT], close_idle: Callable[[DestinationT, Container[int]], bool]) -> int:
         """Close the destinations that had no work since the previous look; return how many."""
         closed = 0
         for part in in_sections(opened):

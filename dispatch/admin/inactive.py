@@ -22,7 +22,7 @@ from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
 from .queue_admin import QueueAdmin
 
-A = TypeVar("A", bound=NamedDestinationState)
+DestinationT = TypeVar("DestinationT", bound=NamedDestinationState)
 
 LOOKS: Final = 10
 """Looks within the shortest `inactive_seconds`. So a deletion is late by at most a tenth of that time, or
@@ -91,7 +91,11 @@ class InactiveDestinations:
         return deleted + self._look(self._topics, self._topic_admin.delete_locked, before, now)
 
     def _look(
-        self, registry: DestinationRegistry[A], delete: Callable[[A], None], before: dict[int, _Seen], now: float
+        self,
+        registry: DestinationRegistry[DestinationT],
+        delete: Callable[[DestinationT], None],
+        before: dict[int, _Seen],
+        now: float,
     ) -> int:
         """Delete the inactive destinations of one kind; return how many. before: what the previous look has seen."""
         with self._monitor.lock, self._monitor.all_or_broken:
@@ -105,9 +109,9 @@ class InactiveDestinations:
                 deleted += self._delete(registry, destination.number, delete)
         return deleted
 
-    def _due(self, destinations: Sequence[A], before: dict[int, _Seen], now: float) -> list[A]:
+    def _due(self, destinations: Sequence[DestinationT], before: dict[int, _Seen], now: float) -> list[DestinationT]:
         """Return the destinations without work for long enough, and note the work of others. Requires: the lock."""
-        due: list[A] = []
+        due: list[DestinationT] = []
         undecided = self._transactions.destination_numbers()
         for destination in destinations:
             if destination.inactive_seconds is None or not destination.is_unused:
@@ -122,7 +126,9 @@ class InactiveDestinations:
                 due.append(destination)
         return due
 
-    def _delete(self, registry: DestinationRegistry[A], number: int, delete: Callable[[A], None]) -> bool:
+    def _delete(
+        self, registry: DestinationRegistry[DestinationT], number: int, delete: Callable[[DestinationT], None]
+    ) -> bool:
         """Delete a destination, unless it is gone or came into use since; return whether it was deleted.
 
         Requires: no lock.

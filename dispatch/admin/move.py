@@ -19,13 +19,11 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..admission.limits import Reservation
 from ..core.confirmer import ThreadConfirmer
-from ..core.destinations.destination_lanes import DestinationLanes
-from ..core.destinations.grouped_queues import GroupedQueues
-from ..core.destinations.queue_registry import Queues
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.settling.removal import Removals
+from ..core.parts import DestinationParts
+from ..core.redelivery.removal import Removals
 from ..selectors.selector import Selector
 from .browse import Browsers
 from .transfer import LaneTransfer
@@ -44,9 +42,7 @@ class Mover:
         message_store: MessageStore,
         now_ms: Callable[[], int],
         confirmer: ThreadConfirmer,
-        queues: Queues,
-        lanes: DestinationLanes,
-        groups: GroupedQueues,
+        destinations: DestinationParts,
         removals: Removals,
         browsers: Browsers,
         transfer: LaneTransfer,
@@ -56,9 +52,9 @@ class Mover:
         self._message_store = message_store
         self._now_ms = now_ms
         self._confirmer = confirmer
-        self._queues = queues
-        self._lanes = lanes
-        self._groups = groups
+        self._queues = destinations.queues
+        self._lanes = destinations.lanes
+        self._groups = destinations.groups
         self._removals = removals
         self._browsers = browsers
         self._transfer = transfer
@@ -91,21 +87,19 @@ class Mover:
 
     def _move_admitted(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> tuple[int, int]:
         """Move as many messages of a batch as the new queue has room for; return (considered, moved)."""
-        if to.admission is None:
+        if to.limits is None:
             return len(batch), self._move_batch(lane, to, batch)
         sizes = [_content_bytes(message) for message in batch]
         reservation = Reservation()
         try:
-            admitted = to.admission.admit_now(sizes, reservation)
+            admitted = to.limits.admit_now(sizes, reservation)
             if not admitted:
                 self._confirmer.confirm(self._confirmer.position())
-                admitted = self._confirmer.run(
-                    to.admission.wait_for_room(sizes, reservation, self._confirmer.wakeable())
-                )
+                admitted = self._confirmer.run(to.limits.wait_for_room(sizes, reservation, self._confirmer.wakeable()))
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):
-                to.admission.give_back(reservation)
+                to.limits.give_back(reservation)
 
     def _move_batch(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
         """Move those messages of a batch that are still free; return how many."""

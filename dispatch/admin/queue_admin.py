@@ -17,7 +17,7 @@ from ..core.destinations.queue_state import QueueState
 from ..core.lifecycle import Lifecycle
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.settling.removal import Removals
+from ..core.redelivery.removal import Removals
 from ..transactions.transaction import TransactionRegistry
 
 

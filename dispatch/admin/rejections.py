@@ -17,7 +17,7 @@ from ..core.deliveries.delivery import Delivery, content_of, is_lazy
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
 from ..core.model import LaneState, consumer_of, lane_of
 from ..core.monitor import Monitor
-from ..core.settling.removal import Removals
+from ..core.redelivery.removal import Removals
 from ..transactions.transaction import Transaction
 from .dead_letter_writer import BATCH_MESSAGES, DeadLetterWriter
 from .move import BATCH_BLOCKS

@@ -22,8 +22,8 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
 from ..core.publisher import Publisher
-from ..core.settling.delays import TimedLanes
-from ..core.settling.removal import Removals
+from ..core.redelivery.delays import TimedLanes
+from ..core.redelivery.removal import Removals
 
 
 class LaneTransfer:

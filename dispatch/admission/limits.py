@@ -151,7 +151,7 @@ class DestinationLimits:
         self._closed_what = ""
 
     @property
-    def is_awaited(self) -> bool:
+    def has_senders(self) -> bool:
         """Whether a send waits for room or has a reservation."""
         return bool(self._waiting or self._reserved_messages)
 

@@ -218,10 +218,10 @@ class AsyncConsumer:
     """A consumer, made by `subscribe`. It belongs to its loop; iteration takes one message at a time."""
 
     def __init__(self, caller: LoopConfirmer, consumer: Consumer, lines: WaitingLines, bell: ConsumerWaker) -> None:
-        consumer.confirmer = caller  # so that the loop does not wait for what its acks owe
         bell.called = self.wake
-        consumer.waits.when_closed = partial(bell.bell.ring, self._end)
-        consumer.waits.when_moved = partial(bell.bell.ring, self._move)
+        ring = bell.bell.ring
+        # With a confirmer of its own, the loop does not wait for what its acks owe.
+        consumer.attach_loop(caller, when_moved=partial(ring, self._move), when_closed=partial(ring, self._end))
         self._caller = caller
         self._monitor = caller.monitor
         self._consumer = consumer

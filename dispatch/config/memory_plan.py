@@ -13,7 +13,7 @@ from ...store.disk.disk import Disk
 from ...store.errors import SettingsError, StoreFailed
 from ...store.maintenance.archive import PIECE_BYTES
 from .policy import DestinationPolicy
-from .settings import MIN_TEMP_LIMIT_BYTES, Settings, index_cache_bytes
+from .settings import TEMP_LIMIT_BYTES_MIN, Settings, index_cache_bytes
 from .sizes import format_size, parse_share, parse_size
 
 ATTEMPTS_BYTES: Final = 1 << 15
@@ -111,4 +111,4 @@ def temp_limit_bytes(settings: Settings, disk: Disk) -> int:
         free_bytes = disk.free_bytes()
     except OSError as error:
         raise StoreFailed(f"the store could not be opened ({error.strerror or error})") from error
-    return max(int(free_bytes * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
+    return max(int(free_bytes * settings.temp_limit_share), TEMP_LIMIT_BYTES_MIN)

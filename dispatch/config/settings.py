@@ -28,16 +28,16 @@ SyncMode = Literal["always", "interval", "never"]
 
 OnMissing = Literal["refuse", "report"]
 
-MIN_MEMORY_LIMIT_BYTES: Final = 4 * MIB
+MEMORY_LIMIT_BYTES_MIN: Final = 4 * MIB
 """The smallest memory limit. With less, write buffers and index blocks would leave no room for messages."""
 
 AUTO: Final = "auto"
 """A memory limit that follows the free memory of the machine or container."""
 
-MAX_MESSAGE_BYTES: Final = GIB
+MESSAGE_BYTES_MAX: Final = GIB
 """The largest message that any setting admits; readers refuse a greater length before they allocate."""
 
-MIN_TEMP_LIMIT_BYTES: Final = MIB
+TEMP_LIMIT_BYTES_MIN: Final = MIB
 
 _MIN_INTERVAL_SECONDS: Final = 0.001
 _MAX_SECONDS: Final = 1_000_000.0  # eleven days, which threading can wait for on every system
@@ -233,7 +233,7 @@ class Settings:
         memory_share = parse_share("memory_limit", memory_limit)
         if memory_share is not None:
             memory_limit = share_of_memory_bytes(memory_share)
-        memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
+        memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MEMORY_LIMIT_BYTES_MIN)
         share = parse_share("store_limit", self.store_limit)
         temp_share = parse_share("temp_limit", self.temp_limit)
         has_store_limit = self.store_limit is not None and share is None
@@ -242,11 +242,11 @@ class Settings:
             "store_limit_share": share,
             "temp_limit_bytes": None
             if temp_share is not None
-            else parse_size("temp_limit", self.temp_limit, minimum=MIN_TEMP_LIMIT_BYTES),
+            else parse_size("temp_limit", self.temp_limit, minimum=TEMP_LIMIT_BYTES_MIN),
             "temp_limit_share": temp_share,
             "memory_limit_bytes": memory_limit_bytes,
             "max_message_size_bytes": parse_size(
-                "max_message_bytes", self.max_message_bytes, minimum=KIB, maximum=MAX_MESSAGE_BYTES
+                "max_message_bytes", self.max_message_bytes, minimum=KIB, maximum=MESSAGE_BYTES_MAX
             ),
             "max_file_length_bytes": parse_size("max_file_length", self.max_file_length, minimum=64 * KIB, maximum=GIB),
             "index_page_size_bytes": _index_page_size_bytes(self.index_page_size),

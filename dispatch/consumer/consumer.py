@@ -123,7 +123,7 @@ class Consumer(CoreConsumer):
         # Number of deliveries so far; each delivery keeps its number. Read-only for callers.
         self.delivered = 0
         self.activity = Activity(options.slow_seconds, options.on_slow, monitor.monotonic())
-        self.waits = Waits(options.on_ready, is_limited=destination.admission is not None)
+        self.waits = Waits(options.on_ready, is_limited=destination.limits is not None)
         self.stage = TAKING
         self.collector = destination.distribution.collector
         self.reconfigure()
@@ -142,6 +142,16 @@ class Consumer(CoreConsumer):
     def is_over(self) -> bool:
         """Whether every take raises Closed. The lock need not be held."""
         return self.stage.is_over
+
+    def attach_loop(
+        self, confirmer: Confirmer, *, when_moved: Callable[[], None], when_closed: Callable[[], None]
+    ) -> None:
+        """Let an event loop confirm its acks, and learn when it moves to another selector group and when it closes.
+
+        Both functions are called under the lock.
+        """
+        self.confirmer = confirmer
+        self.waits.attach_loop(when_moved, when_closed)
 
     # ------------------------------------------------------------------ taking
 
@@ -486,7 +496,7 @@ class Consumer(CoreConsumer):
         if self.room(1) <= 0:
             return
         self._dispatch_area.waits_for_memory.pop(self, None)
-        self.waits.end_for_credit(is_limited=self.destination.admission is not None)
+        self.waits.end_for_credit(is_limited=self.destination.limits is not None)
         if self.waits.readiness.is_armed:
             if self._dispatch_area.has_any(self.selector_group):
                 self.become_ready(self.monitor.deferred)

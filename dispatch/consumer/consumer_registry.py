@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from ...cache.accounting.overdraft import Overdraft
 from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer
-from ..core.settling.deadlines import AckDeadlines
-from ..core.settling.redelivery import Redelivery
+from ..core.redelivery.deadlines import AckDeadlines
+from ..core.redelivery.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
 from .options import ConsumerOptions
 from .stuck import AckReminder

@@ -15,7 +15,7 @@ from ..core.deliveries.delivery import Delivery
 from ..core.lists.load import Load
 from ..core.model import CoreConsumer, TargetList
 from ..core.monitor import Monitor
-from ..core.settling.due import DueMessages
+from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
 from .waits import Waits
 

@@ -17,8 +17,8 @@ from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, is_late
 from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
-from ..core.settling.deadlines import AckDeadlines
-from ..core.settling.redelivery import Redelivery
+from ..core.redelivery.deadlines import AckDeadlines
+from ..core.redelivery.redelivery import Redelivery
 from ..transactions.transaction import Transaction, TransactionRegistry
 
 Check = Callable[[Sequence[Delivery]], None]
@@ -104,7 +104,7 @@ class Settlements:
     def after_ack(self, consumer: CoreConsumer) -> None:
         """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock."""
         consumer.try_again()
-        limits = consumer.destination.admission
+        limits = consumer.destination.limits
         if limits is not None:
             limits.room_came()
 

@@ -20,8 +20,8 @@ class Waits:
         "hears_of_acks",
         "is_for_credit",
         "readiness",
-        "when_closed",
-        "when_moved",
+        "_when_closed",
+        "_when_moved",
         "_credited",
         "_takes",
     )
@@ -42,9 +42,9 @@ class Waits:
         # Number of takes of this consumer that wait for messages.
         self._takes = 0
         # Called under the lock when the consumer moves to another selector group, for an event loop.
-        self.when_moved: Callable[[], None] | None = None
+        self._when_moved: Callable[[], None] | None = None
         # Called under the lock when the consumer closes, for an event loop.
-        self.when_closed: Callable[[], None] | None = None
+        self._when_closed: Callable[[], None] | None = None
 
     @property
     def are_any(self) -> bool:
@@ -60,6 +60,10 @@ class Waits:
         """Have on_ready called for an arrival, unless the consumer has no credit."""
         if not self.is_for_credit:
             self.readiness.tell(due)
+
+    def attach_loop(self, when_moved: Callable[[], None], when_closed: Callable[[], None]) -> None:
+        """Call these functions when the consumer moves to another selector group, and when it closes."""
+        self._when_moved, self._when_closed = when_moved, when_closed
 
     # ------------------------------------------------------------------ waiting
 
@@ -97,8 +101,8 @@ class Waits:
     def end(self) -> None:
         """Make the descriptor readable for ever, and tell the event loop. The next take raises the reason."""
         self.readiness.end()
-        if self.when_closed is not None:
-            self.when_closed()
+        if self._when_closed is not None:
+            self._when_closed()
 
     def tell_end(self, due: list[Callable[[], None]]) -> None:
         """Have on_ready called, with credit or without, because the next take raises the reason."""
@@ -112,8 +116,8 @@ class Waits:
         """Wait for messages of another selector group from now on."""
         if self.readiness.is_armed:
             selector_group.arm()
-        if self.when_moved is not None:
-            self.when_moved()
+        if self._when_moved is not None:
+            self._when_moved()
 
     def close(self) -> None:
         """Close the descriptor. A second call does nothing."""

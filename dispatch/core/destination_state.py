@@ -45,9 +45,9 @@ class DestinationState(ConsumedDestination):
 
         Requires: the lock.
         """
-        if self.admission is not None:
-            self.admission.close(f"the {self.noun}")
-            self.admission = None
+        if self.limits is not None:
+            self.limits.close(f"the {self.noun}")
+            self.limits = None
 
     def pools(self) -> Iterable[tuple[int, int]]:
         """Return number and next sequence of what numbers non-persistent messages beside its own lanes."""
@@ -108,7 +108,7 @@ class DestinationState(ConsumedDestination):
         """Whether it could be closed, because nothing but its counters would be lost. O(lanes)."""
         if self.selector_groups or self.distribution.keeps_open or self.is_paused or self.calls_under_way:
             return False
-        if self.admission is not None and self.admission.is_awaited:
+        if self.limits is not None and self.limits.has_senders:
             return False
         return all(lane.is_idle for lane in self.all_lanes())
 

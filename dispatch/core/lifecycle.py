@@ -32,7 +32,7 @@ class DestinationLifecycle(CountedDestination):
 
     __slots__ = (
         "number",
-        "admission",
+        "limits",
         "has_groups",
         "rebalances_groups",
         "is_paused",
@@ -47,7 +47,7 @@ class DestinationLifecycle(CountedDestination):
         super().__init__(name)
         self.number = number
         # The limits of a queue or topic whose policy has any. A subscription has those of its topic.
-        self.admission: DestinationLimits | None = None
+        self.limits: DestinationLimits | None = None
         # Whether a message with a group was ever sent here.
         self.has_groups = False
         # Whether its policy has `group_rebalance`.
@@ -81,8 +81,8 @@ class DestinationLifecycle(CountedDestination):
 
     def room_came(self) -> None:
         """Serve senders that wait for room, because messages may have left. Requires: the lock."""
-        if self.admission is not None:
-            self.admission.room_came()
+        if self.limits is not None:
+            self.limits.room_came()
 
     def raise_if_deleted(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""

@@ -29,7 +29,7 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore
-from .deliveries.delivery import Delivery, LaneMessages, counted_runs
+from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
 from .lifecycle import DestinationLifecycle
 from .lists.list_contents import NO_MESSAGES
 from .lists.list_keeper import ListKeeper
@@ -37,8 +37,9 @@ from .lists.list_supply import ListSupply
 from .lists.load import Load
 from .lists.pager import READ_AGAIN
 from .monitor import Monitor
-from .selector_groups.distribution_roles import Collector, Dispatcher, Explainer, LaneListener
-from .selector_groups.group_member import GroupMember
+from .selector_groups.activity import Activity
+from .selector_groups.consumer_stage import ConsumerStage
+from .selector_groups.distribution_roles import Collector, Explainer, LaneListener, MemberCoordinator
 from .selector_groups.matching import NO_NAMES
 from .selector_groups.members import GroupMembers
 
@@ -46,19 +47,108 @@ LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
 
 
-class CoreConsumer(GroupMember):
-    """The consumer as the core sees it: a member of a selector group, with what it takes from.
+class CoreConsumer(SettlingConsumer):
+    """The consumer as the core sees it: what it takes from, what it may take, how it waits, how it ends.
 
     Consumer, in dispatch/consumer, defines all of it. The state lock guards it.
     """
 
-    __slots__ = ("collector", "destination", "selector_group")
+    __slots__ = (
+        "ack_deadline_seconds",
+        "activity",
+        "collector",
+        "delivered",
+        "destination",
+        "is_exclusive",
+        "is_polling",
+        "prefetch_limit",
+        "priority",
+        "selector_group",
+        "stage",
+    )
 
     destination: ConsumedDestination
     selector_group: SelectorGroup
     """Has the lists that the consumer takes from."""
     collector: Collector[CoreConsumer]
     """Hands out to it from RAM. It is that of its queue, kept here so that no take has to ask for it."""
+    stage: ConsumerStage
+    """Whether it takes, is held up, drains or is closed."""
+    activity: Activity
+    priority: int
+    """Consumers of higher priority are served first."""
+    prefetch_limit: int
+    """Most unsettled deliveries it may hold; 0: only the size of a take limits it."""
+    delivered: int
+    """Number of deliveries so far; each delivery keeps its number."""
+    is_exclusive: bool
+    """Whether it gets all messages, or waits to take over."""
+    ack_deadline_seconds: float | None
+    """A delivery that is not settled within this time comes back. None: there is no limit. Read-only for callers."""
+    is_polling: bool
+    """Whether it has no `on_ready`: it takes when it wants to, in a thread that may load what is missing."""
+
+    @property
+    @abstractmethod
+    def credit(self) -> int:
+        """How many more messages its prefetch allows it to take; 0 or less: none.
+
+        UNLIMITED if only the size of a take limits it. This does not say whether its queue holds it up or memory is
+        short; see `room`.
+        """
+
+    @property
+    @abstractmethod
+    def demand(self) -> int:
+        """How many messages may be kept for the consumer: its credit.
+
+        With prefetch 0 it wants one, and only while it waits.
+        """
+
+    @abstractmethod
+    def room(self, most: int) -> int:
+        """Return how many of `most` messages it may take now, 0 or less: none. Requires: the lock."""
+
+    @abstractmethod
+    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
+        """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+
+    @property
+    @abstractmethod
+    def charge_bytes(self) -> int:
+        """Return its charge in RAM, without its selector group and lists."""
+
+    @property
+    @abstractmethod
+    def is_waiting(self) -> bool:
+        """Whether it waits for messages, or for room to hold more. Requires: the lock."""
+
+    @abstractmethod
+    def try_again(self) -> None:
+        """Go on if it waited for credit and has some now. Requires: the lock."""
+
+    @abstractmethod
+    def reconfigure(self) -> None:
+        """Follow a change of the queue's distribution. Requires: the lock."""
+
+    @abstractmethod
+    def end(self, held: Sequence[Delivery]) -> None:
+        """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
+
+        held: its deliveries, highest priority first.
+        """
+
+    @abstractmethod
+    def wake_on_failure(self) -> None:
+        """Wake what waits for this consumer outside the lock, to learn that the lock is broken. Requires: the lock."""
+
+    @abstractmethod
+    def held_in_transactions(self) -> list[Delivery]:
+        """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
+
+    @abstractmethod
+    def die(self) -> None:
+        """Take and return nothing any more, because this is the copy in a forked child."""
 
     @abstractmethod
     def move_to(self, selector_group: SelectorGroup) -> None:
@@ -90,6 +180,10 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
     def shared(self) -> SelectorGroup:
         """Return the part that all consumers with the same selector share."""
         return self
+
+    def shared_list(self, target: TargetList) -> TargetList:
+        """Return the list from which messages came into one of its lists: by default the same list. Traces name it."""
+        return target
 
     def add_list(self, target: TargetList) -> None:
         """Add a new list behind the others."""
@@ -542,7 +636,7 @@ class LaneState(LaneMessages):
 
 class Distribution(
     Collector[CoreConsumer],
-    Dispatcher["ConsumedDestination", SelectorGroup, CoreConsumer],
+    MemberCoordinator["ConsumedDestination", SelectorGroup, CoreConsumer],
     LaneListener[LaneState],
     Explainer[LaneState, CoreConsumer],
 ):

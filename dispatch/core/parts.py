@@ -17,9 +17,9 @@ from .destinations.overhead import DestinationOverhead
 from .destinations.queue_registry import Queues
 from .monitor import Monitor
 from .publisher import Publisher
-from .settling.delays import TimedLanes
-from .settling.redelivery import Redelivery
-from .settling.removal import Removals
+from .redelivery.delays import TimedLanes
+from .redelivery.redelivery import Redelivery
+from .redelivery.removal import Removals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Reclaim: how a store divides its RAM among lists and caches, and who gives back first.
 
-MemoryRule makes the decisions that a store could also make differently, MemoryParts is what it decides about, and
-Reclaim takes memory back in order. A message that leaves RAM is still on disk, so a crash changes nothing. The
+MemoryParts is the memory that all areas share, and Reclaim takes memory back in order. What of that a store could
+decide otherwise is in memory_rule.py. A message that leaves RAM is still on disk, so a crash changes nothing. The
 TargetArea has the lists.
 """
 
@@ -11,50 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from ...cache.accounting.budget import Budget, Holder
+from ...cache.accounting.budget import Budget
 from ...cache.accounting.charge import charge_bytes
 from ...cache.accounting.overdraft import Overdraft
-from ...cache.messages.head_queue_cache import HeadQueueCache
 from ...cache.messages.message_cache import WORTH_BYTES, MessageCache
 from ...cache.messages.message_memory import MessageMemory
-from ...cache.messages.pending_cache import PendingCache
-from ...cache.sharing.shares import Shares, high_watermark_bytes, high_watermarks
 from ...cache.spill.overflow import Overflow
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
 from .memory.group_memory import GroupMemory
 from .memory.memory_registry import MemoryRegistry
+from .memory_rule import MemoryRule
 from .model import TargetList
-
-
-class MemoryRule:
-    """The library's own rule. No method is on the path of a message. Requires: the lock."""
-
-    def __init__(self) -> None:
-        # Whether lists give memory back before the caches do.
-        self.lists_give_first = False
-
-    def divide(self, shares: Shares) -> Shares:
-        """Return how a memory limit is divided. shares: the usual division."""
-        return shares
-
-    def first_high_watermark(self, limit_bytes: int, lists: int) -> int:
-        """Return the bytes that a new list should hold until the next measurement. lists: how many there are, with the
-        new one.
-        """
-        return high_watermark_bytes(limit_bytes, lists, None)
-
-    def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-        """Return the bytes that each list should hold, by the bytes that its consumers take per second."""
-        return high_watermarks(limit_bytes, rates)
-
-    def supply(self, target: TargetList) -> float:
-        """Return how much supply a list has. The list with the most gives memory back first."""
-        return target.supply_seconds
-
-    def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
-        """Return the PendingCache of one MessageMemory; its share is set later."""
-        return PendingCache(holder, head_queue_cache, 0)
 
 
 @dataclass(frozen=True, slots=True)

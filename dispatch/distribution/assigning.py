@@ -180,6 +180,10 @@ class OwnSelectorGroup(SelectorGroup):
         """The selector group whose unassigned messages its consumer shares with others: `shared_group`."""
         return self.shared_group
 
+    def shared_list(self, target: TargetList) -> TargetList:
+        """Return the list of unassigned messages over the same lane."""
+        return self.shared_group.list_over(target.lane)
+
     def arm(self) -> None:
         """Call on_ready of the owner at the next arrival, in its own lists or the shared ones. Requires: the lock."""
         self.is_armed = True

@@ -1,7 +1,8 @@
-"""Distributions: choose and replace the rule of every destination.
+"""Distributions: choose and replace the rule of every destination. It is the one place that does.
 
-A destination begins with the ordinary rule, or with turns if its one consumer takes from many topics. The first message
-with a group, or the first consumer with a priority, replaces the ordinary rule by a GroupAssigner.
+A destination begins with the ordinary rule, or with turns if its one consumer takes from many topics (`first`). The
+first message with a group, or the first consumer with a priority, replaces the ordinary rule by a GroupAssigner
+(`begin_assigning`). No policy chooses a rule.
 """
 
 from __future__ import annotations

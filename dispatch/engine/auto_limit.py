@@ -10,7 +10,7 @@ from ...cache.process.shortage import MemoryFigures
 from ...store.environment.late_log import LateLogger
 from ...store.errors import SettingsError
 from ..config.memory_plan import check_quotas, shares_of
-from ..config.settings import MIN_MEMORY_LIMIT_BYTES
+from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..core.monitor import Monitor
 from .resizing import Resizing
 
@@ -55,7 +55,7 @@ class AutoLimit:
 
     def _floor_bytes(self, figures: MemoryFigures) -> int:
         """Return the lowest limit that the rule and the settings admit: index cache and reserves need room."""
-        least_bytes = max(int(self._rule.top_bytes(figures) * FLOOR_SHARE), MIN_MEMORY_LIMIT_BYTES)
+        least_bytes = max(int(self._rule.top_bytes(figures) * FLOOR_SHARE), MEMORY_LIMIT_BYTES_MIN)
         while not self._is_admitted(least_bytes):
             least_bytes += least_bytes // 2
         return least_bytes

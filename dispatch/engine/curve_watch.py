@@ -11,7 +11,7 @@ from ...cache.sharing.curve import Curve, CurveSampler, Track, quantum_bytes
 from ...cache.sharing.shares import Shares
 from ...store.errors import SettingsError
 from ...store.numbering import UNLIMITED
-from ..config.settings import MIN_MEMORY_LIMIT_BYTES
+from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.observer import ListObserver
 from ..core.areas.watermarks import Watermarks
@@ -138,7 +138,7 @@ def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list
     found: list[Shares] = []
     for factor in FACTORS:
         other_bytes = int(limit_bytes * factor)
-        if other_bytes < MIN_MEMORY_LIMIT_BYTES:
+        if other_bytes < MEMORY_LIMIT_BYTES_MIN:
             continue
         try:
             found.append(shares_at(other_bytes))

@@ -30,10 +30,10 @@ from .assembly.facades import (
     gather_queue_parts,
     gather_topic_parts,
 )
-from .assembly.foundation import Foundation, make_foundation
+from .assembly.foundation import FoundationLayer, make_foundation
 from .assembly.housekeeping import Explaining, make_housekeeping
 from .assembly.layers import Layers
-from .assembly.settling import make_settling
+from .assembly.redelivery import make_redelivery_layer
 from .assembly.store_layer import StoreLayer, open_store_layer
 from .open_destinations import OpenDestinations
 
@@ -46,18 +46,18 @@ _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 """For each live engine, the hook that disables its copy in a forked child."""
 
 
-def _make_layers(foundation: Foundation, recorder: Recorder | None, store_layer: StoreLayer) -> Layers:
+def _make_layers(foundation: FoundationLayer, recorder: Recorder | None, store_layer: StoreLayer) -> Layers:
     """Make the parts above an open store from below to above."""
     areas = make_areas(foundation, store_layer, recorder)
-    settling = make_settling(foundation, store_layer, areas)
-    core = make_core(foundation, store_layer, areas, settling)
-    clients = make_clients(foundation, store_layer, areas, settling, core)
+    redelivery_layer = make_redelivery_layer(foundation, store_layer, areas)
+    core = make_core(foundation, store_layer, areas, redelivery_layer)
+    clients = make_clients(foundation, store_layer, areas, redelivery_layer, core)
     return Layers(
         foundation=foundation,
         store_layer=store_layer,
         recorder=recorder,
         areas=areas,
-        settling=settling,
+        redelivery_layer=redelivery_layer,
         core=core,
         clients=clients,
         admin=make_admin(foundation, store_layer, core, clients),
@@ -136,8 +136,8 @@ class Engine:
                 queues = self._open_destinations.queues()
                 self._recorder.begin(lane for queue in queues for lane in queue.all_lanes())
             admin.dead_letter_recovery.recover(was_killed=not self.recovery.clean)
-            layers.settling.timed.restore(self._open_destinations.lanes())
-            forgotten = layers.settling.delayed.restore()
+            layers.redelivery_layer.timed.restore(self._open_destinations.lanes())
+            forgotten = layers.redelivery_layer.delayed.restore()
             admin.temporaries.restore()
         admin.temporaries.sweep()
         if forgotten:
@@ -197,8 +197,8 @@ class Engine:
         for taken_from in [*self._open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
             taken_from.end_consumers()
         for destination in self._open_destinations.queues_and_topics():
-            if destination.admission is not None:
-                destination.admission.close()
+            if destination.limits is not None:
+                destination.limits.close()
         layers.clients.space.close()
 
     def _close_tmp_storage(self) -> None:

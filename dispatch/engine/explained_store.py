@@ -14,8 +14,8 @@ from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
 from ..core.reclaim import MemoryParts, Reclaim
-from ..core.settling.delays import DelayedRedelivery
-from ..core.settling.due import DueMessages
+from ..core.redelivery.delays import DelayedRedelivery
+from ..core.redelivery.due import DueMessages
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry

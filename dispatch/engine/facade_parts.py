@@ -18,7 +18,7 @@ from ..core.confirmer import Confirmer, ThreadConfirmer
 from ..core.destinations.queue_registry import Queues
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
-from ..core.settling.deadlines import AckDeadlines
+from ..core.redelivery.deadlines import AckDeadlines
 from ..host_properties import StoreProperties
 from ..loading.eager import EagerLoader
 from ..producer.producers import Producers

@@ -17,7 +17,7 @@ from ..core.areas.target_area import TargetArea
 from ..core.areas.watermarks import Watermarks
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.model import LaneState, TargetList
-from ..core.settling.delays import TimedLanes
+from ..core.redelivery.delays import TimedLanes
 from ..loading.warmer import CacheWarmer
 from ..topics.numbered_lanes import NumberedLanes
 from .reports import Reports

@@ -75,8 +75,8 @@ def _at_admissions(store: ExplainedStore, queue: ConsumedDestination | None) -> 
     queues = [queue] if queue is not None else [*store.queues.by_name.values(), *store.topics.by_name.values()]
     now = store.monitor.monotonic()
     for each in queues:
-        if each.admission is not None:
-            for limit, sizes, began in each.admission.blocked():
+        if each.limits is not None:
+            for limit, sizes, began in each.limits.blocked():
                 yield _Blocked(each, limit, sizes, now - began)
 
 

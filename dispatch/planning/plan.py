@@ -19,9 +19,9 @@ from ...store.format.trace import ARRIVE, GONE, LIST, TAKE, TICK, UNLIST, WAITIN
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.structures.sequence_set import SequenceSet
 from ..config.memory_plan import shares_of
-from ..config.settings import MAX_MESSAGE_BYTES, Settings
+from ..config.settings import MESSAGE_BYTES_MAX, Settings
 from ..config.sizes import MIB
-from ..core.reclaim import MemoryRule
+from ..core.memory_rule import MemoryRule
 from .player import TracePlayer
 
 LIMITS: Final = tuple(4 * MIB << doubled for doubled in range(8))
@@ -135,7 +135,7 @@ def survey(played: Iterable[Event]) -> tuple[dict[int, SequenceSet], int, int]:
     for kind, lane, first, count, extra in played:
         events += 1
         if kind in (ARRIVE, WAITING):
-            most_bytes = MAX_MESSAGE_BYTES * (count if kind == WAITING else 1)
+            most_bytes = MESSAGE_BYTES_MAX * (count if kind == WAITING else 1)
             is_sound = 0 < count <= BLOCK_MESSAGES and extra <= most_bytes and first >= ends.get(lane, 0)
             ends[lane] = first + count
             stored[lane] = stored.get(lane, 0) + count

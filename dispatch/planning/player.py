@@ -63,9 +63,10 @@ from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memory_registry import MemoryRegistry
+from ..core.memory_rule import MemoryRule
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList, consumer_of
 from ..core.monitor import Monitor
-from ..core.reclaim import MemoryParts, MemoryRule
+from ..core.reclaim import MemoryParts
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT

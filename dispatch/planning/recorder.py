@@ -45,7 +45,6 @@ from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
 from ..core.reclaim import MemoryParts
-from ..distribution.assigning import OwnSelectorGroup
 from ..topics.subscription_state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch.recorder")
@@ -432,7 +431,7 @@ class RecordedDispatchArea(DispatchArea):
         already = len(deliveries)
         max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
         for _, first, count in _runs(deliveries[already:]):
-            self._recorder.taken(_shared(target), first, count)
+            self._recorder.taken(target.selector_group.shared_list(target), first, count)
         return max_bytes
 
     def settle(self, delivery: Delivery) -> None:
@@ -490,16 +489,6 @@ class RecordedTraffic(TrafficObserver):
 
     def lane_gone(self, lane: LaneState) -> None:
         self._recorder.forget(lane)
-
-
-def _shared(target: TargetList) -> TargetList:
-    """Return the list that is recorded for a list: for a list of assigned messages, the list that they were assigned
-    from.
-    """
-    selector_group = target.selector_group
-    return (
-        selector_group.shared_group.list_over(target.lane) if isinstance(selector_group, OwnSelectorGroup) else target
-    )
 
 
 def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneState, int, int]]:

@@ -8,7 +8,7 @@ import dataclasses
 from typing import Final
 
 from ...store.errors import SettingsError
-from ..config.settings import MIN_MEMORY_LIMIT_BYTES
+from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..config.sizes import MIB, format_size, parse_size
 from .lab import Lab, PlayedRule, PlayedRules
 from .plan import LIMITS_MAX, Plan
@@ -24,7 +24,7 @@ def parse_limits(text: str | None) -> list[int]:
     if len(parts) > LIMITS_MAX:
         raise SettingsError(f"--limits has {len(parts)} sizes, above {LIMITS_MAX}")
     limits = [
-        parse_size("--limits", part.strip(), minimum=MIN_MEMORY_LIMIT_BYTES, maximum=LIMIT_BYTES_MAX) for part in parts
+        parse_size("--limits", part.strip(), minimum=MEMORY_LIMIT_BYTES_MIN, maximum=LIMIT_BYTES_MAX) for part in parts
     ]
     return sorted(set(limits))
 

@@ -22,8 +22,8 @@ from ...cache.sharing.shares import (
     high_watermark_bytes,
 )
 from ...store.stored_message import StoredMessage
+from ..core.memory_rule import MemoryRule
 from ..core.model import TargetList
-from ..core.reclaim import MemoryRule
 
 # ---------------------------------------------------------------------- watermarks
 

@@ -24,7 +24,7 @@ from ..core.destinations.dead_letter_queues import DeadLetterQueues
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
-from ..core.settling.removal import Removals
+from ..core.redelivery.removal import Removals
 
 INDEX_BLOCKS: Final = 3
 """Most blocks of the index that a dead letter makes dirty."""

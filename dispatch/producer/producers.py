@@ -10,7 +10,7 @@ from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 from ..core.parts import DestinationParts
 from ..core.publisher import Publisher
-from ..core.settling.delays import TimedLanes
+from ..core.redelivery.delays import TimedLanes
 from ..topics.fan_out_opener import FanOutOpener
 from ..transactions.transaction import TransactionRegistry
 from .full_policy import FullPolicy
@@ -30,6 +30,10 @@ class SendParts:
     """Where senders wait for disk space."""
     full_policy: FullPolicy
     """What a full destination does for senders that do not wait."""
+    fan_out_opener: FanOutOpener
+    transactions: TransactionRegistry
+    timed: TimedLanes
+    """Keeps messages with a delay or an expiry."""
 
 
 class Producers:
@@ -43,9 +47,6 @@ class Producers:
         publisher: Publisher,
         confirmer: ThreadConfirmer,
         destinations: DestinationParts,
-        fan_out_opener: FanOutOpener,
-        transactions: TransactionRegistry,
-        timed: TimedLanes,
         parts: SendParts,
         slice_messages_max: int,
         settings: Settings,
@@ -60,9 +61,9 @@ class Producers:
         self.syncs_always = self.publisher.syncs_always
         self.lanes = destinations.lanes
         self.groups = destinations.groups
-        self.fan_out_opener = fan_out_opener
-        self.transactions = transactions
-        self.timed = timed
+        self.fan_out_opener = parts.fan_out_opener
+        self.transactions = parts.transactions
+        self.timed = parts.timed
         self.lifetimes = parts.lifetimes
         self.slices = parts.slices
         self.space = parts.space

@@ -100,7 +100,7 @@ class SendPipeline:
             begins again. Messages that the duplicate window knows need no room. In a transaction it is all or nothing,
             and no message is given up. StoreFull: the ids say how many are stored.
         """
-        limits = self._destination.admission
+        limits = self._destination.limits
         if limits is None:
             before = len(batch.ids)
             if full is None:

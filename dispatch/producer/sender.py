@@ -90,7 +90,7 @@ class Sender:
         self.producers = producers
         self._destination = destination
         self._confirmer: Confirmer = confirmer if confirmer is not None else producers.confirmer
-        self._limits = destination.admission
+        self._limits = destination.limits
 
     @property
     def _pipeline(self) -> SendPipeline:
@@ -580,7 +580,7 @@ class Sender:
     def _bind(self, destination: NamedDestinationState) -> None:
         """Send to this destination from now on."""
         self._destination = destination
-        self._limits = destination.admission
+        self._limits = destination.limits
 
     def __dir__(self) -> list[str]:
         """Return the public names; the others are for the engine."""

@@ -13,7 +13,7 @@ from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
-from ..core.settling.delays import TimedLanes
+from ..core.redelivery.delays import TimedLanes
 from ..topics.fan_out import FanOut
 
 

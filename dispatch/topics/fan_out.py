@@ -15,8 +15,8 @@ from ...store.numbering import LANE_SHIFT, NON_PERSISTENT
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.redelivery.removal import Removals
 from ..core.selector_groups.matching import values_of
-from ..core.settling.removal import Removals
 from ..selectors.selector import FIELD_NAMES
 from .subscription_state import SubscribedTopic, SubscriptionState
 

@@ -7,7 +7,7 @@ from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES, DestinationOverhead
 from ..core.lanes.non_persistent import NON_PERSISTENT_LANE_BYTES
 from ..core.monitor import Monitor
-from ..core.settling.removal import Removals
+from ..core.redelivery.removal import Removals
 from .fan_out import FanOut
 from .topic_state import TopicState
 

@@ -20,7 +20,7 @@ from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
 from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
-from ..core.settling.removal import Removals
+from ..core.redelivery.removal import Removals
 from .latest_keys import KeyMemory
 from .retention.eviction import Evictor
 from .retention.topic_retention import TopicRetention

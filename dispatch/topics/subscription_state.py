@@ -324,7 +324,7 @@ class SubscriptionState(DestinationState):
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
-        self.admission = topic.admission  # a message that is settled here may make room for the topic's senders
+        self.limits = topic.limits  # a message that is settled here may make room for the topic's senders
         # Judges messages for the selector, even while no consumer reads.
         self.matcher = SelectorMatcher(selector) if selector is not None else None
         # Whether Topic.reader made it, to begin at a chosen place.

@@ -11,7 +11,7 @@ from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
 from ..core.lifecycle import Lifecycle
 from ..core.monitor import Monitor
-from ..core.settling.removal import Removals
+from ..core.redelivery.removal import Removals
 from ..transactions.transaction import TransactionRegistry
 from .registry import Topics
 from .subscriptions.open_subscriptions import OpenSubscriptions

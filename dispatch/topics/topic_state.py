@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from ...store.checkpoint.checkpointer import SWEEP_BLOCKS
 from ...store.format.state_record import TOPIC
 from ...store.index.destination_lane import DestinationLane
 from ...store.index.subscription_table import CURSOR_BYTES
@@ -86,7 +85,7 @@ class TopicState(SubscribedTopic):
 
     def catch_up(self) -> None:
         """Free messages that no subscription needs, a few blocks at a time. The next checkpoint goes on if need be."""
-        self.subscribers.sweep(SWEEP_BLOCKS)
+        self.subscribers.sweep_part()
 
     def qualified_names(self) -> list[str]:
         """Return the name of the topic, and those of its durable subscriptions."""

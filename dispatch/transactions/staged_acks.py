@@ -14,7 +14,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.deliveries.delivery import Delivery
 from ..core.model import LaneState, consumer_of, lane_of
-from ..core.settling.redelivery import Redelivery
+from ..core.redelivery.redelivery import Redelivery
 
 HELD_CHARGE_BYTES: Final = 112
 """Charged for an acknowledged delivery in addition to its own charge. It covers a number in a set, at worst a run.

@@ -16,7 +16,7 @@ from ...store.state.transactions import TransactionWriter
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
 from ..core.publisher import Publisher
-from ..core.settling.delays import TimedLanes
+from ..core.redelivery.delays import TimedLanes
 from .transaction_memory import TransactionMemory
 
 SLICE_CHARGE_BYTES: Final = 192

@@ -215,11 +215,11 @@ class Transaction:
         times, properties = split_times(properties)
         return own_id, times + encode_properties(None, own_id) + properties
 
-    def keep_room(self, admission: DestinationLimits, reservation: Reservation) -> None:
+    def keep_room(self, limits: DestinationLimits, reservation: Reservation) -> None:
         """Take over the room that its messages have reserved in a destination, unless the transaction has ended."""
         with self._monitor.lock, self._monitor.all_or_broken:
             if self._state == OPEN:
-                kept = self._room.setdefault(admission, Reservation())
+                kept = self._room.setdefault(limits, Reservation())
                 kept.messages += reservation.messages
                 kept.size_bytes += reservation.size_bytes
                 reservation.messages = reservation.size_bytes = 0
@@ -461,8 +461,8 @@ class Transaction:
         self._acks.end()
         self._lanes.clear()
         self._state = state
-        for admission, kept in self._room.items():
-            admission.release(kept)
+        for limits, kept in self._room.items():
+            limits.release(kept)
         self._room.clear()
         del self.registry.undecided[self._branch.number]
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from ...cache.sharing.curve import Curve, CurvePoint
-from ...dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from ...dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN
 from ...dispatch.config.sizes import parse_size
 from ...dispatch.planning.plan import LIMITS_MAX, plan_file
 from ...store.disk.layout import PathArgument
@@ -97,7 +97,7 @@ def _paths(traces: Traces) -> list[str]:
 
 
 def _sizes(limits: Sequence[int | str]) -> list[int]:
-    sizes = sorted({parse_size("limits", limit, minimum=MIN_MEMORY_LIMIT_BYTES) for limit in limits})
+    sizes = sorted({parse_size("limits", limit, minimum=MEMORY_LIMIT_BYTES_MIN) for limit in limits})
     if not 0 < len(sizes) <= LIMITS_MAX:
         raise SettingsError(f"limits has {len(sizes)} sizes: 1 to {LIMITS_MAX}")
     return sizes

@@ -28,8 +28,6 @@ from ..structures.histogram import DurationHistogram
 
 logger = LateLogger("forebay.store")
 
-SWEEP_BLOCKS: Final = 64
-"""Blocks of topics that are examined before the state lock is released, which takes a few milliseconds."""
 CAUGHT_UP_AT_ONCE: Final = 500
 """Subscriptions that catch up before the state lock is released, which takes a millisecond or two."""
 INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
@@ -142,7 +140,7 @@ class Checkpointer:
             left = self._subscriptions.touched_blocks
         while left > 0:
             with self._state_lock, self._journal.all_or_broken:
-                swept = self._subscriptions.sweep(SWEEP_BLOCKS)
+                swept = self._subscriptions.sweep_part()
             if not swept:
                 return
             left -= swept
@@ -165,7 +163,7 @@ class Checkpointer:
             if journal.end == self.end and not has_more:
                 return None
             with journal.all_or_broken:
-                subscriptions.sweep(SWEEP_BLOCKS)
+                subscriptions.sweep_part()
                 if is_closing:
                     index.put_away_all()
                     journal.seal()

@@ -41,8 +41,8 @@ ARCHIVE: Final = "archive"
 IMPORT: Final = "import"
 LOCK: Final = "lock"
 
-MAX_DATA_LOG_ID: Final = 2**31 - 1
-MAX_BROKER_NAME_CHARACTERS: Final = 64
+DATA_LOG_ID_MAX: Final = 2**31 - 1
+BROKER_NAME_CHARACTERS_MAX: Final = 64
 
 _DATA_LOG: Final = re.compile(r"data-([1-9][0-9]{0,9})\.log")
 _TMP_FILE: Final = re.compile(r"tmp-([1-9][0-9]{0,17})\.dat")
@@ -55,7 +55,7 @@ _RETRY_SECONDS: Final = 0.02
 
 def data_log_name(data_log: int) -> str:
     """Return the name of the data log with this id."""
-    assert 1 <= data_log <= MAX_DATA_LOG_ID, f"no data log has id {data_log}"
+    assert 1 <= data_log <= DATA_LOG_ID_MAX, f"no data log has id {data_log}"
     return f"{JOURNAL}/data-{data_log}.log"
 
 
@@ -75,7 +75,7 @@ def data_log_id(base_name: str) -> int | None:
     if match is None:
         return None
     data_log = int(match[1])
-    return data_log if data_log <= MAX_DATA_LOG_ID else None
+    return data_log if data_log <= DATA_LOG_ID_MAX else None
 
 
 def tmp_file_name(number: int) -> str:
@@ -128,10 +128,10 @@ def validate_broker_name(name: object) -> None:
     """Raise SettingsError unless a name may be that of a directory of its own."""
     if not isinstance(name, str):
         raise ArgumentError(f"broker_name={reprlib.repr(name)} must be a str, not {type(name).__name__}")
-    if len(name) > MAX_BROKER_NAME_CHARACTERS:
+    if len(name) > BROKER_NAME_CHARACTERS_MAX:
         raise SettingsError(
             f"broker_name={reprlib.repr(name)} has {len(name)} characters,"
-            f" the most is {MAX_BROKER_NAME_CHARACTERS}: shorten it"
+            f" the most is {BROKER_NAME_CHARACTERS_MAX}: shorten it"
         )
     if not _BROKER_NAME.fullmatch(name) or name in (".", ".."):
         raise SettingsError(

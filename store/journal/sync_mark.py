@@ -17,7 +17,7 @@ import zlib
 from typing import Final
 
 from ..disk.disk import Disk, File
-from ..disk.layout import MAX_DATA_LOG_ID, STATE_DIRECTORY
+from ..disk.layout import DATA_LOG_ID_MAX, STATE_DIRECTORY
 from ..environment.late_log import LateLogger
 from ..numbering import OFFSET_BITS
 from .shutdown_marker import ShutdownMarker, read_shutdown_marker
@@ -140,7 +140,7 @@ def read_sync_mark(disk: Disk, marker: ShutdownMarker | None) -> int:
     seed = _seed(marker.store_id, marker.epoch)
     slots = _SLOT.iter_unpack(data[: len(data) // SLOT_BYTES * SLOT_BYTES])
     known = [position for position, crc in slots if crc == _checksum(position, seed)]
-    return max((position for position in known if 0 < position >> OFFSET_BITS <= MAX_DATA_LOG_ID), default=0)
+    return max((position for position in known if 0 < position >> OFFSET_BITS <= DATA_LOG_ID_MAX), default=0)
 
 
 def told_durable(disk: Disk) -> int:

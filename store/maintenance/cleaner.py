@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..disk.layout import MAX_DATA_LOG_ID
+from ..disk.layout import DATA_LOG_ID_MAX
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
 from ..format.record import DROP
@@ -78,7 +78,7 @@ class Cleaner:
         self._retention_reasons = retention_reasons
         self._leases = leases
         # Id from which on data logs were kept for leases at the last cleanup.
-        self._leased_from = MAX_DATA_LOG_ID + 1
+        self._leased_from = DATA_LOG_ID_MAX + 1
         # Data logs that a drop record names and that still exist.
         self.dropped: set[int] = set()
         # Called under the state lock when data logs are gone.
@@ -97,7 +97,7 @@ class Cleaner:
         """
         holders = self._retention_reasons().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         leases = self._leases()
-        self._leased_from = min((lease.data_log for lease in leases), default=MAX_DATA_LOG_ID + 1)
+        self._leased_from = min((lease.data_log for lease in leases), default=DATA_LOG_ID_MAX + 1)
         copied = self._copy_ahead(leases)
         require_outside(self._lock, self._journal.sync_lock)
         with self._checkpoint_lock:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 from ..disk.disk import File
-from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, STATE_DIRECTORY, data_log_id, data_log_name
+from ..disk.layout import DATA_LOG_ID_MAX, JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_id, data_log_name
 from ..environment.late_log import LateLogger
 from ..environment.progress import OnProgress, tell_nobody
 from ..errors import JournalCorrupt
@@ -214,7 +214,7 @@ class Recovery:
             result.replay_position = start[0]
             self._forget_lost(kept)
         is_left = result.epoch < EPOCH_MAX and result.next_log_sequence < SEQUENCE_MAX
-        if result.next_data_log > MAX_DATA_LOG_ID or not is_left:
+        if result.next_data_log > DATA_LOG_ID_MAX or not is_left:
             raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
         if self._verifies_all and not self._accepts_loss:
             from .verify import raise_first_damage  # only verify_on_open needs it

@@ -66,7 +66,7 @@ from forebay import (
     Transaction,
     TransactionError,
 )
-from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN
 from forebay.dispatch.core.deliveries.delivery import is_in_flight
 
 
@@ -217,7 +217,7 @@ class Traffic(RuleBasedStateMachine):
         try:
             self.consumers[reader] = subscribe(on_ready=lambda: self.ready(reader))
         except StoreFull as full:
-            assert full.limit == "memory_limit" and self.store.budget.limit_bytes == MIN_MEMORY_LIMIT_BYTES
+            assert full.limit == "memory_limit" and self.store.budget.limit_bytes == MEMORY_LIMIT_BYTES_MIN
             return False
         return True
 
@@ -403,7 +403,7 @@ class Traffic(RuleBasedStateMachine):
             entry.is_doubtful = delivery.attempts == 1
 
     def check_turn(self, reader: Reader, entry: Entry, offered: list[Entry]) -> None:
-        """Where messages are dealt, a group is in order; of several topics, each is, and priorities are."""
+        """Where messages are assigned, a group is in order; of several topics, each is, and priorities are."""
         if reader.place.is_pattern:
             assert entry is next(other for other in offered if other.topic == entry.topic)
             assert entry.letter.priority == offered[0].letter.priority

@@ -365,7 +365,7 @@ class PlainModel:
         ]
 
     def offered(self, reader: Reader) -> list[Entry]:
-        """What a consumer may be handed now. In order, where nothing is dealt."""
+        """What a consumer may be handed now. In order, where nothing is assigned."""
         place = reader.place
         if place.is_paused or reader.is_draining or (place.line and place.line[0] is not reader):
             return []

@@ -26,7 +26,7 @@ from forebay.benchmarks.load.result import Run, Sample
 from forebay.benchmarks.load.scenario import ConsumerPlan, DestinationPlan, Scenario
 from forebay.benchmarks.load.scenario_file import shipped
 from forebay.benchmarks.load.words import short
-from forebay.benchmarks.load.workload import BATCH_BYTES, MIN_SIZE_BYTES, Generated, Workload
+from forebay.benchmarks.load.workload import BATCH_BYTES, SIZE_BYTES_MIN, Generated, Workload
 from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.store.errors import SettingsError
 from forebay.store.message import Message
@@ -511,7 +511,7 @@ def test_each_producer_sends_to_one_destination_after_the_other() -> None:
     assert [workload.lane(0, n) for n in (0, 3, 1)] == [0, 0, 1]
 
 
-MIXED = (MIN_SIZE_BYTES, KIB, 64 * KIB)
+MIXED = (SIZE_BYTES_MIN, KIB, 64 * KIB)
 
 
 def test_each_message_has_the_size_whose_turn_it_is() -> None:
@@ -538,7 +538,7 @@ def test_bytes_of_mixed_bodies_are_counted_as_they_are_sent(destinations: int) -
     assert (len(workload.check(sent)[0]), workload.check(sent)[1]) == (1001, [])
 
 
-@pytest.mark.parametrize("sizes", [MIXED, (100,), (200 * KIB,), (MIN_SIZE_BYTES, 2 * BATCH_BYTES)])
+@pytest.mark.parametrize("sizes", [MIXED, (100,), (200 * KIB,), (SIZE_BYTES_MIN, 2 * BATCH_BYTES)])
 def test_batch_is_full_with_its_bytes_whatever_their_sizes(sizes: tuple[int, ...]) -> None:
     workload = generated(1000, sizes, 1, seed=1, destinations=2)
     batches = [
@@ -560,7 +560,7 @@ def test_body_of_another_turn_is_damaged() -> None:
     )
 
 
-@pytest.mark.parametrize("size_bytes", [MIN_SIZE_BYTES, 1000])
+@pytest.mark.parametrize("size_bytes", [SIZE_BYTES_MIN, 1000])
 def test_check_sees_each_flipped_bit_of_a_body(size_bytes: int) -> None:
     workload = generated(3, [size_bytes], 1, seed=1)
     message = messages_of(workload)[2]

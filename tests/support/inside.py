@@ -35,8 +35,8 @@ from forebay.dispatch.core.lanes.persistent import PersistentLaneState
 from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
 from forebay.dispatch.core.model import LaneState, TargetList
 from forebay.dispatch.core.monitor import BareLock, Monitor
-from forebay.dispatch.core.settling.delays import TimedLanes
-from forebay.dispatch.core.settling.redelivery import Redelivery
+from forebay.dispatch.core.redelivery.delays import TimedLanes
+from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.assembly.environment import Environment
 from forebay.dispatch.engine.assembly.housekeeping import Explaining
@@ -243,7 +243,7 @@ class Inside:
 
     @property
     def redelivery(self) -> Redelivery:
-        return self.__layers.settling.redelivery
+        return self.__layers.redelivery_layer.redelivery
 
     @property
     def space(self) -> Space:
@@ -251,7 +251,7 @@ class Inside:
 
     @property
     def timed(self) -> TimedLanes:
-        return self.__layers.settling.timed
+        return self.__layers.redelivery_layer.timed
 
     @property
     def transactions(self) -> TransactionRegistry:
@@ -334,7 +334,7 @@ class Inside:
         now, now_ms = self.__engine.monitor.monotonic(), self.store.steady.now_ms()
         for number, waiting in list(self.index.put_off.items()):
             lane = layers.foundation.late_calls.lane(number)
-            for first, last in layers.settling.delayed.runs(lane) if lane is not None else ():
+            for first, last in layers.redelivery_layer.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
                     if lane is not None and lane.store_lane.is_pending(sequence):
                         found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, lane, sequence))
@@ -346,15 +346,15 @@ class Inside:
         clock: Any = cast("MethodType", engine.monitor.monotonic).__self__
         clock.advance(seconds)
         with engine.monitor.lock:
-            while self.__layers.settling.due.release_due():
+            while self.__layers.redelivery_layer.due.release_due():
                 pass
 
     def next_due(self) -> float | None:
-        return self.__layers.settling.due.next_due
+        return self.__layers.redelivery_layer.due.next_due
 
     def release_due(self) -> int:
         """Release the messages that are due; return how many."""
-        return self.__layers.settling.due.release_due()
+        return self.__layers.redelivery_layer.due.release_due()
 
     @property
     def wakeups(self) -> Wakeups:

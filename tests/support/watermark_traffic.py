@@ -74,7 +74,7 @@ def miss_share(rule: Rule, traffic: Traffic, limit: str = "16MiB") -> float:
             Message(bytes(BODY_BYTES)) for _ in range(int(rate * TICK_SECONDS * TICKS / MESSAGE_BYTES) + 10)
         )
     bay.reopen()
-    with patch("forebay.dispatch.core.reclaim.high_watermarks", rule):
+    with patch("forebay.dispatch.core.memory_rule.high_watermarks", rule):
         consumers = [bay.queue(f"q{number}").subscribe(prefetch=0) for number in range(count)]
         bay.loader.step()
         credit = [0.0] * count

@@ -1,7 +1,7 @@
 """Protocols: what lanes and lists need from the store, the caches, and from messages that a selector judges.
 
 The classes that fulfil these protocols lie in store and cache, and do not know them. Lanes and lists call the
-TargetArea, consumers and distributions through the abstract classes ListKeeper, GroupMember and Distribution.
+TargetArea, consumers and distributions through the abstract classes ListKeeper, CoreConsumer and Distribution.
 """
 
 from __future__ import annotations

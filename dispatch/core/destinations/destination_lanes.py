@@ -19,8 +19,8 @@ from ..lanes.persistent import PersistentLaneState
 from ..model import LaneState
 from ..monitor import Monitor
 from ..reclaim import MemoryParts
-from ..settling.delays import TimedLanes
-from ..settling.removal import Removals
+from ..redelivery.delays import TimedLanes
+from ..redelivery.removal import Removals
 from .overhead import DestinationOverhead
 
 

@@ -16,7 +16,7 @@ from ..counting import CountedRows
 from ..destination_state import DestinationState
 from ..lifecycle import Lifecycle
 from ..publisher import Publisher
-from ..settling.delays import TimedLanes
+from ..redelivery.delays import TimedLanes
 from .destination_lanes import DestinationLanes
 from .destination_policies import DestinationPolicies
 from .overhead import COUNTED_BYTES, GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes

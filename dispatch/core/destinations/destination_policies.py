@@ -36,7 +36,7 @@ class DestinationPolicies:
         destination.rebalances_groups = policy.group_rebalance
         destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)
         if policy.is_limiting:
-            destination.admission = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
+            destination.limits = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
 
     def inactive_seconds(self, number: int, name: str) -> float | None:
         """Return after how many seconds without use a queue or topic is deleted. None: never."""

@@ -23,10 +23,10 @@ from ..lifecycle import Lifecycle
 from ..monitor import Monitor
 from .destination_opener import DestinationOpener, IdleCloser
 
-S = TypeVar("S", bound=NamedDestinationState)
+DestinationT = TypeVar("DestinationT", bound=NamedDestinationState)
 
 
-class DestinationRegistry(IdleCloser, Generic[S]):
+class DestinationRegistry(IdleCloser, Generic[DestinationT]):
     """Makes, finds, opens, closes and forgets destinations of one kind. The state lock guards it."""
 
     kind: ClassVar[int]
@@ -49,18 +49,18 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         self._rows = rows
         self._opener = opener
         # Open destinations by name.
-        self.by_name: dict[str, S] = {}
+        self.by_name: dict[str, DestinationT] = {}
         # Open destinations by number.
-        self.by_number: dict[int, S] = {}
+        self.by_number: dict[int, DestinationT] = {}
 
     # ------------------------------------------------------------------ what each kind does in its own way
 
     @abstractmethod
-    def _make(self, number: int, name: str) -> S:
+    def _make(self, number: int, name: str) -> DestinationT:
         """Return a new object for an existing destination."""
 
     @abstractmethod
-    def create(self, name: str, *, is_temporary: bool = False) -> S:
+    def create(self, name: str, *, is_temporary: bool = False) -> DestinationT:
         """Record a new destination, which is not synced yet, and return its open state. StoreFull.
 
         Requires: the lock, and that no destination of this kind has the name.
@@ -93,7 +93,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
     # ------------------------------------------------------------------ opening
 
-    def named(self, name: str, confirmer: Confirmer) -> S:
+    def named(self, name: str, confirmer: Confirmer) -> DestinationT:
         """Open the destination of a name, or record a new one in the journal; return its state. Requires: no lock.
 
         Closed: the store is closed, or the name is that of a temporary destination that is gone. StoreFull.
@@ -111,7 +111,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         confirmer.confirm(position)
         return found
 
-    def ensure(self, name: str) -> S:
+    def ensure(self, name: str) -> DestinationT:
         """Open the destination of a name, or record a new one, which may not be synced yet; return its state.
 
         Requires: the lock. StoreFull: memory has no room for it.
@@ -122,7 +122,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         number = self._rows.number_of(self.kind, name)
         return self.create(name) if number is None else self.opened(number)
 
-    def opened(self, number: int) -> S:
+    def opened(self, number: int) -> DestinationT:
         """Open the existing destination of a number. Requires: the lock. StoreFull: memory has no room for it."""
         found = self.by_number.get(number)
         if found is None:
@@ -132,7 +132,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
             self._opener.count_on(found)
         return found
 
-    def opened_to_delete(self, number: int) -> S:
+    def opened_to_delete(self, number: int) -> DestinationT:
         """Open the existing destination of a number for a caller that deletes it. Requires: the lock.
 
         Full memory does not refuse this, because the deletion frees more than the object takes.
@@ -145,14 +145,14 @@ class DestinationRegistry(IdleCloser, Generic[S]):
             self._opener.count_on(found)
         return found
 
-    def _add(self, number: int, name: str) -> S:
+    def _add(self, number: int, name: str) -> DestinationT:
         made = self.by_name[name] = self.by_number[number] = self._make(number, name)
         self._opener.begin(made, self)
         return made
 
     # ------------------------------------------------------------------ one that a caller knows
 
-    def current(self, known: S) -> S:
+    def current(self, known: DestinationT) -> DestinationT:
         """Return the open state for one that a caller knows, opened again if it was closed. Requires: no lock.
 
         If the destination was deleted as inactive, return the one that has its name now, if there is one. StoreFull.
@@ -162,11 +162,11 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         with self._monitor.lock, self._monitor.all_or_broken:
             return self._current(known)
 
-    def _current(self, known: S) -> S:
+    def _current(self, known: DestinationT) -> DestinationT:
         number = self._number_now(known)
         return known if number is None else self.opened(number)
 
-    def _number_now(self, known: S) -> int | None:
+    def _number_now(self, known: DestinationT) -> int | None:
         """Return the number of the destination that now stands for one that was closed or deleted as inactive.
 
         None: there is none, or it is still open, or a caller has deleted it. Requires: the lock.
@@ -180,7 +180,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         return None if was_deleted else self._rows.number_of(self.kind, known.name)
 
     @contextmanager
-    def held_open(self, known: S, *, is_to_go: bool = False) -> Iterator[S]:
+    def held_open(self, known: DestinationT, *, is_to_go: bool = False) -> Iterator[DestinationT]:
         """Keep a destination open while a call works with it. Requires: no lock. StoreFull.
 
         is_to_go: the call deletes the destination, so full memory does not refuse to open it.
@@ -197,7 +197,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
             self._release(held)
 
     @contextmanager
-    def held_reopened(self, known: S, confirmer: Confirmer) -> Iterator[S]:
+    def held_reopened(self, known: DestinationT, confirmer: Confirmer) -> Iterator[DestinationT]:
         """Keep a destination open as held_open does; make it anew if it was deleted as inactive.
 
         Closed: a caller has deleted the destination. StoreFull. Requires: no lock.
@@ -220,7 +220,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         finally:
             self._release(held)
 
-    def _release(self, held: S) -> None:
+    def _release(self, held: DestinationT) -> None:
         """End the hold of a call on a destination, so that it may be closed again. Requires: no lock."""
         # An error of the call matters more than an error of the release.
         with suppress(StoreFailed), self._monitor.lock:
@@ -228,17 +228,17 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
     # ------------------------------------------------------------------ reports, which open nothing
 
-    def for_report(self, known: S) -> S:
+    def for_report(self, known: DestinationT) -> DestinationT:
         """Return the state to report for a destination that a caller knows, open or closed. Requires: the lock."""
         number = self._number_now(known)
         return known if number is None else self.numbered_for_report(number) or known
 
-    def find(self, name: str) -> S | None:
+    def find(self, name: str) -> DestinationT | None:
         """Return the state to report for a name; None if no destination has the name. Requires: the lock."""
         number = self._rows.number_of(self.kind, name)
         return None if number is None else self.numbered_for_report(number)
 
-    def numbered_for_report(self, number: int) -> S | None:
+    def numbered_for_report(self, number: int) -> DestinationT | None:
         """Return the state to report for a number; None if the destination is deleted. Requires: the lock.
 
         For a closed destination this is a separate object, which only the report uses.
@@ -249,7 +249,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
             self._opener.describe(found)
         return found
 
-    def closed(self) -> Iterator[S]:
+    def closed(self) -> Iterator[DestinationT]:
         """Yield the state to report for each closed destination, sorted by name. Requires: the lock."""
         for number in self.numbers():
             if number not in self.by_number and (found := self.numbered_for_report(number)) is not None:
@@ -257,7 +257,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
 
     # ------------------------------------------------------------------ closing and deleting
 
-    def close_idle(self, opened: S, undecided: Container[int]) -> bool:
+    def close_idle(self, opened: DestinationT, undecided: Container[int]) -> bool:
         """Close a destination if nothing but its counters would be lost; return whether it was closed.
 
         undecided: numbers of destinations with messages in transactions without an outcome. Requires: the lock.
@@ -272,7 +272,7 @@ class DestinationRegistry(IdleCloser, Generic[S]):
         """Close the destination of a name, as close_idle does. Requires: the lock, and that it is open."""
         return self.close_idle(self.by_name[name], undecided)
 
-    def remove(self, deleted: S) -> None:
+    def remove(self, deleted: DestinationT) -> None:
         """Forget a deleted destination, so that messages sent to it no longer arrive. Requires: the lock."""
         del self.by_name[deleted.name], self.by_number[deleted.number]
         self._opener.forget(deleted, self.open_bytes)

@@ -20,15 +20,15 @@ from ..monitor import Monitor
 from ..selector_groups.distribution_roles import DistributionKeeper
 from .list_supply import ListSupply
 
-L = TypeVar("L", bound=LaneMessages)
-T = TypeVar("T", bound=ListSupply)
-D = TypeVar("D")
+LaneT = TypeVar("LaneT", bound=LaneMessages)
+ListT = TypeVar("ListT", bound=ListSupply)
+DestinationT = TypeVar("DestinationT")
 """A destination."""
-R = TypeVar("R")
+DistributionT = TypeVar("DistributionT")
 """A distribution, the rule of a destination."""
 
 
-class ListKeeper(ABC, Generic[L, T, D, R]):
+class ListKeeper(ABC, Generic[LaneT, ListT, DestinationT, DistributionT]):
     """The interface of the TargetArea that its lanes and lists call. The state lock guards it."""
 
     monitor: Monitor
@@ -47,41 +47,41 @@ class ListKeeper(ABC, Generic[L, T, D, R]):
     """Reads single messages for callers that look at a delivery without a body."""
     syncs_always: bool
     """Whether acks are durable before they are confirmed."""
-    distributions: DistributionKeeper[D, R]
+    distributions: DistributionKeeper[DestinationT, DistributionT]
     """Chooses the distribution of each destination."""
 
     @abstractmethod
-    def offer_to_selector_groups(self, lane: L, message: StoredMessage) -> bool:
+    def offer_to_selector_groups(self, lane: LaneT, message: StoredMessage) -> bool:
         """Offer an arrived message to every list of its lane. Return whether RAM has it for all lists that want it."""
 
     @abstractmethod
-    def offer_slice(self, lane: L, messages: Sequence[StoredMessage]) -> None:
+    def offer_slice(self, lane: LaneT, messages: Sequence[StoredMessage]) -> None:
         """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does."""
 
     @abstractmethod
-    def offer_unloaded(self, lane: L, end: int) -> None:
+    def offer_unloaded(self, lane: LaneT, end: int) -> None:
         """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
 
     @abstractmethod
-    def pass_holes(self, lane: L, first: int) -> None:
+    def pass_holes(self, lane: LaneT, first: int) -> None:
         """Let lists go on at `first`, because no message lies between it and what is published."""
 
     @abstractmethod
-    def add_lane(self, lane: L) -> None:
+    def add_lane(self, lane: LaneT) -> None:
         """Give each selector group of the queue a list over a new lane."""
 
     @abstractmethod
-    def pass_unreadable(self, lane: L, sequence: int) -> None:
+    def pass_unreadable(self, lane: LaneT, sequence: int) -> None:
         """Remember a message that was passed over because it can't be read."""
 
     @abstractmethod
-    def shorten(self, target: T) -> None:
+    def shorten(self, target: ListT) -> None:
         """Cut a list to the bytes that its lane allows; the rest goes to the lane's cache."""
 
     @abstractmethod
-    def try_again(self, target: T) -> None:
+    def try_again(self, target: ListT) -> None:
         """Load for a list that was given up for want of memory, if enough is free now."""
 
     @abstractmethod
-    def on_lane_gone(self, lane: L) -> None:
+    def on_lane_gone(self, lane: LaneT) -> None:
         """Note that a lane has ended."""

@@ -13,10 +13,10 @@ from ....store.journal.reading import Region
 from ....store.stored_message import StoredMessage
 from .list_contents import ListContents
 
-L = TypeVar("L", bound=ListContents)
+ListT = TypeVar("ListT", bound=ListContents)
 
 
-class Load(Generic[L]):
+class Load(Generic[ListT]):
     """One load. It begins and ends under the lock and reads outside it; meanwhile no other load of the list runs."""
 
     __slots__ = (
@@ -42,7 +42,7 @@ class Load(Generic[L]):
 
     def __init__(
         self,
-        target: L,
+        target: ListT,
         runs: list[tuple[int, int]],
         *,
         is_scan: bool,

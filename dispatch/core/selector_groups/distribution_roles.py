@@ -1,9 +1,9 @@
 """The contracts of a distribution: what it is asked, what it is told, and who chooses it.
 
 A distribution decides which consumer of a destination gets which message. It hands out (Collector), says who takes part
-(Dispatcher), is told what happens to messages (LaneListener) and answers explanations (Explainer). A DistributionKeeper
-chooses the distribution of each destination. Destinations, lanes, selector groups and consumers are type parameters
-here, because these contracts only pass them on. `Distribution` in model.py says what they are.
+(MemberCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). A
+DistributionKeeper chooses the distribution of each destination. Destinations, lanes, selector groups and consumers are
+type parameters here, because these contracts only pass them on. `Distribution` in model.py says what they are.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..deliveries.delivery import Delivery, LaneMessages, SettlingConsumer
 
-L = TypeVar("L", bound=LaneMessages)
-T = TypeVar("T", bound=SettlingConsumer)
-C = TypeVar("C", bound=SettlingConsumer, contravariant=True)
-D = TypeVar("D")
+LaneT = TypeVar("LaneT", bound=LaneMessages)
+ConsumerT = TypeVar("ConsumerT", bound=SettlingConsumer)
+TakerT = TypeVar("TakerT", bound=SettlingConsumer, contravariant=True)
+DestinationT = TypeVar("DestinationT")
 """A destination."""
-G = TypeVar("G")
+SelectorGroupT = TypeVar("SelectorGroupT")
 """A selector group."""
-R = TypeVar("R")
+DistributionT = TypeVar("DistributionT")
 """A distribution, the rule of a destination."""
 
 
-class Collector(ABC, Generic[C]):
+class Collector(ABC, Generic[TakerT]):
     """Hands out from RAM. A consumer keeps the one of its queue, so that no take has to ask for it."""
 
     @abstractmethod
-    def collect_one(self, consumer: C) -> Delivery | None:
+    def collect_one(self, consumer: TakerT) -> Delivery | None:
         """Hand out one message, faster than `collect`. None: call `collect`. Requires: the lock."""
 
     @abstractmethod
-    def collect(self, consumer: C, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: TakerT, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to so many messages, with up to so many bytes in total unless that is None.
 
         Requires: the lock.
@@ -58,7 +58,7 @@ NO_HAND_OUT: Final = NoHandOut()
 
 
 @trait
-class Dispatcher(Generic[D, G, T]):
+class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     """The role in which a distribution hands out messages to its members. Every method requires the lock."""
 
     is_ordinary: ClassVar[bool] = False
@@ -73,7 +73,7 @@ class Dispatcher(Generic[D, G, T]):
 
     @property
     @abstractmethod
-    def collector(self) -> Collector[T]:
+    def collector(self) -> Collector[ConsumerT]:
         """Return the object that hands out to consumers of the queue: the distribution itself, or a faster one."""
 
     @property
@@ -82,27 +82,27 @@ class Dispatcher(Generic[D, G, T]):
         return False
 
     @abstractmethod
-    def make_selector_group(self, destination: D, selector: Selector | None) -> G:
+    def make_selector_group(self, destination: DestinationT, selector: Selector | None) -> SelectorGroupT:
         """Return a new selector group of the queue."""
 
-    def own_selector_groups(self) -> Iterable[G]:
+    def own_selector_groups(self) -> Iterable[SelectorGroupT]:
         """Return the selector groups that belong to a single consumer, beside those of the queue."""
         return ()
 
-    def join(self, consumer: T, selector_group: G) -> None:
+    def join(self, consumer: ConsumerT, selector_group: SelectorGroupT) -> None:
         """Add a new consumer of a selector group."""
 
     @abstractmethod
-    def leave(self, consumer: T) -> None:
+    def leave(self, consumer: ConsumerT) -> None:
         """Remove a closed consumer, before its deliveries are given back."""
 
-    def revoke(self, consumer: T) -> None:
+    def revoke(self, consumer: ConsumerT) -> None:
         """Give a consumer nothing more, and free what is kept for it for others."""
 
     def offer_passed_over(self) -> None:
         """Offer messages again that were passed over for want of credit."""
 
-    def wake_others(self, selector_group: G) -> None:
+    def wake_others(self, selector_group: SelectorGroupT) -> None:
         """Wake other consumers of a selector group, because one that was woken takes nothing.
 
         Call after `offer_passed_over`.
@@ -110,18 +110,18 @@ class Dispatcher(Generic[D, G, T]):
 
 
 @trait
-class LaneListener(Generic[L]):
+class LaneListener(Generic[LaneT]):
     """The role in which a distribution is told what happens to messages. Every method requires the lock."""
 
-    def add_lane(self, lane: L) -> None:
+    def add_lane(self, lane: LaneT) -> None:
         """Take a new lane of the queue in. Each selector group of the queue has a list over it."""
 
     @abstractmethod
-    def offer_again(self, lane: L, message: StoredMessage) -> None:
+    def offer_again(self, lane: LaneT, message: StoredMessage) -> None:
         """Offer a pending message again that was handed out and is free now."""
 
     @abstractmethod
-    def offer_put_off(self, lane: L, runs: Sequence[tuple[int, int]]) -> None:
+    def offer_put_off(self, lane: LaneT, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages whose delay has ended."""
 
     def reassign(self) -> None:
@@ -130,40 +130,42 @@ class LaneListener(Generic[L]):
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
 
-    def remember_put_off(self, lane: L, runs: Iterable[tuple[int, int]]) -> SequenceSet:
+    def remember_put_off(self, lane: LaneT, runs: Iterable[tuple[int, int]]) -> SequenceSet:
         """Take over messages that an earlier process put off; return those that can no longer be held back."""
         return SequenceSet()
 
-    def settled(self, lane: L, first: int, messages: int) -> None:
+    def settled(self, lane: LaneT, first: int, messages: int) -> None:
         """Note that a transaction or a dead-letter queue has settled a run."""
 
-    def forget(self, lane: L, gone: SequenceSet) -> None:
+    def forget(self, lane: LaneT, gone: SequenceSet) -> None:
         """Forget messages that were removed."""
 
 
 @trait
-class Explainer(Generic[L, T]):
+class Explainer(Generic[LaneT, ConsumerT]):
     """The role in which a distribution answers explanations and audits. Requires: the lock. It changes nothing.
 
     By default no message has an owner before it is handed out, and no message waits for another.
     """
 
-    def by_owner(self, lane: L, messages: Iterable[StoredMessage]) -> dict[T | None, list[StoredMessage]]:
+    def by_owner(self, lane: LaneT, messages: Iterable[StoredMessage]) -> dict[ConsumerT | None, list[StoredMessage]]:
         """Return free messages by the consumer that owns their group, without those that wait for another message.
 
         None as owner: no consumer owns the group.
         """
         return {None: list(messages)}
 
-    def kind_of(self, consumer: T) -> Hashable:
+    def kind_of(self, consumer: ConsumerT) -> Hashable:
         """Return a key for this consumer. Consumers with the same key could have the same messages without an owner."""
         return None
 
-    def unowned_of(self, consumer: T, lane: L, messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
+    def unowned_of(
+        self, consumer: ConsumerT, lane: LaneT, messages: Iterable[StoredMessage]
+    ) -> Iterator[StoredMessage]:
         """Return those of the free messages without an owner that this consumer would get if it took now."""
         return iter(messages)
 
-    def kept_for_others(self, consumer: T) -> list[int]:
+    def kept_for_others(self, consumer: ConsumerT) -> list[int]:
         """Return for each other consumer how many free messages it has the first claim to."""
         return []
 
@@ -173,7 +175,7 @@ class Explainer(Generic[L, T]):
         """
         return 0
 
-    def is_outranked(self, consumer: T) -> bool:
+    def is_outranked(self, consumer: ConsumerT) -> bool:
         """Return whether consumers of higher priority get all messages without an owner before this one."""
         return False
 
@@ -182,19 +184,19 @@ class Explainer(Generic[L, T]):
         return 0, 0
 
 
-class DistributionKeeper(ABC, Generic[D, R]):
+class DistributionKeeper(ABC, Generic[DestinationT, DistributionT]):
     """The interface of Distributions that destinations call to choose their rules. Every method requires the lock."""
 
     @abstractmethod
-    def first(self, destination: D) -> R:
+    def first(self, destination: DestinationT) -> DistributionT:
         """Return the rule of a new destination."""
 
     @abstractmethod
-    def require_assignable(self, destination: D) -> None:
+    def require_assignable(self, destination: DestinationT) -> None:
         """Raise StateError if a destination's rule honours no groups and priorities and may not be replaced."""
 
     @abstractmethod
-    def begin_assigning(self, destination: D) -> None:
+    def begin_assigning(self, destination: DestinationT) -> None:
         """Assign messages of a destination to its consumers by groups and priorities from now on.
 
         Does nothing if its rule honours both already. Raise StateError as `require_assignable` does; nothing has

@@ -13,10 +13,10 @@ from ....store.environment.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
 from .matching import SelectorMatcher
 
-M = TypeVar("M")
+ConsumerT = TypeVar("ConsumerT")
 
 
-class GroupMembers(SelectorMatcher, Generic[M]):
+class GroupMembers(SelectorMatcher, Generic[ConsumerT]):
     """The consumers of one selector group. They have one selector in common, or none.
 
     Most groups with a selector have one consumer, and there may be thousands of such groups. So a single consumer is
@@ -28,9 +28,9 @@ class GroupMembers(SelectorMatcher, Generic[M]):
     def __init__(self, selector: Selector | None) -> None:
         super().__init__(selector)
         # The consumer, while there is only one.
-        self._only: M | None = None
+        self._only: ConsumerT | None = None
         # All consumers, once there is a second one.
-        self._all: dict[M, None] | None = None
+        self._all: dict[ConsumerT, None] | None = None
         # The condition that takes wait for; see `wait`.
         self.arrived = UNAWAITED
         # Number of threads that wait in take for a message.
@@ -39,13 +39,13 @@ class GroupMembers(SelectorMatcher, Generic[M]):
         self.is_armed = False
 
     @property
-    def consumers(self) -> Collection[M]:
+    def consumers(self) -> Collection[ConsumerT]:
         """Return the consumers in the order in which they are woken. O(1)."""
         if self._all is not None:
             return self._all
         return () if self._only is None else (self._only,)
 
-    def add_consumer(self, consumer: M) -> None:
+    def add_consumer(self, consumer: ConsumerT) -> None:
         """Add a consumer at the end. O(1)."""
         if self._all is not None:
             self._all[consumer] = None
@@ -55,7 +55,7 @@ class GroupMembers(SelectorMatcher, Generic[M]):
             self._all = {self._only: None, consumer: None}
             self._only = None
 
-    def remove_consumer(self, consumer: M) -> None:
+    def remove_consumer(self, consumer: ConsumerT) -> None:
         """Remove a consumer, which must be in the group. O(1)."""
         if self._all is not None:
             del self._all[consumer]
@@ -65,7 +65,7 @@ class GroupMembers(SelectorMatcher, Generic[M]):
             assert consumer is self._only
             self._only = None
 
-    def take_consumers(self, before: GroupMembers[M]) -> None:
+    def take_consumers(self, before: GroupMembers[ConsumerT]) -> None:
         """Take over the consumers of a selector group that this one replaces. O(1)."""
         self._only, self._all = before._only, before._all
 

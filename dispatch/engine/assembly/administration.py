@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from ...admin.admin_layer import AdminLayer, make_admin_layer
-from .clients import Clients
-from .core import Core
-from .foundation import Foundation
+from .clients import ClientLayer
+from .core import CoreLayer
+from .foundation import FoundationLayer
 from .store_layer import StoreLayer
 
 
-def make_admin(foundation: Foundation, store_layer: StoreLayer, core: Core, clients: Clients) -> AdminLayer:
+def make_admin(
+    foundation: FoundationLayer, store_layer: StoreLayer, core: CoreLayer, clients: ClientLayer
+) -> AdminLayer:
     """Make these owners. Requires: the store is open."""
     return make_admin_layer(
         core.parts,

@@ -1,4 +1,4 @@
-"""Areas: where the messages of an open store are in RAM, who pays for them, and the recorder of what they do."""
+"""AreaLayer: where the messages of an open store are in RAM, who pays for them, and the recorder of what they do."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from ...core.areas.target_area import LaneParts, TargetArea
 from ...core.areas.watermarks import Watermarks
 from ...core.memory.group_memory import GroupMemory
 from ...core.memory.memory_registry import MemoryRegistry
-from ...core.reclaim import MemoryParts, MemoryRule
+from ...core.memory_rule import MemoryRule
+from ...core.reclaim import MemoryParts
 from ...distribution.distributions import Distributions
 from ..curve_watch import CurveWatch
-from .foundation import Foundation
+from .foundation import FoundationLayer
 from .store_layer import StoreLayer
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Areas:
+class AreaLayer:
     """The lists of messages to be delivered, the deliveries in flight, and the memory of both."""
 
     memory: MemoryParts
@@ -38,7 +39,7 @@ class Areas:
     target_area: TargetArea
 
 
-def make_recorder(foundation: Foundation, trace: File) -> Recorder:
+def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
     """Return a recorder that writes the traffic of the store to an empty file. The holder "trace" pays for it."""
     from ...planning.recorder import Recorder  # few stores need it, and it takes time to import
 
@@ -52,7 +53,7 @@ def make_recorder(foundation: Foundation, trace: File) -> Recorder:
     )
 
 
-def make_areas(foundation: Foundation, store_layer: StoreLayer, recorder: Recorder | None) -> Areas:
+def make_areas(foundation: FoundationLayer, store_layer: StoreLayer, recorder: Recorder | None) -> AreaLayer:
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
     directory = store_layer.directory
@@ -102,12 +103,12 @@ def make_areas(foundation: Foundation, store_layer: StoreLayer, recorder: Record
         traffic=traffic,
     )
     late_calls.target_area = target_area
-    return Areas(
+    return AreaLayer(
         memory=memory, loads=loads, dispatch_area=dispatch_area, watermarks=watermarks, target_area=target_area
     )
 
 
-def _make_memory(foundation: Foundation, store_layer: StoreLayer) -> MemoryParts:
+def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer) -> MemoryParts:
     """Return the memory that the areas share."""
     budget, rule = foundation.budget, MemoryRule()
     return MemoryParts(

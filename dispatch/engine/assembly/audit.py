@@ -18,7 +18,7 @@ def make_audit(layers: Layers) -> LedgerAudit:
             # Before the store, because looking at subscriptions opens lanes, which the store is charged for.
             DestinationAudit(layers.open_destinations, areas.memory, areas.target_area),
             layers.store_layer,
-            layers.settling,
+            layers.redelivery_layer,
             layers.core,
             layers.clients,
             *([layers.recorder] if layers.recorder is not None else []),

@@ -1,11 +1,11 @@
-"""Clients: what consumers, topics and senders share."""
+"""ClientLayer: what consumers, topics and senders share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ....store.format.record import SLICE_MESSAGES_MAX
-from ...admin.admin_layer import DeadLettering, make_dead_lettering
+from ...admin.admin_layer import DeadLetterLayer, make_dead_lettering
 from ...admin.rejections import Rejections
 from ...consumer.consumer import ConsumerParts
 from ...consumer.consumer_registry import ConsumerRegistry
@@ -19,18 +19,18 @@ from ...producer.slice_writer import SliceWriter
 from ...producer.space import Space
 from ...topics.latest_keys import KeyMemory
 from ...topics.topic_layer import TopicLayer, make_topic_layer
-from .areas import Areas
-from .core import Core
-from .foundation import Foundation
-from .settling import Settling
+from .areas import AreaLayer
+from .core import CoreLayer
+from .foundation import FoundationLayer
+from .redelivery import RedeliveryLayer
 from .store_layer import StoreLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clients:
+class ClientLayer:
     """The owners that serve consumers, topics and senders."""
 
-    dead_lettering: DeadLettering
+    dead_lettering: DeadLetterLayer
     consumers: Consumers
     topic_layer: TopicLayer
     space: Space
@@ -42,12 +42,16 @@ class Clients:
 
 
 def make_clients(
-    foundation: Foundation, store_layer: StoreLayer, areas: Areas, settling: Settling, core: Core
-) -> Clients:
+    foundation: FoundationLayer,
+    store_layer: StoreLayer,
+    areas: AreaLayer,
+    redelivery_layer: RedeliveryLayer,
+    core: CoreLayer,
+) -> ClientLayer:
     """Make the owners that serve consumers, topics and senders. Requires: the store is open."""
     slice_messages_max = SLICE_MESSAGES_MAX if foundation.settings.use_vectored_io else 1
     dead_lettering = make_dead_lettering(core.parts, store_layer.directory, slice_messages_max)
-    parts = _make_consumer_parts(foundation, store_layer, areas, settling, core, dead_lettering.rejections)
+    parts = _make_consumer_parts(foundation, store_layer, areas, redelivery_layer, core, dead_lettering.rejections)
     consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
     topic_layer = make_topic_layer(
         core.parts,
@@ -67,18 +71,18 @@ def make_clients(
         foundation.policies,
         foundation.wakeups.ask_for_cleanup,
     )
-    producers = _make_producers(foundation, store_layer, settling, core, topic_layer, space, slice_messages_max)
-    return Clients(
+    producers = _make_producers(foundation, store_layer, redelivery_layer, core, topic_layer, space, slice_messages_max)
+    return ClientLayer(
         dead_lettering=dead_lettering, consumers=consumers, topic_layer=topic_layer, space=space, producers=producers
     )
 
 
 def _make_consumer_parts(
-    foundation: Foundation,
+    foundation: FoundationLayer,
     store_layer: StoreLayer,
-    areas: Areas,
-    settling: Settling,
-    core: Core,
+    areas: AreaLayer,
+    redelivery_layer: RedeliveryLayer,
+    core: CoreLayer,
     rejections: Rejections,
 ) -> ConsumerParts:
     monitor, directory = foundation.monitor, store_layer.directory
@@ -86,27 +90,27 @@ def _make_consumer_parts(
         monitor=monitor,
         journal=directory.journal,
         dispatch_area=areas.dispatch_area,
-        searches=SearchParts(monitor, areas.dispatch_area, areas.loads, core.loader, settling.due),
+        searches=SearchParts(monitor, areas.dispatch_area, areas.loads, core.loader, redelivery_layer.due),
         settlements=Settlements(
             monitor,
             directory.message_store,
             directory.cleanup,
             areas.dispatch_area,
-            settling.deadlines,
-            settling.redelivery,
+            redelivery_layer.deadlines,
+            redelivery_layer.redelivery,
             core.transactions,
             rejections.reject,
         ),
-        registry=ConsumerRegistry(areas.memory.consumers, settling.deadlines, settling.redelivery),
+        registry=ConsumerRegistry(areas.memory.consumers, redelivery_layer.deadlines, redelivery_layer.redelivery),
         confirmer=core.confirmer,
     )
 
 
 def _make_producers(
-    foundation: Foundation,
+    foundation: FoundationLayer,
     store_layer: StoreLayer,
-    settling: Settling,
-    core: Core,
+    redelivery_layer: RedeliveryLayer,
+    core: CoreLayer,
     topic_layer: TopicLayer,
     space: Space,
     slice_messages_max: int,
@@ -119,12 +123,11 @@ def _make_producers(
         publisher=core.publisher,
         confirmer=core.confirmer,
         destinations=destinations,
-        fan_out_opener=topic_layer.fan_out_opener,
-        transactions=core.transactions,
-        timed=settling.timed,
         parts=SendParts(
             lifetimes=Lifetimes(now_ms),
-            slices=SliceWriter(monitor, message_store, now_ms, core.publisher, settling.timed, store_layer.windows),
+            slices=SliceWriter(
+                monitor, message_store, now_ms, core.publisher, redelivery_layer.timed, store_layer.windows
+            ),
             space=space,
             full_policy=FullPolicy(
                 monitor,
@@ -135,6 +138,9 @@ def _make_producers(
                 core.removals,
                 foundation.policies,
             ),
+            fan_out_opener=topic_layer.fan_out_opener,
+            transactions=core.transactions,
+            timed=redelivery_layer.timed,
         ),
         slice_messages_max=slice_messages_max,
         settings=foundation.settings,

@@ -1,4 +1,4 @@
-"""Core: queues, what is written and not yet visible, transactions, and the loads that bring messages into RAM."""
+"""CoreLayer: queues, what is written and not yet visible, transactions, and the loads that bring messages into RAM."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ...core.destinations.overhead import DestinationOverhead
 from ...core.destinations.queue_registry import Queues
 from ...core.parts import CoreParts, DestinationParts
 from ...core.publisher import Publisher
-from ...core.settling.removal import Removals
+from ...core.redelivery.removal import Removals
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...transactions.staging import PropertyStaging, Staging
 from ...transactions.transaction import TransactionRegistry
 from ...transactions.transaction_memory import TransactionMemory
-from .areas import Areas
-from .foundation import Foundation
-from .settling import Settling
+from .areas import AreaLayer
+from .foundation import FoundationLayer
+from .redelivery import RedeliveryLayer
 from .store_layer import StoreLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
+class CoreLayer:
     """The owners that everything about consumers, topics and senders is made from."""
 
     publisher: Publisher
@@ -53,7 +53,9 @@ class Core:
         }
 
 
-def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, settling: Settling) -> Core:
+def make_core(
+    foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer, redelivery_layer: RedeliveryLayer
+) -> CoreLayer:
     """Make the queues and what moves their messages. Requires: the store is open."""
     monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
     directory, reading = store_layer.directory, budget.holders["read_buffers"]
@@ -67,17 +69,17 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
         publisher,
         partial(foundation.wakeups.leave_checkpoint, directory.message_store),
     )
-    transactions = _make_transactions(foundation, store_layer, areas, settling, publisher, confirmer)
-    removals = Removals(directory.branches, areas.target_area, settling.delayed)
+    transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
+    removals = Removals(directory.branches, areas.target_area, redelivery_layer.delayed)
     overhead = _make_overhead(foundation, areas)
-    lanes = _make_lanes(foundation, store_layer, areas, settling, overhead, removals)
+    lanes = _make_lanes(foundation, store_layer, areas, redelivery_layer, overhead, removals)
     opener = late_calls.opener = DestinationOpener(
         rows=rows,
         policies=DestinationPolicies(monitor, rows, store_layer.windows, foundation.policies),
         lanes=lanes,
         overhead=overhead,
         publisher=publisher,
-        timed=settling.timed,
+        timed=redelivery_layer.timed,
         undecided=transactions.destination_numbers,
     )
     queues = Queues(monitor, directory.journal, writer, rows, opener, areas.target_area)
@@ -86,7 +88,7 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
     warmer = late_calls.warmer = CacheWarmer(
         monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number
     )
-    return Core(
+    return CoreLayer(
         publisher=publisher,
         confirmer=confirmer,
         transactions=transactions,
@@ -101,8 +103,8 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
             target_area=areas.target_area,
             watermarks=areas.watermarks,
             dispatch_area=areas.dispatch_area,
-            timed=settling.timed,
-            redelivery=settling.redelivery,
+            timed=redelivery_layer.timed,
+            redelivery=redelivery_layer.redelivery,
             publisher=publisher,
             confirmer=confirmer,
             removals=removals,
@@ -118,7 +120,7 @@ def make_core(foundation: Foundation, store_layer: StoreLayer, areas: Areas, set
     )
 
 
-def _make_overhead(foundation: Foundation, areas: Areas) -> DestinationOverhead:
+def _make_overhead(foundation: FoundationLayer, areas: AreaLayer) -> DestinationOverhead:
     return DestinationOverhead(
         areas.target_area,
         areas.watermarks,
@@ -129,7 +131,7 @@ def _make_overhead(foundation: Foundation, areas: Areas) -> DestinationOverhead:
     )
 
 
-def _make_loader(foundation: Foundation, store_layer: StoreLayer, areas: Areas) -> EagerLoader:
+def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> EagerLoader:
     return EagerLoader(
         foundation.monitor,
         areas.target_area,
@@ -141,7 +143,7 @@ def _make_loader(foundation: Foundation, store_layer: StoreLayer, areas: Areas) 
     )
 
 
-def _make_publisher(foundation: Foundation, store_layer: StoreLayer, areas: Areas) -> Publisher:
+def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> Publisher:
     return Publisher(
         foundation.monitor,
         store_layer.directory.journal,
@@ -152,10 +154,10 @@ def _make_publisher(foundation: Foundation, store_layer: StoreLayer, areas: Area
 
 
 def _make_transactions(
-    foundation: Foundation,
+    foundation: FoundationLayer,
     store_layer: StoreLayer,
-    areas: Areas,
-    settling: Settling,
+    areas: AreaLayer,
+    redelivery_layer: RedeliveryLayer,
     publisher: Publisher,
     confirmer: ThreadConfirmer,
 ) -> TransactionRegistry:
@@ -173,9 +175,9 @@ def _make_transactions(
         staging=Staging(
             transaction_writer=directory.transaction_writer,
             dispatch_area=areas.dispatch_area,
-            redelivery=settling.redelivery,
+            redelivery=redelivery_layer.redelivery,
             publisher=publisher,
-            timed=settling.timed,
+            timed=redelivery_layer.timed,
             windows=store_layer.windows,
             memory=memory,
             now_ms=directory.steady.now_ms,
@@ -185,10 +187,10 @@ def _make_transactions(
 
 
 def _make_lanes(
-    foundation: Foundation,
+    foundation: FoundationLayer,
     store_layer: StoreLayer,
-    areas: Areas,
-    settling: Settling,
+    areas: AreaLayer,
+    redelivery_layer: RedeliveryLayer,
     overhead: DestinationOverhead,
     removals: Removals,
 ) -> DestinationLanes:
@@ -199,6 +201,6 @@ def _make_lanes(
         target_area=areas.target_area,
         memory=areas.memory,
         overhead=overhead,
-        timed=settling.timed,
+        timed=redelivery_layer.timed,
         removals=removals,
     )

@@ -54,7 +54,7 @@ def gather_queue_parts(layers: Layers) -> QueueParts:
         policies=layers.foundation.policies,
         queues=layers.core.queues,
         consumers=layers.clients.consumers,
-        deadlines=layers.settling.deadlines,
+        deadlines=layers.redelivery_layer.deadlines,
         browsers=layers.admin.browsers,
         mover=layers.admin.mover,
         queue_admin=layers.admin.queue_admin,
@@ -82,12 +82,14 @@ def gather_topic_parts(layers: Layers) -> TopicParts:
 
 def gather_explained(layers: Layers) -> ExplainedStore:
     """Return the owners that explanations ask."""
-    directory, areas, settling = layers.store_layer.directory, layers.areas, layers.settling
+    directory, areas, redelivery_layer = layers.store_layer.directory, layers.areas, layers.redelivery_layer
     return ExplainedStore(
         monitor=layers.foundation.monitor,
         disk=ExplainedDisk(directory.journal, directory.retention, directory.disk_use, layers.clients.space),
         memory=areas.memory,
-        times=ExplainedTimes(directory.steady.now_ms, settling.due, settling.delayed, layers.admin.sweeper),
+        times=ExplainedTimes(
+            directory.steady.now_ms, redelivery_layer.due, redelivery_layer.delayed, layers.admin.sweeper
+        ),
         queues=layers.core.queues,
         topics=layers.clients.topic_layer.topics,
         transactions=layers.core.transactions,

@@ -1,4 +1,4 @@
-"""Foundation: the parts of an open store that need no disk. All other parts stand on them."""
+"""FoundationLayer: the parts of an open store that need no disk. All other parts stand on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..late_calls import LateCalls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foundation:
+class FoundationLayer:
     """The settings, the clock, the state lock and the budget of a store, and how its parts wake the background."""
 
     settings: Settings
@@ -34,7 +34,7 @@ class Foundation:
     """Pays for destinations and subscriptions, and for the objects that their first messages need."""
 
 
-def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Foundation:
+def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> FoundationLayer:
     """Make the budget, and charge the fixed parts in full, whatever they hold now.
 
     SettingsError: a share that the settings ask for has no room in their memory limit.
@@ -52,7 +52,7 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
     for name, charge in fixed.items():
         reserved = budget.holder(name).reserve(charge)
         assert reserved, "the smallest memory limit has room for the fixed parts"
-    return Foundation(
+    return FoundationLayer(
         settings=settings,
         clock=clock,
         monitor=monitor,

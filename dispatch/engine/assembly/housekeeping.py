@@ -215,13 +215,18 @@ def _make_status(
 
 def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicTask]:
     """Return the tasks for messages with a time: they offer due messages and remove expired ones."""
-    monitor, areas, settling, admin = layers.foundation.monitor, layers.areas, layers.settling, layers.admin
+    monitor, areas, redelivery_layer, admin = (
+        layers.foundation.monitor,
+        layers.areas,
+        layers.redelivery_layer,
+        layers.admin,
+    )
     measurements = Measurements(
         monitor, areas.watermarks, areas.dispatch_area, layers.core.warmer, stuck, layers.open_destinations.consumers
     )
     return [
-        ReleaseTask(monitor, settling.due, admin.browsers, measurements, layers.store_layer.overflow),
-        ExpiryTask(admin.sweeper, settling.timed),
+        ReleaseTask(monitor, redelivery_layer.due, admin.browsers, measurements, layers.store_layer.overflow),
+        ExpiryTask(admin.sweeper, redelivery_layer.timed),
     ]
 
 
@@ -235,7 +240,7 @@ def _make_store_tasks(layers: Layers) -> list[PeriodicTask]:
             monitor,
             message_store,
             directory.write_destinations,
-            layers.settling.timed,
+            layers.redelivery_layer.timed,
             settings.checkpoint_interval_seconds,
         ),
         RelocationTask(monitor, cleanup.relocation, message_store.checkpoint),

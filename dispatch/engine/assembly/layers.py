@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ...admin.admin_layer import AdminLayer
 from ..open_destinations import OpenDestinations
-from .areas import Areas
-from .clients import Clients
-from .core import Core
-from .foundation import Foundation
-from .settling import Settling
+from .areas import AreaLayer
+from .clients import ClientLayer
+from .core import CoreLayer
+from .foundation import FoundationLayer
+from .redelivery import RedeliveryLayer
 from .store_layer import StoreLayer
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class Layers:
     """All layers of one open store. No owner gets this object: the assembly passes each owner only what it uses."""
 
-    foundation: Foundation
+    foundation: FoundationLayer
     store_layer: StoreLayer
     recorder: Recorder | None
-    areas: Areas
-    settling: Settling
-    core: Core
-    clients: Clients
+    areas: AreaLayer
+    redelivery_layer: RedeliveryLayer
+    core: CoreLayer
+    clients: ClientLayer
     admin: AdminLayer
     open_destinations: OpenDestinations

@@ -25,7 +25,7 @@ from ...config.memory_plan import (
 )
 from ...config.settings import Settings
 from .environment import Environment
-from .foundation import Foundation
+from .foundation import FoundationLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class StoreLayer:
         }
 
 
-def open_store_layer(foundation: Foundation, environment: Environment) -> tuple[StoreLayer, RecoveryReport]:
+def open_store_layer(foundation: FoundationLayer, environment: Environment) -> tuple[StoreLayer, RecoveryReport]:
     """Open the store, ingest the sequence sets that wait for it, and make tmp-storage.
 
     Raises what `open_and_ingest` raises.
@@ -91,7 +91,7 @@ def _options_of_store(settings: Settings, shares: Shares) -> StoreOptions:
 
 
 def _environment_of_store(
-    foundation: Foundation, environment: Environment, disk: Disk, windows: DuplicateWindows
+    foundation: FoundationLayer, environment: Environment, disk: Disk, windows: DuplicateWindows
 ) -> StoreEnvironment:
     settings, shares, budget = foundation.settings, foundation.shares, foundation.budget
 
@@ -119,7 +119,7 @@ def _environment_of_store(
     )
 
 
-def _make_overflow(foundation: Foundation, disk: Disk) -> Overflow:
+def _make_overflow(foundation: FoundationLayer, disk: Disk) -> Overflow:
     settings, clock = foundation.settings, foundation.clock
     return Overflow(
         disk,

@@ -17,7 +17,7 @@ from ....store.structures.sequence_set import SequenceSet
 from ...config.policy import Eviction
 from ...core.lanes.non_persistent import NonPersistentLaneState
 from ...core.model import LaneState
-from ...core.settling.removal import Removals
+from ...core.redelivery.removal import Removals
 from ..arrivals import ArrivalOrder, Run
 from ..latest_keys import KeyMemory, NewestPerKey, Place, key_of
 from ..selector_matches import SelectorMatches

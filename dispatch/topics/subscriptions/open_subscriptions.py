@@ -17,8 +17,8 @@ from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.destination_state import NO_LANES
 from ...core.lifecycle import Lifecycle
 from ...core.monitor import Monitor
-from ...core.settling.delays import TimedLanes
-from ...core.settling.removal import Removals
+from ...core.redelivery.delays import TimedLanes
+from ...core.redelivery.removal import Removals
 from ...selectors.selector import compile_selector
 from ..selector_matches import SelectorMatches
 from ..subscription_state import SubscriptionRegistry, SubscriptionState
@@ -150,16 +150,16 @@ class OpenSubscriptions(SubscriptionRegistry):
             self._removals.drop_lane(lane)
             lane.memory.head_queue_cache.reopen(lane.store_lane.number)
         subscription.lanes = NO_LANES
-        if subscription.admission is not None:
-            subscription.admission.room_came()
+        if subscription.limits is not None:
+            subscription.limits.room_came()
 
     def forget(self, subscription: SubscriptionState) -> None:
         """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
         self._sweeper.subscriptions.pop(subscription, None)
         self._drop_non_persistent(subscription)
         subscription.forget()
-        if subscription.admission is not None:
-            subscription.admission.room_came()
+        if subscription.limits is not None:
+            subscription.limits.room_came()
 
     def end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a deleted topic, and its consumer. Requires: the lock."""

@@ -30,20 +30,20 @@ def limited(**fields: Any) -> SimulatedBay:
     return SimulatedBay(policies={"orders": DestinationPolicy(**fields)})
 
 
-def admission_of(queue: Queue) -> DestinationLimits:
-    found = queue.current.admission
+def limits_of(queue: Queue) -> DestinationLimits:
+    found = queue.current.limits
     assert found is not None
     return found
 
 
 def assert_all_given_back(queue: Queue) -> None:
-    admission = admission_of(queue)
-    assert (admission._reserved_messages, admission._reserved_bytes, len(admission.blocked())) == (0, 0, 0)
+    limits = limits_of(queue)
+    assert (limits._reserved_messages, limits._reserved_bytes, len(limits.blocked())) == (0, 0, 0)
 
 
 def waiting_sender(bay: SimulatedBay, call: Callable[[], object]) -> Sender:
     """Started, and in its place among those who wait for room in the queue "orders"."""
-    return waiting_senders.waiting_sender(bay.clock, lambda: len(admission_of(bay.queue()).blocked()), call)
+    return waiting_senders.waiting_sender(bay.clock, lambda: len(limits_of(bay.queue()).blocked()), call)
 
 
 def acknowledge(queue: Queue, messages: int) -> list[bytes]:
@@ -58,9 +58,9 @@ def acknowledge(queue: Queue, messages: int) -> list[bytes]:
 
 def test_a_queue_without_limits_has_no_part_in_this() -> None:
     bay = limited(max_messages=1)
-    assert bay.queue("prices").current.admission is None
-    assert bay.queue("orders").current.admission is not None
-    assert SimulatedBay(policies={">": DestinationPolicy(prefetch=1)}).queue().current.admission is None
+    assert bay.queue("prices").current.limits is None
+    assert bay.queue("orders").current.limits is not None
+    assert SimulatedBay(policies={">": DestinationPolicy(prefetch=1)}).queue().current.limits is None
 
 
 def test_a_full_queue_refuses_what_is_above_max_messages_until_one_is_acknowledged() -> None:
@@ -169,7 +169,7 @@ def test_who_waits_longest_is_served_first_and_a_small_message_passes_no_large_o
     acknowledge(queue, 1)
     for sender in senders[:2]:
         sender.end()
-    assert queue.depth_bytes == 90 and len(admission_of(queue).blocked()) == 3
+    assert queue.depth_bytes == 90 and len(limits_of(queue).blocked()) == 3
     acknowledge(queue, 2)
     for sender in senders[2:]:
         sender.end()
@@ -189,7 +189,7 @@ def test_who_comes_before_those_who_wait_know_of_room_is_refused_by_the_limit(on
             queue.send(b"3", timeout=0.0)
         assert any("max_messages=1" in cause.holder for cause in bay.bay.explain(queue).causes)
         with bay.lock:
-            admission_of(queue).room_came()
+            limits_of(queue).room_came()
         first.end()
     assert queue.depth == 1
     assert_all_given_back(queue)

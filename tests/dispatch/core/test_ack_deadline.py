@@ -17,7 +17,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import AckTooLate, Consumer, Delivery, DestinationPolicy, Message, SettingsError, StateError, StoreFull
-from forebay.dispatch.core.settling.deadlines import EXTENSION_BYTES, LOOKS, WATCH_BYTES
+from forebay.dispatch.core.redelivery.deadlines import EXTENSION_BYTES, LOOKS, WATCH_BYTES
 from forebay.testing import MemoryForebay
 
 DEADLINE = 8.0

@@ -575,12 +575,12 @@ def test_blocked_senders_and_what_they_wait_for() -> None:
 
     thread = threading.Thread(target=blocked, daemon=True)
     thread.start()
-    admission = bay.queue_state("orders").admission
-    assert admission is not None
+    limits = bay.queue_state("orders").limits
+    assert limits is not None
     deadline = threading.Event()
     for _ in range(1000):
         with bay.lock:
-            if admission.blocked():
+            if limits.blocked():
                 break
         deadline.wait(0.01)
     explanation = bay.bay.explain(queue)

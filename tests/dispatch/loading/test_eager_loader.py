@@ -197,7 +197,7 @@ def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_anoth
     queue.send_many(Message(bytes(400 * KIB), priority=7) for _ in range(3))
     queue.send_many(Message(bytes(KIB), priority=priority) for priority in (4, 3, 2) for _ in range(60))
     bay.reopen()
-    consumers = [bay.queue().subscribe(priority=priority) for priority in (0, 5)]  # so its messages are dealt
+    consumers = [bay.queue().subscribe(priority=priority) for priority in (0, 5)]  # so its messages are assigned
     others = bay.budget.holder("others")
     assert others.reserve(bay.budget.free_bytes - 350 * KIB)
     tried: list[int] = []

@@ -12,7 +12,7 @@ from forebay.cache.sharing.shares import PENDING_CACHE_SHARE
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core.reclaim import MemoryRule
+from forebay.dispatch.core.memory_rule import MemoryRule
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.dispatch.planning.rules import KeepAll, KeepNone, OldestFirst, OverflowShare
 from forebay.store.stored_message import StoredMessage

@@ -28,9 +28,9 @@ def waiting_sender(bay: SimulatedBay, line: SpaceLine, call: Callable[[], object
 
 def limited_sender(bay: SimulatedBay, target: Queue | Topic, call: Callable[[], object]) -> Sender:
     """Started, and in its place among those who wait for room in a destination."""
-    admission = target.destination.admission
-    assert admission is not None
-    return waiting_senders.waiting_sender(bay.clock, lambda: len(admission.blocked()), call)
+    limits = target.destination.limits
+    assert limits is not None
+    return waiting_senders.waiting_sender(bay.clock, lambda: len(limits.blocked()), call)
 
 
 def full_store(**policy: Any) -> SimulatedBay:
@@ -385,8 +385,8 @@ def test_tasks_wait_for_the_store_in_order_while_the_loop_goes_on(max_messages: 
         await asyncio.gather(*sends)
         assert [message.body async for message in queue.browse()] == [b"%d" % n for n in range(6)]
         if max_messages is not None:
-            admission = bay.queue_state("orders").admission
-            assert admission is not None and not admission.is_awaited
+            limits = bay.queue_state("orders").limits
+            assert limits is not None and not limits.has_senders
         assert bay.space.journal.is_empty
 
     run_jumping(main())
@@ -412,8 +412,8 @@ def test_a_cancelled_task_that_waited_has_stored_nothing_and_left_its_place(max_
             assert not is_first_in or bodies[0] == b"first"
             assert bay.space.journal.is_empty
             if max_messages is not None:
-                admission = bay.queue_state("orders").admission
-                assert admission is not None and not admission.is_awaited
+                limits = bay.queue_state("orders").limits
+                assert limits is not None and not limits.has_senders
 
     run_jumping(main())
 

@@ -70,19 +70,19 @@ class Interrupted(BaseException):
 def test_an_interrupted_wait_gives_back_its_place_and_its_room() -> None:
     queue = SimulatedBay(policies={"orders": DestinationPolicy(max_messages=1)}).queue()
     queue.send(b"1")
-    limits = queue.current.admission
+    limits = queue.current.limits
     assert limits is not None
     steps = limits.wait_for_room((1,), Reservation(), condition_of(queue.monitor.lock))
     wait = next(steps)
     assert isinstance(wait, Wait) and len(limits.blocked()) == 1
     with pytest.raises(Interrupted):
         steps.throw(Interrupted())
-    assert not limits.is_awaited
+    assert not limits.has_senders
 
     other = limits.wait_for_room((1,), Reservation(), condition_of(queue.monitor.lock))
     next(other)
     with queue.subscribe() as consumer:
         consumer.take()[0].ack()  # serves who waits
-    assert limits.is_awaited
+    assert limits.has_senders
     other.close()
-    assert not limits.is_awaited and queue.send(b"2")
+    assert not limits.has_senders and queue.send(b"2")

@@ -397,12 +397,12 @@ def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: boo
     for n in range(4):
         topic.send(numbered_body(n), persistent=persistent, expires_in=expires_in)
     woken = Woken()
-    admission = bay.topic_state("prices").admission
-    assert admission is not None
+    limits = bay.topic_state("prices").limits
+    assert limits is not None
     if ending == "unsubscribe":
         consumer.close()
     with bay.lock:
-        admission.line_up(WaitingSender((1,), Reservation(), woken, 0.0, None, 10.0))
+        limits.line_up(WaitingSender((1,), Reservation(), woken, 0.0, None, 10.0))
     if ending == "ack":
         consumer.ack(consumer.take(1))
     elif ending == "dead letter":

@@ -114,7 +114,7 @@ DISPATCH_BUGS = (
         "tests/dispatch/consumer/test_consumer.py::test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody",
     ),
     Bug(
-        "what was dealt to a closed consumer is lost",
+        "what was assigned to a closed consumer is lost",
         "Assigning.empty",
         "assigned.shared_group.offer(own.lane, returned)",
         "pass",

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from forebay.store.disk.layout import (
+    DATA_LOG_ID_MAX,
     LOCK,
-    MAX_DATA_LOG_ID,
     DirectoryLock,
     data_log_id,
     data_log_name,
@@ -34,7 +34,7 @@ def test_a_data_log_is_found_again_by_its_name(number: int) -> None:
     assert data_log_id(base_name(data_log_name(number))) == number
 
 
-@pytest.mark.parametrize("number", [0, -1, MAX_DATA_LOG_ID + 1])
+@pytest.mark.parametrize("number", [0, -1, DATA_LOG_ID_MAX + 1])
 def test_no_name_is_made_for_an_id_that_would_not_be_found_again(number: int) -> None:
     with pytest.raises(AssertionError):
         data_log_name(number)

@@ -169,8 +169,8 @@ def test_a_queue_with_limits_gives_back_the_room_of_duplicates() -> None:
         queue.send(b"x", message_id="a")
     queue.send(b"y", message_id="b")
     assert queue.depth == 2
-    admission = queue.current.admission
-    assert admission is not None and admission._reserved_messages == admission._reserved_bytes == 0
+    limits = queue.current.limits
+    assert limits is not None and limits._reserved_messages == limits._reserved_bytes == 0
 
 
 def test_a_topic_delivers_an_id_once() -> None:

@@ -304,9 +304,9 @@ def test_a_damaged_length_for_which_memory_has_no_room_is_damage_all_the_same(en
     manifest = bring(made.disk, "day-1", [Row("orders", bytes(3 << 20))])
     [name] = part_names(manifest)
     file = made.disk.open_for_reading(name)
-    content = bytearray(file.read(0, file.size()))
-    at = DATA_LOG_HEADER_BYTES + decode_header(content, DATA_LOG_HEADER_BYTES).length
-    header = decode_header(content, at)
+    stored = file.read(0, file.size())
+    at = DATA_LOG_HEADER_BYTES + decode_header(stored, DATA_LOG_HEADER_BYTES).length
+    header, content = decode_header(stored, at), bytearray(stored)
     assert header.kind == MESSAGE and header.length > 3 << 20
     if entries is None:
         content[at + 4 : at + 8] = (header.length - (1 << 16)).to_bytes(4, "little")

@@ -13,7 +13,7 @@ from simulated_inode import WAITING_MAX
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import JournalCorrupt
-from forebay.store.disk.layout import MAX_DATA_LOG_ID, STATE_DIRECTORY, data_log_name
+from forebay.store.disk.layout import DATA_LOG_ID_MAX, STATE_DIRECTORY, data_log_name
 from forebay.store.inspect.dump import dump
 from forebay.store.journal.shutdown_marker import ShutdownMarker, read_shutdown_marker
 from forebay.store.journal.sync_mark import SLOT_BYTES, SLOTS, SYNC_MARK, SyncMark, read_sync_mark, told_durable
@@ -108,8 +108,8 @@ def test_arbitrary_bytes_tell_nothing() -> None:
 
 
 def test_numbers_that_no_position_has_are_passed_over() -> None:
-    greatest = MAX_DATA_LOG_ID << OFFSET_BITS
-    disk = marked(2**64 - 1, 0, 5, (MAX_DATA_LOG_ID + 1) << OFFSET_BITS)
+    greatest = DATA_LOG_ID_MAX << OFFSET_BITS
+    disk = marked(2**64 - 1, 0, 5, (DATA_LOG_ID_MAX + 1) << OFFSET_BITS)
     assert read_sync_mark(disk, LIFE) == 0
     assert read_sync_mark(marked(greatest, 2**64 - 1), LIFE) == greatest
 

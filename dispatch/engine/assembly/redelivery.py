@@ -1,20 +1,20 @@
-"""Settling: what becomes of deliveries and messages in time: redelivery, delays, expiry and ack deadlines."""
+"""RedeliveryLayer: what becomes of deliveries and messages in time: redelivery, delays, expiry and ack deadlines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...core.settling.deadlines import AckDeadlines
-from ...core.settling.delays import DelayedRedelivery, TimedLanes
-from ...core.settling.due import DueMessages
-from ...core.settling.redelivery import Redelivery
-from .areas import Areas
-from .foundation import Foundation
+from ...core.redelivery.deadlines import AckDeadlines
+from ...core.redelivery.delays import DelayedRedelivery, TimedLanes
+from ...core.redelivery.due import DueMessages
+from ...core.redelivery.redelivery import Redelivery
+from .areas import AreaLayer
+from .foundation import FoundationLayer
 from .store_layer import StoreLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settling:
+class RedeliveryLayer:
     """The owners of deliveries that did not end with an ack, and of messages that wait for a time."""
 
     delayed: DelayedRedelivery
@@ -29,7 +29,7 @@ class Settling:
         return {"deadlines": self.deadlines.charge_bytes}
 
 
-def make_settling(foundation: Foundation, store_layer: StoreLayer, areas: Areas) -> Settling:
+def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> RedeliveryLayer:
     """Make the owners of redelivery, delays, expiry and ack deadlines. Requires: the store is open."""
     monitor, policies, directory = foundation.monitor, foundation.policies, store_layer.directory
     target_area, wake_maintenance = areas.target_area, foundation.wakeups.wake_maintenance
@@ -62,4 +62,4 @@ def make_settling(foundation: Foundation, store_layer: StoreLayer, areas: Areas)
         has_background=foundation.settings.background,
     )
     due = DueMessages(monitor, delayed, timed, deadlines)
-    return Settling(delayed=delayed, timed=timed, redelivery=redelivery, deadlines=deadlines, due=due)
+    return RedeliveryLayer(delayed=delayed, timed=timed, redelivery=redelivery, deadlines=deadlines, due=due)
