@@ -357,7 +357,8 @@ def test_non_persistent_ones_that_went_before_memory_was_full_are_counted(monkey
     simulated = failing(1)
     orders = simulated.queue()
     orders.send_many(Message(b"%d" % n, persistent=False) for n in range(4))
-    add, added = NonPersistentLaneState.add, list[NonPersistentLaneState]()
+    add = NonPersistentLaneState.add
+    added: list[NonPersistentLaneState] = []
 
     def room_for_two(lane: NonPersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> int:
         if len(added) == 2:
