@@ -19,8 +19,9 @@ from ...store.errors import Closed, ForebayError
 from ...store.message import HeaderValue, Message
 from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messages
 from ..config.redelivery_delays import REJECTED
-from ..consumer.consumer import DRAIN_POLL_SECONDS, Consumer, delivered_message
 from ..consumer.consumer import PUBLIC as INNER_CONSUMER_PUBLIC
+from ..consumer.consumer import Consumer, delivered_message
+from ..consumer.ending import DRAIN_POLL_SECONDS
 from ..consumer.processing import (
     ExceptionTypes,
     GroupTurns,

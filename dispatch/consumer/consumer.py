@@ -2,19 +2,17 @@
 
 It is the object that a user has, and the core knows it as CoreConsumer. It is composed of parts: its stage says whether
 it takes, its collector hands out from RAM, a Search finds messages that are not in RAM, Settlements end deliveries,
-Waits wake waiting threads, and its Activity is for observers. Only the two paths of every single message are written
-here: the take from RAM and the ack.
+the ConsumerEnding drains and closes it, Waits wake waiting threads, and its Activity is for observers. Only the two
+paths of every single message are written here: the take from RAM and the ack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
-from ...store.environment.locks import condition_of
-from ...store.errors import ArgumentError, Closed, NestedCall, SettingsError, StoreFull
+from ...store.errors import ArgumentError, Closed, NestedCall, StoreFull
 from ...store.journal.journal import Journal
 from ...store.message import Message
 from ...store.numbering import UNLIMITED
@@ -24,13 +22,13 @@ from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery
-from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup
+from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.monitor import Monitor
 from ..core.selector_groups.activity import Activity
-from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
+from ..core.selector_groups.consumer_stage import HELD_UP, TAKING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT
 from ..transactions.transaction import Transaction
-from .consumer_registry import ConsumerRegistry
+from .ending import ConsumerEnding, held_by, take_no_more
 from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, NonRetryable, Processing, run_in_threads
 from .search import Search, SearchParts
@@ -60,8 +58,6 @@ PUBLIC: Final = (
     "take",
 )
 """The names that `dir` of a consumer shows."""
-DRAIN_POLL_SECONDS: Final = 0.025
-"""A drain checks this often whether all is settled, so that no ack has to wake it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,7 @@ class ConsumerParts:
     dispatch_area: DispatchArea
     searches: SearchParts
     settlements: Settlements
-    registry: ConsumerRegistry
+    ending: ConsumerEnding
     confirmer: Confirmer
 
 
@@ -411,7 +407,7 @@ class Consumer(CoreConsumer):
         with self.monitor.lock:
             self._parts.settlements.check_held(self, (delivery,))
             number = delivery.number
-            held = [other for other in self._held() if other.number <= number]
+            held = [other for other in held_by(self) if other.number <= number]
         self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
@@ -524,18 +520,6 @@ class Consumer(CoreConsumer):
         self.reconfigure()
         self.waits.moved(selector_group)
 
-    def _held(self) -> list[Delivery]:
-        """Return the deliveries that this consumer holds. O(in flight in this queue up to its last one)."""
-        held: list[Delivery] = []
-        lanes: list[LaneState] = [target.lane for target in self.selector_group.lists]
-        for lane in lanes if self.in_flight else ():
-            for delivery in lane.in_flight.values():
-                if delivery.consumer is self:
-                    held.append(delivery)
-                    if len(held) == self.in_flight:
-                        return held
-        return held
-
     # ------------------------------------------------------------------ the rest
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -554,45 +538,16 @@ class Consumer(CoreConsumer):
 
         Raises Closed: the store is closed.
         """
-        check_bounds(timeout, None)
-        if self.monitor.is_inside():
-            self.monitor.call_later(self.begin_drain)
-            return False
-        deadline = None if timeout is None else self.monitor.monotonic() + timeout
-        never = condition_of(self.monitor.lock)
-        self.begin_drain()
-        with self.monitor.lock:
-            while not self.is_drained:
-                left_seconds = DRAIN_POLL_SECONDS if deadline is None else deadline - self.monitor.monotonic()
-                if left_seconds <= 0:
-                    return False
-                never.wait(min(left_seconds, DRAIN_POLL_SECONDS))
-        return True
+        return self._parts.ending.drain(self, self.waits, timeout)
 
     def begin_drain(self) -> None:
         """Begin to drain as `drain` does, without waiting. A second call does nothing. Requires: no lock."""
-        with self.monitor.lock, self.monitor.all_or_broken:
-            if not self.stage.is_over:
-                self._stop_taking()
-        self.monitor.run_deferred()
+        self._parts.ending.begin_drain(self, self.waits)
 
     @property
     def is_drained(self) -> bool:
         """Return whether every delivery is settled. Closed: the store is closed."""
-        self.monitor.raise_if_closed()
-        return self.stage.is_closed or not self.in_flight
-
-    def _stop_taking(self) -> None:
-        self.stage = DRAINING
-        self._dispatch_area.waits_for_memory.pop(self, None)
-        self.reconfigure()
-        distribution = self.destination.distribution
-        distribution.revoke(self)
-        distribution.offer_passed_over()
-        self.waits.wake_takes(self.selector_group)
-        self.wake_on_failure()
-        # This consumer may have used up a wake-up for messages that others can take now.
-        distribution.wake_others(self.selector_group)
+        return self._parts.ending.is_drained(self)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back all deliveries, for other consumers to take, and wake its own waiting takes.
@@ -607,52 +562,10 @@ class Consumer(CoreConsumer):
 
         Raises ArgumentError, and SettingsError for a delivery of another consumer; the consumer is not closed then.
         """
-        tried: frozenset[Delivery] | None = None
-        if processed is not None:
-            batch = batch_of(processed)
-            self._check_own(batch)
-            tried = frozenset(batch)
-        if self.monitor.is_inside():
-            self.monitor.call_later(self.close if tried is None else partial(self._end, tried))
-            return
-        self._end(tried)
-
-    def _check_own(self, deliveries: Sequence[object]) -> None:
-        for delivery in deliveries:
-            if type(delivery) is not Delivery:
-                raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
-            if delivery.consumer is not self:
-                raise SettingsError("the delivery belongs to another consumer: name it there")
-
-    def _end(self, processed: frozenset[Delivery] | None) -> None:
-        with self.monitor.lock, self.monitor.all_or_broken:
-            if not self.stage.is_closed:
-                self._close(self._held(), processed)
-            self.waits.close()
-        self.monitor.run_deferred()
+        self._parts.ending.close(self, self.waits, processed)
 
     def end(self, held: Sequence[Delivery]) -> None:
-        """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
-
-        A host that takes only after on_ready then learns of the end by the Closed of its next take.
-        """
-        if not self.stage.is_closed:
-            self._close(held)
-        self.waits.tell_end(self.monitor.deferred)
-
-    def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
-        self._take_no_more()
-        selector_group, distribution = self.selector_group, self.destination.distribution
-        self._dispatch_area.waits_for_memory.pop(self, None)
-        self.destination.delivered += self.delivered
-        distribution.leave(self)
-        self._parts.registry.leave(self, held, processed)
-        distribution.offer_passed_over()
-        self.waits.wake_takes(selector_group)
-        self.waits.end()
-        # This consumer may have used up a wake-up for messages that it leaves to others.
-        distribution.wake_others(selector_group)
-        self.destination.on_consumer_closed()
+        self._parts.ending.end(self, self.waits, held)
 
     def wake_on_failure(self) -> None:
         """Make the descriptor readable, wake the loop, and call on_ready. The next take raises the failure.
@@ -668,12 +581,8 @@ class Consumer(CoreConsumer):
 
     def die(self) -> None:
         """Take and return nothing any more, because this is the copy in a forked child."""
-        self._take_no_more()
+        take_no_more(self)
         self.waits.close()
-
-    def _take_no_more(self) -> None:
-        self.stage = DRAINED if self.stage.is_draining else CLOSED
-        self.collector = NO_HAND_OUT
 
     def statistics(self) -> ConsumerStatistics:
         """Return a snapshot. O(lists and consumers of the selector group); it reads no disk.

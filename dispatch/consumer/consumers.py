@@ -11,6 +11,7 @@ from ..core.destinations.overhead import DestinationOverhead
 from ..core.model import ConsumedDestination, Distribution
 from ..core.selector_groups.distribution_roles import DistributionKeeper
 from .consumer import Consumer, ConsumerParts
+from .consumer_registry import ConsumerRegistry
 from .options import ConsumerOptions
 
 
@@ -20,6 +21,7 @@ class Consumers:
     def __init__(
         self,
         parts: ConsumerParts,
+        registry: ConsumerRegistry,
         target_area: TargetArea,
         distributions: DistributionKeeper[ConsumedDestination, Distribution],
         overhead: DestinationOverhead,
@@ -33,7 +35,7 @@ class Consumers:
         self._target_area = target_area
         self._distributions = distributions
         self._overhead = overhead
-        self._registry = parts.registry
+        self._registry = registry
         # Durations of takes that found nothing in RAM and returned messages.
         self.take_durations = parts.searches.take_durations
 

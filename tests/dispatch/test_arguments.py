@@ -457,6 +457,7 @@ def _kind(facade: str) -> str:
 
 
 INTERNAL = {
+    "attach_loop",
     "check_held",
     "room",
     "search",

@@ -10,6 +10,7 @@ from ...admin.rejections import Rejections
 from ...consumer.consumer import ConsumerParts
 from ...consumer.consumer_registry import ConsumerRegistry
 from ...consumer.consumers import Consumers
+from ...consumer.ending import ConsumerEnding
 from ...consumer.search import SearchParts
 from ...consumer.settlements import Settlements
 from ...producer.full_policy import FullPolicy
@@ -51,8 +52,11 @@ def make_clients(
     """Make the owners that serve consumers, topics and senders. Requires: the store is open."""
     slice_messages_max = SLICE_MESSAGES_MAX if foundation.settings.use_vectored_io else 1
     dead_lettering = make_dead_lettering(core.parts, store_layer.directory, slice_messages_max)
-    parts = _make_consumer_parts(foundation, store_layer, areas, redelivery_layer, core, dead_lettering.rejections)
-    consumers = Consumers(parts, areas.target_area, areas.target_area.distributions, core.overhead)
+    registry = ConsumerRegistry(areas.memory.consumers, redelivery_layer.deadlines, redelivery_layer.redelivery)
+    parts = _make_consumer_parts(
+        foundation, store_layer, areas, redelivery_layer, core, dead_lettering.rejections, registry
+    )
+    consumers = Consumers(parts, registry, areas.target_area, areas.target_area.distributions, core.overhead)
     topic_layer = make_topic_layer(
         core.parts,
         store_layer.directory,
@@ -84,6 +88,7 @@ def _make_consumer_parts(
     redelivery_layer: RedeliveryLayer,
     core: CoreLayer,
     rejections: Rejections,
+    registry: ConsumerRegistry,
 ) -> ConsumerParts:
     monitor, directory = foundation.monitor, store_layer.directory
     return ConsumerParts(
@@ -101,7 +106,7 @@ def _make_consumer_parts(
             core.transactions,
             rejections.reject,
         ),
-        registry=ConsumerRegistry(areas.memory.consumers, redelivery_layer.deadlines, redelivery_layer.redelivery),
+        ending=ConsumerEnding(monitor, areas.dispatch_area, registry),
         confirmer=core.confirmer,
     )
 

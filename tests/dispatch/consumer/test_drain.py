@@ -316,7 +316,7 @@ class Waited:
         self._bay.clock.advance(seconds)
 
 
-@pytest.mark.parametrize("module", ["queue", "consumer.consumer"])
+@pytest.mark.parametrize("module", ["queue", "consumer.ending"])
 def test_a_drain_and_a_join_wait_no_longer_than_their_timeout(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     bay = numbered(1)
     waited = Waited(bay)

@@ -14,6 +14,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, DestinationPolicy, Explanation, Message, Queue, SettingsError, StoreFull
+from forebay.dispatch.consumer.ending import held_by
 from forebay.dispatch.core.lists.load import Load
 
 KIB, MIB = 1024, 1024 * 1024
@@ -674,7 +675,7 @@ def test_whatever_is_said_the_next_take_agrees(seed: int) -> None:
 
 
 def settle_some(random: Random, bay: SimulatedBay, taker: Consumer, transactions: list[Any], step: int) -> None:
-    held = taker._held()
+    held = held_by(taker)
     held = random.sample(held, random.randrange(len(held) + 1))
     dice = random.random()
     if dice < 0.5:

@@ -181,8 +181,8 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a consumer that drains leaves its waiting takes waiting",
-        "Consumer._stop_taking",
-        "self.waits.wake_takes(self.selector_group)\nself.wake_on_failure()",
+        "ConsumerEnding._stop_taking",
+        "waits.wake_takes(consumer.selector_group)\nconsumer.wake_on_failure()",
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),

@@ -59,8 +59,8 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "who waits is not told that its consumer is closed",
-        "Consumer._close",
-        "self.waits.wake_takes(selector_group)",
+        "ConsumerEnding._close",
+        "waits.wake_takes(selector_group)",
         "pass",
         "tests/concurrency/test_threads.py::test_closing_wakes_all_who_wait",
     ),

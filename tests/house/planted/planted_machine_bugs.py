@@ -122,8 +122,8 @@ MACHINE_BUGS = (
     ),
     Bug(
         "a drain ends while something is in flight",
-        "Consumer.is_drained",
-        "not self.in_flight",
+        "ConsumerEnding.is_drained",
+        "not consumer.in_flight",
         "True",
         MACHINE,
     ),

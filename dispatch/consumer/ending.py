@@ -1,0 +1,159 @@
+"""ConsumerEnding: how consumers drain and close, and what is woken then.
+
+A consumer that drains takes nothing more and settles what it holds; one that closes gives that back. Stages change here
+for the last time; consumer_stage.py has all of them. All of it is state in RAM, and a crash ends every consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from ...store.environment.locks import condition_of
+from ...store.errors import ArgumentError, SettingsError
+from ..config.checks import check_bounds
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.deliveries.delivery import Delivery
+from ..core.model import CoreConsumer, LaneState
+from ..core.monitor import Monitor
+from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING
+from ..core.selector_groups.distribution_roles import NO_HAND_OUT
+from .consumer_registry import ConsumerRegistry
+from .settlements import batch_of
+from .waits import Waits
+
+DRAIN_POLL_SECONDS: Final = 0.025
+"""A drain checks this often whether all is settled, so that no ack has to wake it."""
+
+
+class ConsumerEnding:
+    """Drains and closes the consumers of an open store. `waits` is always that of the consumer."""
+
+    def __init__(self, monitor: Monitor, dispatch_area: DispatchArea, registry: ConsumerRegistry) -> None:
+        """Make the one ConsumerEnding of a store."""
+        self._monitor = monitor
+        self._dispatch_area = dispatch_area
+        self._registry = registry
+
+    # ------------------------------------------------------------------ draining
+
+    def drain(self, consumer: CoreConsumer, waits: Waits, timeout: float | None) -> bool:
+        """Drain as `Consumer.drain`. Requires: no lock."""
+        check_bounds(timeout, None)
+        monitor = self._monitor
+        if monitor.is_inside():
+            monitor.call_later(partial(self.begin_drain, consumer, waits))
+            return False
+        deadline = None if timeout is None else monitor.monotonic() + timeout
+        never = condition_of(monitor.lock)
+        self.begin_drain(consumer, waits)
+        with monitor.lock:
+            while not self.is_drained(consumer):
+                left_seconds = DRAIN_POLL_SECONDS if deadline is None else deadline - monitor.monotonic()
+                if left_seconds <= 0:
+                    return False
+                never.wait(min(left_seconds, DRAIN_POLL_SECONDS))
+        return True
+
+    def begin_drain(self, consumer: CoreConsumer, waits: Waits) -> None:
+        """Begin to drain, without waiting. A second call does nothing. Requires: no lock."""
+        with self._monitor.lock, self._monitor.all_or_broken:
+            if not consumer.stage.is_over:
+                self._stop_taking(consumer, waits)
+        self._monitor.run_deferred()
+
+    def is_drained(self, consumer: CoreConsumer) -> bool:
+        """Return whether every delivery is settled. Closed: the store is closed."""
+        self._monitor.raise_if_closed()
+        return consumer.stage.is_closed or not consumer.in_flight
+
+    def _stop_taking(self, consumer: CoreConsumer, waits: Waits) -> None:
+        consumer.stage = DRAINING
+        self._dispatch_area.waits_for_memory.pop(consumer, None)
+        consumer.reconfigure()
+        distribution = consumer.destination.distribution
+        distribution.revoke(consumer)
+        distribution.offer_passed_over()
+        waits.wake_takes(consumer.selector_group)
+        consumer.wake_on_failure()
+        # This consumer may have used up a wake-up for messages that others can take now.
+        distribution.wake_others(consumer.selector_group)
+
+    # ------------------------------------------------------------------ closing
+
+    def close(self, consumer: CoreConsumer, waits: Waits, processed: Delivery | Sequence[Delivery] | None) -> None:
+        """Close as `Consumer.close`. Requires: no lock."""
+        tried: frozenset[Delivery] | None = None
+        if processed is not None:
+            batch = batch_of(processed)
+            _check_own(consumer, batch)
+            tried = frozenset(batch)
+        if self._monitor.is_inside():
+            self._monitor.call_later(partial(self._close_held, consumer, waits, tried))
+            return
+        self._close_held(consumer, waits, tried)
+
+    def _close_held(self, consumer: CoreConsumer, waits: Waits, processed: frozenset[Delivery] | None) -> None:
+        with self._monitor.lock, self._monitor.all_or_broken:
+            if not consumer.stage.is_closed:
+                self._close(consumer, waits, held_by(consumer), processed)
+            waits.close()
+        self._monitor.run_deferred()
+
+    def end(self, consumer: CoreConsumer, waits: Waits, held: Sequence[Delivery]) -> None:
+        """Close a consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
+
+        A host that takes only after on_ready then learns of the end by the Closed of its next take.
+        """
+        if not consumer.stage.is_closed:
+            self._close(consumer, waits, held, None)
+        waits.tell_end(self._monitor.deferred)
+
+    def _close(
+        self,
+        consumer: CoreConsumer,
+        waits: Waits,
+        held: Sequence[Delivery],
+        processed: frozenset[Delivery] | None,
+    ) -> None:
+        take_no_more(consumer)
+        destination, selector_group = consumer.destination, consumer.selector_group
+        distribution = destination.distribution
+        self._dispatch_area.waits_for_memory.pop(consumer, None)
+        destination.delivered += consumer.delivered
+        distribution.leave(consumer)
+        self._registry.leave(consumer, held, processed)
+        distribution.offer_passed_over()
+        waits.wake_takes(selector_group)
+        waits.end()
+        # This consumer may have used up a wake-up for messages that it leaves to others.
+        distribution.wake_others(selector_group)
+        destination.on_consumer_closed()
+
+
+def take_no_more(consumer: CoreConsumer) -> None:
+    """Set the last stage of a consumer. Nothing is handed out to it any more."""
+    consumer.stage = DRAINED if consumer.stage.is_draining else CLOSED
+    consumer.collector = NO_HAND_OUT
+
+
+def held_by(consumer: CoreConsumer) -> list[Delivery]:
+    """Return the deliveries that a consumer holds. O(in flight in its queue up to its last one). Requires: the lock."""
+    held: list[Delivery] = []
+    lanes: list[LaneState] = [target.lane for target in consumer.selector_group.lists]
+    for lane in lanes if consumer.in_flight else ():
+        for delivery in lane.in_flight.values():
+            if delivery.consumer is consumer:
+                held.append(delivery)
+                if len(held) == consumer.in_flight:
+                    return held
+    return held
+
+
+def _check_own(consumer: CoreConsumer, deliveries: Sequence[object]) -> None:
+    for delivery in deliveries:
+        if type(delivery) is not Delivery:
+            raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
+        if delivery.consumer is not consumer:
+            raise SettingsError("the delivery belongs to another consumer: name it there")
