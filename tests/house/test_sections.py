@@ -15,7 +15,7 @@ LOOKS_ONLY = {
     "MemoryForebay.advance",
     "AsyncConsumer._settle_all",
     "Consumer.ack_up_to",
-    "Consumer.drain",
+    "ConsumerEnding.drain",
     "Settlements.reject",
     "Consumer.statistics",
     "Forebay.destinations",
