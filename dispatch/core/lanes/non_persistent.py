@@ -90,8 +90,14 @@ class NonPersistentLaneState(LaneState):
         message = (sequence, properties, body, timestamp)
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references.count:
-            if sole.admit((message,), length + OVERHEAD_BYTES):  # content_charge_bytes, written inline
-                self.published_end = sequence + 1
+            # An inline copy of TargetList.admit and of content_charge_bytes.
+            charge = length + OVERHEAD_BYTES
+            behind = sequence + 1
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
+                sole.direct.append(message)
+                sole.direct_bytes += charge
+                sole.frontier = behind
+                self.published_end = behind
                 selector_group = sole.selector_group
                 if selector_group.waiting:
                     selector_group.arrived.notify()
