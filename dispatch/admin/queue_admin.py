@@ -123,8 +123,8 @@ class QueueAdmin:
     def pause(self, queue: QueueState) -> None:
         """Stop deliveries from the queue; none happens once this returns. Requires: no lock.
 
-        While it is paused, its consumers have no credit, as if their prefetch were used up. So the check costs a queue
-        that is not paused nothing.
+        While it is paused, its consumers have NO_HAND_OUT as their collector, and wait as if their prefetch were used
+        up. So the check costs a queue that is not paused nothing.
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
@@ -144,6 +144,6 @@ class QueueAdmin:
                 for selector_group in queue.selector_groups.values():
                     for consumer in selector_group.consumers:
                         consumer.reconfigure()
-                    # Each message that came meanwhile has woken one take, which found no credit.
+                    # Each message that came meanwhile has woken one take, which found itself held up.
                     selector_group.arrived.notify_all()
         self._monitor.run_deferred()

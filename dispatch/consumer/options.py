@@ -35,12 +35,10 @@ class ConsumerOptions:
 
     @property
     def is_of_a_loop(self) -> bool:
-        """Whether an event loop takes from it.
+        """Whether an event loop takes from it; its callback says so.
 
-        The loop's own consumer wraps this one, which then never waits in a take.
-
-        Its callback says so. The wrapper inherits nothing: classes of an event loop are interpreted, and a compiled
-        class can't be their base.
+        A consumer of the event loop (AsyncConsumer) wraps it then, and it never waits in a take. The wrapper does not
+        inherit from Consumer: classes of an event loop are interpreted, and a compiled class can't be their base.
         """
         return bool(getattr(self.on_ready, "is_of_a_loop", False))
 

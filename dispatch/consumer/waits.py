@@ -84,7 +84,7 @@ class Waits:
         self._credited.wait(seconds)
 
     def wait_for_messages(self, selector_group: SelectorGroup, lock: OwnedLock, seconds: float | None) -> None:
-        """Wait until a message arrives, or the time is over. The consumer may have another group afterwards."""
+        """Wait for a message, or until the time is over. The consumer may have another selector group afterwards."""
         self._takes += 1
         try:
             selector_group.wait(lock, seconds)

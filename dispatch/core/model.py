@@ -354,6 +354,11 @@ class TargetList(ListSupply):
         other.append(message, self.pass_first())
 
     def share(self) -> None:
+        """Have each message claimed before it is handed out, because other selector groups may take it too.
+
+        It stays so until the list ends, even if the others end first: nothing resets `is_shared` and `is_unchecked`. So
+        one consumer with a selector that comes and goes leaves the list without its fast path.
+        """
         self.is_shared = True
         self.is_unchecked = False
 
@@ -470,8 +475,8 @@ class LaneState(LaneMessages):
     def shared_lists(self) -> list[TargetList]:
         """Return the list of each selector group over this lane. Lists of a single consumer are filled from these."""
         lists: list[TargetList] = []
-        for group in self.destination.selector_groups.values():
-            for target in group.lists:
+        for selector_group in self.destination.selector_groups.values():
+            for target in selector_group.lists:
                 if target.lane is self:
                     lists.append(target)  # no comprehension: machine code would ask for an iterator object each time
         return lists
@@ -713,8 +718,8 @@ class ConsumedDestination(DestinationLifecycle):
 
     def holds_up(self, consumer: CoreConsumer) -> bool:
         """Return whether a consumer gets nothing for now, even if there are messages."""
-        is_exclusive = self.exclusive is None or self.exclusive is consumer
-        return self.is_paused or not is_exclusive or consumer.stage.is_draining
+        is_excluded = self.exclusive is not None and self.exclusive is not consumer
+        return self.is_paused or is_excluded or consumer.stage.is_draining
 
     def stand_by(self, consumer: CoreConsumer) -> None:
         """Free what is kept for a consumer that gets nothing: what it settles then frees its groups."""

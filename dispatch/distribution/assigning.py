@@ -364,8 +364,9 @@ class Assigning:
         return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
     def _move(self, assigned: OwnSelectorGroup | None, source: TargetList, group: str | None) -> CoreConsumer | None:
-        """Move the first unassigned message to its consumer, and return that. assigned: the group of the consumer that
-        takes.
+        """Move the first unassigned message to its consumer, and return that.
+
+        assigned: the selector group of the assigned messages of the consumer that takes.
         """
         message, lane = source.direct[0], source.lane
         shared = source.selector_group

@@ -80,11 +80,11 @@ class GroupAssigner(Distribution):
         self._target_area.update_sole_lists(self.queue)
 
     def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> SharedSelectorGroup:
-        """Return a new group for unassigned messages, which consumers with this selector share."""
+        """Return a new selector group for unassigned messages, which consumers with this selector share."""
         return SharedSelectorGroup(self._assigning, selector)
 
     def own_selector_groups(self) -> Iterable[SelectorGroup]:
-        """Return the group of each consumer's assigned messages."""
+        """Return the selector group of each consumer's assigned messages."""
         return self._assigned_by_consumer.values()
 
     def join(self, consumer: CoreConsumer, shared: SelectorGroup) -> None:

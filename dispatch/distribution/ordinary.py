@@ -38,14 +38,14 @@ class OrdinaryDistribution(Distribution):
         return self._dispatch_area.collect(consumer, most, max_bytes)
 
     def leave(self, consumer: CoreConsumer) -> None:
-        """Remove a closed consumer from its group, and end the group with its last consumer."""
+        """Remove a closed consumer from its selector group, and end that with its last consumer."""
         selector_group = consumer.selector_group
         selector_group.remove_consumer(consumer)
         if not selector_group.consumers:
             self._target_area.unsubscribe(consumer.destination, selector_group)
 
     def wake_others(self, selector_group: SelectorGroup) -> None:
-        """Wake other consumers of the group, because one that was woken takes nothing."""
+        """Wake other consumers of the selector group, because one that was woken takes nothing."""
         self._target_area.wake(selector_group)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:

@@ -25,7 +25,7 @@ class Precedence:
     def __init__(self, queue: ConsumedDestination, groups: MessageGroups, assigned: Collection[SelectorGroup]) -> None:
         """Make the order of a queue.
 
-        assigned: a view of the group of assigned messages of each consumer.
+        assigned: a view of the selector group of each consumer's assigned messages.
         """
         self._queue = queue
         self._groups = groups
@@ -39,7 +39,7 @@ class Precedence:
         self.lowest = 0
 
     def join(self, consumer: CoreConsumer, shared: SelectorGroup) -> None:
-        """Add a consumer of a shared group."""
+        """Add a consumer of a shared selector group."""
         self._ranks.setdefault(consumer.priority, {})[consumer] = shared
         self._rank()
 
@@ -59,7 +59,7 @@ class Precedence:
 
     def quota(self, shared: SelectorGroup, priority: int) -> int:
         """Return how many messages without an owner a consumer of this priority may take, given the others."""
-        return UNLIMITED if priority == self._highest else self._beyond_credit_above(shared, priority)
+        return UNLIMITED if priority == self._highest else self._beyond_demand_above(shared, priority)
 
     def first_above(
         self, shared: SelectorGroup, priority: int, lane: LaneState, message: StoredMessage
@@ -88,11 +88,11 @@ class Precedence:
                 if demand > 0:
                     yield other, shared, demand
 
-    def _beyond_credit_above(self, shared: SelectorGroup, priority: int) -> int:
-        """Return how many unassigned messages are left once those of higher priority have used their credit.
+    def _beyond_demand_above(self, shared: SelectorGroup, priority: int) -> int:
+        """Return how many unassigned messages are left once those of higher priority have what they demand.
 
         With a selector, only messages count that are known to match. O(lanes + consumers of higher priority), and
-        O(consumers) if their credit does not cover all undelivered messages.
+        O(consumers) if their demand does not cover all undelivered messages.
         """
         available: int | None = None
         for _, others_shared, demand in self._above(priority):

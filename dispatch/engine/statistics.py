@@ -168,7 +168,7 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
                 if (seen := topic.subscription_for_report(name)) is not None:
                     subscriptions[name] = destination_statistics(seen)
     with monitor.lock:
-        retained_messages, retained_bytes = topic.retained
+        retained_messages, retained_bytes = topic.retention_depth
         return TopicStatistics(
             enqueued=topic.enqueued,
             enqueued_bytes=topic.enqueued_bytes,

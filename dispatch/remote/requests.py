@@ -71,7 +71,10 @@ _Fields = Mapping[str, Any]
 
 
 def answer(store: RemoteStore, line: bytes) -> bytes:
-    """Do what a line asks for, and return the line that answers. Never raises."""
+    """Do what a line asks for, and return the line that answers, also where the work raises.
+
+    AssertionError: an answer is longer than ANSWER_BYTES_MAX, which the bounds of its parts rule out.
+    """
     try:
         told: dict[str, Any] = {"ok": True, "result": _perform(store, _request(line))}
     except ForebayError as error:

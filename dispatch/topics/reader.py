@@ -22,8 +22,8 @@ class TopicReader:
     Use it in one thread at a time.
 
     Each `take` settles the messages of the previous one, so read their bodies before the next `take`. A reader is not
-    on
-    disk: it ends with `close`, with the store, or in a crash. While it is open, the store keeps what it has not read.
+    on disk: it ends with `close`, with the store, or in a crash. While it is open, the store keeps what it has not
+    read.
     """
 
     def __init__(self, consumer: Consumer) -> None:

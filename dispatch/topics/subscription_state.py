@@ -181,7 +181,7 @@ class SubscribedTopic(NamedDestinationState):
 
 
 class SubscribedLane(PersistentLaneState):
-    """The part of a topic's lane that the lanes of its subscriptions know. The state lock guards it."""
+    """Dispatch's state of a topic's lane, as the lanes of its subscriptions know it. The state lock guards it."""
 
     __slots__ = ()
 

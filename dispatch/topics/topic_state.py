@@ -36,7 +36,7 @@ class TopicState(SubscribedTopic):
     The state lock guards it.
     """
 
-    __slots__ = ("properties", "fan_outs", "is_retained")
+    __slots__ = ("properties", "fan_outs", "wants_retention")
 
     noun = "topic"
     kind = TOPIC
@@ -65,15 +65,15 @@ class TopicState(SubscribedTopic):
         # subscriptions.
         self.fan_outs: dict[int, FanOut] = {}
         # Whether the policy keeps messages that no subscription needs.
-        self.is_retained = False
+        self.wants_retention = False
 
     @property
     def retention(self) -> Subscriber | None:
-        """The store's entry for retained messages. None: the topic retains nothing."""
+        """The store's entry for what the policy keeps. None: it keeps nothing beyond all acks."""
         return self.subscribers.retention(self.number)
 
     @property
-    def retained(self) -> tuple[int, int]:
+    def retention_depth(self) -> tuple[int, int]:
         """Number and bytes of the messages that the policy keeps, including those that subscriptions need too."""
         retention = self.retention
         depths = [lane.depth for lane in retention.lanes if lane is not None] if retention is not None else []
@@ -112,16 +112,17 @@ class TopicState(SubscribedTopic):
     def is_unused(self) -> bool:
         """Whether nobody uses the topic, so that it may be deleted as inactive.
 
-        A durable subscription is a use, read or not, and so is a retained message. Nobody needs other messages in the
-        topic's lanes: these wait for the next sweep.
+        A durable subscription is a use, read or not, and so is a message that the policy keeps, or that each new
+        subscription gets first (a retained message). Nobody needs other messages in the topic's lanes: these wait for
+        the next sweep.
         """
         has_message = len(self.properties.retained(self.number)) > 0
-        return not (self.durable_count or self.online or self.retained[0] or has_message or self.calls_under_way)
+        return not (self.durable_count or self.online or self.retention_depth[0] or has_message or self.calls_under_way)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the topic could be closed: it has no subscription, and the policy retains no messages."""
-        is_needed = self.durable_count or self.online or self.kept or self.is_retained
+        """Whether the topic could be closed: it has no subscription, and its policy wants no retention."""
+        is_needed = self.durable_count or self.online or self.kept or self.wants_retention
         return not is_needed and self.retention is None and super().is_idle
 
     @property
@@ -159,16 +160,16 @@ class TopicState(SubscribedTopic):
         """Number of messages that any subscription needs; of non-persistent ones, those of the slowest in each
         priority.
 
-        If messages are retained, return the depth of the subscription that lags most, because messages that only
+        If it has a retention, return the depth of the subscription that lags most, because messages that only
         retention needs can't be told from the others. O(subscriptions) then.
         """
-        if self.is_retained:
+        if self.wants_retention:
             return max((each.depth for each in self._everyone()), default=0)
         return super().depth + self._slowest(lambda lane: lane.store_lane.pending_messages)
 
     @property
     def depth_bytes(self) -> int:
-        if self.is_retained:
+        if self.wants_retention:
             return max((each.depth_bytes for each in self._everyone()), default=0)
         return super().depth_bytes + self._slowest(lambda lane: lane.store_lane.pending_bytes)
 

@@ -161,7 +161,7 @@ class OsDisk:
         return True
 
     def list(self, directory: str) -> list[str]:
-        """Return the base names in a directory, in no order; none if the directory does not exist."""
+        """Return the base names in a directory, sorted; none if the directory does not exist."""
         try:
             return sorted(os.listdir(self._path(directory)))
         except FileNotFoundError:

@@ -52,6 +52,8 @@ _IS_TEMPORARY: Final = 0x20
 
 
 class Destination(NamedTuple):
+    """The store's row of a queue or topic."""
+
     number: int
     kind: int
     name: str

@@ -30,7 +30,7 @@ def capacity_blocks(cache_bytes: int) -> int:
 
 
 class BlockHolder(JournaledLane):
-    """A lane with blocks, as the cache sees it."""
+    """The store's lane with blocks, as the cache sees it."""
 
     __slots__ = HOLDER_SLOTS
 

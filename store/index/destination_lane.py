@@ -423,7 +423,7 @@ class DestinationLane(BlockHolder):
 
 
 class DeletedLane(DestinationLane):
-    """Stands for a lane of a deleted queue or topic: no message is pending, and adding to it raises Closed."""
+    """The store's stand-in for a lane of a deleted queue or topic: nothing is pending, and adding raises Closed."""
 
     __slots__ = ()
 

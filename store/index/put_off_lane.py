@@ -20,9 +20,10 @@ from .pending_lane import PendingLane
 
 
 class PutOffLane(BlockHolder):
-    """The messages of one lane that wait. `is_pending`, `pending_run` and `pending_messages` are about them.
+    """The store's record of the messages of one lane that wait.
 
-    A message that is gone may still wait here, so the caller checks what is pending. The state lock guards it.
+    `is_pending`, `pending_run` and `pending_messages` are about them. A message that is gone may still wait here, so
+    the caller checks what is pending. The state lock guards it.
     """
 
     __slots__ = ()

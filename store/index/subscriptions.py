@@ -33,9 +33,10 @@ ASKED_AT_ONCE: Final = 32
 
 
 class Subscriber:
-    """A subscription and its lanes, one for each lane of its topic. `facts.name` is "" if it is not durable.
+    """The store's entry of a subscription and its lanes, one for each lane of its topic.
 
-    A retention is a Subscriber too: it needs everything that its topic keeps beyond all acks, and nobody reads it.
+    `facts.name` is "" if it is not durable. A retention is a Subscriber too: it needs everything that its topic keeps
+    beyond all acks, and nobody reads it.
     """
 
     __slots__ = ("facts", "is_durable", "lanes")

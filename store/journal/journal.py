@@ -135,7 +135,7 @@ class Journal:
         self.attested = 0
         # How long the device took for each sync, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
-        # Bytes of each data log.
+        # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
         self.failure: StoreFailed | None = None
 

@@ -1,9 +1,9 @@
 """DispatchArea: hand messages out, settle them, and keep the charges of deliveries within their bounds.
 
 A message that is handed out takes its charge along, from its list to the DispatchArea. All arithmetic with these
-charges is in this file. On the path of every single message (collect_one, settle) it is written inline instead of
-called, and `audit` compares the sums with the deliveries. The TargetArea (target_area.py) owns the lists; it knows the
-DispatchArea, and not the other way round.
+charges is in this file, except what a memory has room for (MessageMemory.in_flight_rooms). On the path of every single
+message (collect_one, settle) it is written inline instead of called, and `audit` compares the sums with the deliveries.
+The TargetArea (target_area.py) owns the lists; it knows the DispatchArea, and not the other way round.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ class DispatchArea(Collector[CoreConsumer]):
         return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
 
     def audit(self, lanes: Iterable[LaneMessages], shares: Shares) -> int:
-        """Return what deliveries of these lanes should be charged. AssertionError if the bounds are wrong."""
+        """Return what deliveries of these lanes should be charged. AssertionError if dispatch_bytes_max is wrong."""
         kept = [
             max(memory.dispatch_holder.held_bytes, memory.in_flight_reserves[0])
             for memory in self._memories.of_patterns.values()

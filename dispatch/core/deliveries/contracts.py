@@ -41,10 +41,11 @@ OwnRegion = TypeVar("OwnRegion")
 
 
 class LaneStore(Protocol[OwnLane, OwnRegion]):
-    """The `message_store` of a lane, which has its messages that are not in RAM: MessageStore or Overflow.
+    """The `message_store` of a lane, which has its messages that are not in RAM.
 
-    It is a Protocol although each ack calls it, because the stores lie below the dispatch and inherit from none of its
-    classes.
+    It is MessageStore, Overflow for messages that are not persistent, or UnrecordedStore for a subscription without a
+    name. It is a Protocol although each ack calls it, because the stores lie below the dispatch and inherit from none
+    of its classes.
     """
 
     @property

@@ -83,7 +83,7 @@ class SettlingConsumer(ABC):
 
 
 class LaneMessages(ABC):
-    """The pending messages of one lane, each in one state. The state lock guards it.
+    """Dispatch's record of the pending messages of one lane, each in one state. The state lock guards it.
 
     A pending message is in exactly one of these states. Only a holder of the state lock changes it.
 
@@ -145,8 +145,8 @@ class LaneMessages(ABC):
         self.id_prefix = id_prefix
         # The memory that the messages are charged to.
         self.memory = memory
-        # Where the messages are stored, read and acknowledged: MessageStore, to which Producers send, or Overflow for
-        # messages that are not persistent.
+        # Where the messages are read and acknowledged: MessageStore, to which Producers send, Overflow for messages
+        # that are not persistent, or UnrecordedStore for a subscription without a name.
         self.message_store = message_store
         # Whether acks are durable before they are confirmed.
         self.syncs = syncs
@@ -301,9 +301,9 @@ class LaneMessages(ABC):
 class Delivery:
     """A message that `take` handed out. Settle it once, with `ack`, `nack`, `release` or `reject`.
 
-    The body is charged to the DispatchArea until the delivery is settled. If the bodies in flight already hold half the
-    memory limit, the delivery is lazy: `body` reads the journal (or tmp-storage) on each access, into the caller's own
-    memory.
+    The body is charged to the DispatchArea until the delivery is settled. If the bodies in flight already hold half of
+    what the fixed parts and the index leave of the memory limit, the delivery is lazy: `body` reads the journal (or
+    tmp-storage) on each access, into the caller's own memory. Quotas move that bound.
     """
 
     __slots__ = (

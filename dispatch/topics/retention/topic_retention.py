@@ -68,7 +68,7 @@ class TopicRetention:
         """
         policy = self._policies.of(topic.name)
         rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
-        begins, topic.is_retained = topic.retention is None, rule is not None
+        begins, topic.wants_retention = topic.retention is None, rule is not None
         self._put_off.pop(topic, None)
         try:
             if rule is not None and begins:
