@@ -136,8 +136,9 @@ class Cleaner:
             doomed = removable(self._index.uses, newest, kept)
         lines = self._decision_lines(newest, kept, holders) if holders is not None else []
         if doomed:
-            self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))
-            self.dropped.update(doomed)
+            with self._journal.all_or_broken:
+                self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))
+                self.dropped.update(doomed)
         return doomed, lines
 
     @property
@@ -197,7 +198,7 @@ class Cleaner:
         )[0]
 
     def _forget(self, data_logs: Iterable[int]) -> None:
-        with self._lock:
+        with self._lock, self._journal.all_or_broken:
             for data_log in data_logs:
                 self._index.uses.pop(data_log, None)
             for use in self._index.uses.values():
