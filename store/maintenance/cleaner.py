@@ -97,7 +97,7 @@ class Cleaner:
         """
         holders = self._retention_reasons().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         leases = self._leases()
-        self._leased_from = min((lease.data_log for lease in leases), default=DATA_LOG_ID_MAX + 1)
+        self._leased_from = _first_leased(leases)
         copied = self._copy_ahead(leases)
         require_outside(self._lock, self._journal.sync_lock)
         with self._checkpoint_lock:
@@ -148,7 +148,8 @@ class Cleaner:
 
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
         """Return the data logs that a leasing reader has not finished. Requires: the lock."""
-        return {data_log for data_log in self._index.uses for lease in leases if data_log >= lease.data_log}
+        first = _first_leased(leases)
+        return {data_log for data_log in self._index.uses if data_log >= first}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
         """Copy data logs that nothing needs to the archive; return those that may be dropped now. None: all may.
@@ -207,3 +208,8 @@ class Cleaner:
             self._journal.forget(list(data_logs))
             self.dropped.difference_update(data_logs)
             self.room_came()
+
+
+def _first_leased(leases: Iterable[Lease]) -> int:
+    """Return the id from which on data logs are leased."""
+    return min((lease.data_log for lease in leases), default=DATA_LOG_ID_MAX + 1)
