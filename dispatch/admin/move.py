@@ -87,19 +87,20 @@ class Mover:
 
     def _move_admitted(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> tuple[int, int]:
         """Move as many messages of a batch as the new queue has room for; return (considered, moved)."""
-        if to.limits is None:
+        limits = to.limits  # a deletion meanwhile takes them from the queue, and ends their waits
+        if limits is None:
             return len(batch), self._move_batch(lane, to, batch)
         sizes = [_content_bytes(message) for message in batch]
         reservation = Reservation()
         try:
-            admitted = to.limits.admit_now(sizes, reservation)
+            admitted = limits.admit_now(sizes, reservation)
             if not admitted:
                 self._confirmer.confirm(self._confirmer.position())
-                admitted = self._confirmer.run(to.limits.wait_for_room(sizes, reservation, self._confirmer.wakeable()))
+                admitted = self._confirmer.run(limits.wait_for_room(sizes, reservation, self._confirmer.wakeable()))
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):
-                to.limits.give_back(reservation)
+                limits.give_back(reservation)
 
     def _move_batch(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
         """Move those messages of a batch that are still free; return how many."""

@@ -97,7 +97,7 @@ class Cleaner:
         """
         holders = self._retention_reasons().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         leases = self._leases()
-        self._leased_from = min((lease.data_log for lease in leases), default=DATA_LOG_ID_MAX + 1)
+        self._leased_from = _first_leased(leases)
         copied = self._copy_ahead(leases)
         require_outside(self._lock, self._journal.sync_lock)
         with self._checkpoint_lock:
@@ -136,8 +136,9 @@ class Cleaner:
             doomed = removable(self._index.uses, newest, kept)
         lines = self._decision_lines(newest, kept, holders) if holders is not None else []
         if doomed:
-            self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))
-            self.dropped.update(doomed)
+            with self._journal.all_or_broken:
+                self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))
+                self.dropped.update(doomed)
         return doomed, lines
 
     @property
@@ -147,7 +148,8 @@ class Cleaner:
 
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
         """Return the data logs that a leasing reader has not finished. Requires: the lock."""
-        return {data_log for data_log in self._index.uses for lease in leases if data_log >= lease.data_log}
+        first = _first_leased(leases)
+        return {data_log for data_log in self._index.uses if data_log >= first}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
         """Copy data logs that nothing needs to the archive; return those that may be dropped now. None: all may.
@@ -197,7 +199,7 @@ class Cleaner:
         )[0]
 
     def _forget(self, data_logs: Iterable[int]) -> None:
-        with self._lock:
+        with self._lock, self._journal.all_or_broken:
             for data_log in data_logs:
                 self._index.uses.pop(data_log, None)
             for use in self._index.uses.values():
@@ -206,3 +208,8 @@ class Cleaner:
             self._journal.forget(list(data_logs))
             self.dropped.difference_update(data_logs)
             self.room_came()
+
+
+def _first_leased(leases: Iterable[Lease]) -> int:
+    """Return the id from which on data logs are leased."""
+    return min((lease.data_log for lease in leases), default=DATA_LOG_ID_MAX + 1)

@@ -3,7 +3,8 @@
 A reader is another process and must not change anything else of the store. It replaces its file in leases/ as a whole,
 as often as it advances; the owner reads the directory before each cleanup. A lease ends at its time. It does not count
 while the journal has no room for another data log below `store_limit`. A damaged file is no lease. A crash during a
-write leaves the old file or the new one.
+write leaves the old file or the new one. An expired file stays, because nobody could remove it without the danger that
+its reader has just replaced it.
 
     "FBLEASE1"  data log u32  offset u32  expires u64 (ms)  crc u32
 """
@@ -23,8 +24,8 @@ from ..format.record import crc32
 logger = LateLogger("forebay.store")
 
 LEASES: Final = "leases"
-LEASES_MAX: Final = 256
-"""Most leases that are read. Further files are ignored."""
+LEASE_FILES_MAX: Final = 4096
+"""Most files of leases that are read, expired ones included. While there are more, everything is kept."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PREFIX: Final = "lease-"
@@ -54,33 +55,33 @@ class LeaseReader:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        # The errno with which the last read of the directory failed.
-        self._problem: int | None = None
+        # Why the last call did not read the leases.
+        self._problem: str | None = None
 
     def read(self, now_ms: int) -> list[Lease]:
-        """Return the leases that have not expired, by name. An unreadable file is no lease. O(leases), one read each.
+        """Return the leases that have not expired, by name. An unreadable file is no lease. O(files), one read each.
 
-        If the directory itself can't be read, there may be any lease, so everything is kept.
+        If the directory itself can't be read, or has too many leases, there may be any lease, so everything is kept.
         """
         try:
-            names = self._disk.list(LEASES)
+            base_names = self._disk.list(LEASES)
         except OSError as error:
-            if error.errno != self._problem:
-                self._problem = error.errno
-                logger.warning(
-                    "leases/ cannot be read (%s): no data log is discarded", error.strerror, event="leases_unreadable"
-                )
-            return [Lease("unreadable", 1, 0, now_ms)]
+            return self._any(error.strerror or str(error), now_ms)
+        # Only what is called like a lease counts: a file of something else must not crowd one out.
+        names = [base_name.removeprefix(_PREFIX) for base_name in base_names if base_name.startswith(_PREFIX)]
+        names = [name for name in names if _NAME.fullmatch(name)]
+        if len(names) > LEASE_FILES_MAX:
+            return self._any(f"it has more than {LEASE_FILES_MAX} files of leases", now_ms)
         self._problem = None
-        found = []
-        for base_name in names[:LEASES_MAX]:
-            name = base_name.removeprefix(_PREFIX)
-            if name == base_name or not _NAME.fullmatch(name):
-                continue
-            lease = _read(self._disk, name)
-            if lease is not None and lease.expires_ms > now_ms:
-                found.append(lease)
-        return found
+        leases = (_read(self._disk, name) for name in names)
+        return [lease for lease in leases if lease is not None and lease.expires_ms > now_ms]
+
+    def _any(self, problem: str, now_ms: int) -> list[Lease]:
+        """Return a lease of everything, because it is not known what is leased."""
+        if problem != self._problem:
+            self._problem = problem
+            logger.warning("leases/ cannot be read (%s): no data log is discarded", problem, event="leases_unreadable")
+        return [Lease("unreadable", 1, 0, now_ms)]
 
 
 def read_leases(disk: Disk, now_ms: int) -> list[Lease]:

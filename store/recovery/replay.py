@@ -125,7 +125,11 @@ class Replay:
         self._recent_messages = 0
 
     def reset(self) -> None:
-        """Forget everything, before a full replay."""
+        """Forget what records have said about the state, before a full replay.
+
+        Lengths of slices stay: they are known by place, and no replay changes what is there. An announcement may stay
+        too: its lane is none of the index any more, and the next record ends it.
+        """
         self._journaled.reset()
         self.destinations.clear()
         self.imports.restate(())

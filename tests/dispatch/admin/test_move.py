@@ -14,6 +14,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
+from waiting_senders import waiting_sender
 
 import forebay
 from forebay import (
@@ -222,6 +223,22 @@ def test_room_comes_to_senders_of_the_queue_that_is_emptied() -> None:
     assert orders.move("late") in (2, 3)
     thread.join(30)
     assert orders.depth + simulated.queue("late").depth == 3
+
+
+def test_move_that_waits_for_room_ends_with_closed_once_the_other_queue_is_deleted() -> None:
+    simulated = filled(3, policies={"late": DestinationPolicy(max_messages=1)})
+    orders, late = simulated.queue(), simulated.queue("late")
+    late.send(b"full")
+
+    def blocked_sends() -> int:
+        return simulated.bay.statistics().destinations["late"].blocked_sends
+
+    mover = waiting_sender(simulated.clock, blocked_sends, lambda: orders.move(late))
+    late.delete()
+    mover.end()
+    assert isinstance(mover.error, Closed) and mover.error.stored == 0  # type: ignore[attr-defined]
+    assert orders.depth == 3
+    simulated.check()
 
 
 def test_what_cannot_be_is_refused_and_nothing_moves() -> None:

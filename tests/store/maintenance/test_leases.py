@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from errno import EACCES, EMFILE
 
 import pytest
@@ -13,7 +14,7 @@ from staged_stores import newest, roll, send, settle, small_bay
 
 from forebay import Message, SettingsError
 from forebay.store.inspect.read_only import open_read_only
-from forebay.store.maintenance.leases import LEASES, Lease, LeaseReader, read_leases, write_lease
+from forebay.store.maintenance.leases import LEASE_FILES_MAX, LEASES, Lease, LeaseReader, read_leases, write_lease
 
 SECOND_MS = 1000
 
@@ -171,3 +172,39 @@ def test_where_leases_cannot_be_listed_every_data_log_is_kept() -> None:
     disk.fail("list", 1, errno.EIO)
     assert [lease.data_log for lease in read_leases(disk, 1_000)] == [1]
     assert [lease.data_log for lease in read_leases(disk, 1_000)] == [5]
+
+
+def with_files(disk: SimulatedDisk, names: Iterable[str]) -> None:
+    disk.make_directory(LEASES)
+    for name in names:
+        disk.open(f"{LEASES}/{name}", create=True).close()
+
+
+def test_no_file_that_is_no_lease_hides_one() -> None:
+    disk, live = SimulatedDisk(), Lease("z", 5, 64, 2_000)
+    with_files(disk, (f"a-file-{n}" for n in range(LEASE_FILES_MAX + 1)))
+    write_lease(disk, live)
+    assert read_leases(disk, 1_000) == [live]
+
+
+def test_no_expired_lease_hides_one() -> None:
+    disk, live = SimulatedDisk(), Lease("z", 5, 64, 2_000)
+    for n in range(300):
+        write_lease(disk, Lease(f"a{n}", 1, 64, 1_000))
+    write_lease(disk, live)
+    assert read_leases(disk, 1_000) == [live]
+
+
+def test_where_there_are_too_many_leases_to_read_everything_is_kept_and_a_warning_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk, live = SimulatedDisk(), Lease("z", 5, 64, 2_000)
+    write_lease(disk, live)
+    with_files(disk, (f"lease-a{n}" for n in range(LEASE_FILES_MAX)))
+    reader = LeaseReader(disk)
+    assert [lease.data_log for lease in reader.read(1_000) + reader.read(1_000)] == [1, 1]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"leases/ cannot be read (it has more than {LEASE_FILES_MAX} files of leases): no data log is discarded"
+    ]
+    disk.remove(f"{LEASES}/lease-a0")
+    assert reader.read(1_000) == [live]
