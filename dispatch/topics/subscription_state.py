@@ -79,7 +79,7 @@ class SubscriptionRegistry(ABC):
     unrecorded: LaneStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
     selector_matches: SelectorMatches
-    """The selector_matches for all topics, because only one message arrives at a time under the lock."""
+    """Which selectors the arriving message matches: one for all topics, as one message arrives at a time."""
 
     @abstractmethod
     def leave(self, subscription: SubscriptionState) -> None:

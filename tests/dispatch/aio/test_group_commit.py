@@ -162,20 +162,25 @@ def test_where_the_disk_is_slower_a_sync_waits_for_all_who_were_woken(monkeypatc
     asyncio.run(main())
 
 
+def time_syncs(bay: LoopBay, durations: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each sync take the next of these seconds, and drop it from the list."""
+    sync = bay.journal.sync
+
+    def timed(position: int | None = None) -> None:
+        bay.clock.advance(durations.pop(0))
+        sync(position)
+
+    monkeypatch.setattr(bay.journal, "sync", timed)
+
+
 @interpreted("replaces what compiled code has linked")
 def test_one_sync_that_is_late_makes_no_slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         workers = ByHand()
         bay = LoopBay(sync="always", workers=workers)
         bay.queue()
-        sync = bay.journal.sync
         durations = [1.0] * 5 + [1000.0 * TASKS] + [1.0] * 5
-
-        def timed(position: int | None = None) -> None:
-            bay.clock.advance(durations.pop(0))
-            sync(position)
-
-        monkeypatch.setattr(bay.journal, "sync", timed)
+        time_syncs(bay, durations, monkeypatch)
         producers = Producers(bay, await bay.aio.queue("orders"))
         await ticks()
         ended: list[int] = []
@@ -198,14 +203,8 @@ def test_a_disk_that_a_coarse_clock_took_for_fast_is_found_slow(monkeypatch: pyt
         workers = ByHand()
         bay = LoopBay(sync="always", workers=workers)
         bay.queue()
-        sync = bay.journal.sync
         durations = [0.0] * 6 + [1000.0 * TASKS] * 4
-
-        def timed(position: int | None = None) -> None:
-            bay.clock.advance(durations.pop(0))
-            sync(position)
-
-        monkeypatch.setattr(bay.journal, "sync", timed)
+        time_syncs(bay, durations, monkeypatch)
         producers = Producers(bay, await bay.aio.queue("orders"))
         await ticks()
         before = 0
