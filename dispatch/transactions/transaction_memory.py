@@ -42,6 +42,14 @@ class TransactionMemory:
         if not self.reserve(charge_bytes) and not self._holder.reserve_last(charge_bytes):
             raise StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
 
+    def admit(self, charge_bytes: int) -> None:
+        """Reserve memory for what a transaction sends or raise StoreFull.
+
+        What is kept for destinations with a reserve stays theirs, and nothing is charged above a falling limit.
+        """
+        if not self.reserve(charge_bytes):
+            raise StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
+
     @contextmanager
     def charged(self, charge_bytes: int) -> Iterator[None]:
         """Charge for what the block does, and release the charge if the block raises. StoreFull."""

@@ -89,3 +89,30 @@ def test_an_outcome_needs_no_memory(outcome: str) -> None:
         bay.check()
     assert queue.depth == other.depth == (0 if outcome == "rollback" else 3)
     bay.check()
+
+
+def test_what_a_transaction_sends_leaves_the_reserve_of_others_alone() -> None:
+    policies = {"spare": DestinationPolicy(memory_reserve="5%")}
+    bay = SimulatedBay(policies=policies)
+    transaction = bay.bay.transaction()
+    with pytest.raises(StoreFull, match="memory_limit"):
+        for _ in range(10_000):
+            bay.queue().send(bytes(1_000), persistent=False, transaction=transaction)
+    assert bay.budget.kept_bytes > 0
+    assert bay.budget.free_bytes >= 0
+    transaction.rollback()
+    bay.check()
+
+
+def test_what_a_transaction_sends_is_not_charged_above_a_falling_limit() -> None:
+    bay = SimulatedBay(memory_limit="8MiB")
+    transaction = bay.bay.transaction()
+    for _ in range(2_000):
+        bay.queue().send(bytes(1_000), persistent=False, transaction=transaction)
+    bay.bay.resize("4MiB")
+    held_bytes = bay.budget.held_by("transactions")
+    with pytest.raises(StoreFull, match="memory_limit"):
+        bay.queue().send(bytes(1_000), persistent=False, transaction=transaction)
+    assert bay.budget.held_by("transactions") == held_bytes
+    transaction.rollback()
+    bay.check()
