@@ -201,6 +201,7 @@ class Walk:
         found: list[Plain] = []
         chunk, base, salt, epoch = self._chunk, self._base, self._salt, self.epoch
         at, behind = self.end - base, min(len(chunk), self._size - base)
+        message_bytes, ack_bytes, step = MESSAGE_ONE.size, ACK_ONE.size, 1 << WORD_SHIFT
         verify_at = self._verify_from - base if self._verify_from is not None else behind
         sequence, durable = self.next_log_sequence, self.durable
         assert sequence is not None
@@ -208,13 +209,13 @@ class Walk:
         offsets: list[int] = []
         lengths: list[int] = []
         kind_due = destination_due = first_due = -1
-        last = behind - MESSAGE_ONE.size
+        last = behind - message_bytes
         while at <= last and due < due_end:
             if chunk[at + 8] == MESSAGE:
                 head_crc, length, kind, word, found_epoch, found_durable, destination, first, crc, size = (
                     MESSAGE_ONE.unpack_from(chunk, at)
                 )
-                content, end = at + MESSAGE_ONE.size, at + length
+                content, end = at + message_bytes, at + length
                 if word != due or found_epoch != epoch or content + size != end or end > behind:
                     break
                 if crc32(chunk[at + 4 : content], salt) != head_crc:
@@ -234,8 +235,8 @@ class Walk:
                 head_crc, length, kind, word, found_epoch, found_durable, destination, first, messages = (
                     ACK_ONE.unpack_from(chunk, at)
                 )
-                end = at + ACK_ONE.size
-                if word != due or found_epoch != epoch or length != ACK_ONE.size:
+                end = at + ack_bytes
+                if word != due or found_epoch != epoch or length != ack_bytes:
                     break
                 if kind not in PLAIN_ACKS or not messages or destination >= NUMBERS:
                     break
@@ -248,7 +249,7 @@ class Walk:
                 break
             if found_durable > durable:
                 durable = found_durable
-            due += 1 << WORD_SHIFT
+            due += step
             at = end
         self.end, self.next_log_sequence, self.durable = base + at, due >> WORD_SHIFT, durable
         return found

@@ -139,8 +139,11 @@ def read_sync_mark(disk: Disk, marker: ShutdownMarker | None) -> int:
         return 0
     seed = _seed(marker.store_id, marker.epoch)
     slots = _SLOT.iter_unpack(data[: len(data) // SLOT_BYTES * SLOT_BYTES])
-    known = [position for position, crc in slots if crc == _checksum(position, seed)]
-    return max((position for position in known if 0 < position >> OFFSET_BITS <= DATA_LOG_ID_MAX), default=0)
+    possible = [slot for slot in slots if 0 < slot[0] >> OFFSET_BITS <= DATA_LOG_ID_MAX]
+    for position, crc in sorted(possible, reverse=True):  # nearly always the first one verifies
+        if crc == _checksum(position, seed):
+            return int(position)
+    return 0
 
 
 def told_durable(disk: Disk) -> int:

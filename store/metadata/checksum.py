@@ -43,26 +43,30 @@ class BlockChecksum:
 def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
     """Return the runs of blocks and the checksum of rows. For the runs, the rows must ascend."""
     runs: BlockRuns = {}
-    count = checksum = 0
-    first, lane_before, block_before = 0, -1, -1
+    count = checksum = place = 0
+    run_lane, first, block_due = -1, 0, 0
     try:
         for lane_number, block, crc, due, expiry in rows:
+            if block == block_due and lane_number == run_lane:
+                place = place + _MIX & _MASK  # what the product below would be, for less
+            else:
+                if count:
+                    runs.setdefault(run_lane, []).append((first, block_due - 1))
+                place = mul((lane_number << 40) + block + 1, _MIX) & _MASK
+                run_lane, first, block_due = lane_number, block, block
+            block_due += 1
             count += 1
             if due or expiry:
                 mixed = mul(due, _MIX) + mul(expiry, _MIX_EXPIRY) & _MASK
                 crc ^= mixed ^ mixed >> 32
             # Mixed, so that no swap of checksums and no shift of equal blocks leaves the sum unchanged. By `mul`,
             # because an interruption inside `*` of large numbers ends the process in machine code.
-            term = mul(mul((lane_number << 40) + block + 1, crc + 1), _MIX) & _MASK
+            term = mul(place, crc + 1) & _MASK
             checksum += term ^ term >> 32
-            if lane_number == lane_before and block == block_before + 1:
-                runs[lane_number][-1] = (first, block)
-            else:
-                runs.setdefault(lane_number, []).append((block, block))
-                first, lane_before = block, lane_number
-            block_before = block
     except (TypeError, ArithmeticError) as error:
         raise MetadataDamaged("a place in the index that is no number") from error
+    if count:
+        runs.setdefault(run_lane, []).append((first, block_due - 1))
     return runs, BlockChecksum(count, checksum & _CHECKSUM_MASK)
 
 
