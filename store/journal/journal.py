@@ -495,7 +495,7 @@ class Journal:
             with self._state_lock:
                 if self.failure is not None:
                     raise self.failure
-                end, unsynced = self.end, self.open_data_logs.unsynced()
+                end, unsynced = self.data_log << OFFSET_BITS | self.offset, self.open_data_logs.unsynced
             began = self._monotonic()
             try:
                 self.open_data_logs.sync(unsynced)
@@ -506,7 +506,8 @@ class Journal:
             self._on_synced(end)
             with self._state_lock:
                 self.sync_durations.record(seconds)
-                self.open_data_logs.note_synced(unsynced)
+                if unsynced.names:
+                    self.open_data_logs.note_synced(unsynced)
                 if end > self.durable:
                     self.durable = end
                     self._stamp = stamp(self.epoch, end)
@@ -515,7 +516,7 @@ class Journal:
         """Make everything up to now durable. Requires: sync lock and state lock."""
         if self.failure is not None:
             raise self.failure
-        unsynced = self.open_data_logs.unsynced()
+        unsynced = self.open_data_logs.unsynced
         began = self._monotonic()
         try:
             self.open_data_logs.sync(unsynced)
