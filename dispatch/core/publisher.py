@@ -72,6 +72,8 @@ class Publisher:
         self._holder = holder
         self._held_bytes = self._paid_bytes = 0
         self.syncs_always = syncs_always
+        if syncs_always:
+            journal.on_durable = self._publish
         # With sync "always": stored messages that are dispatched once they are durable. A range stands for messages for
         # which RAM has no room.
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
@@ -178,24 +180,31 @@ class Publisher:
         self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
 
     def publish_durable(self) -> None:
-        """Dispatch what has become durable, in the order of storing. Requires: no lock."""
+        """Dispatch what has become durable, in the order of storing. Requires: no lock.
+
+        With sync "always" each sync has done so already. What an interrupted one left, or found no room for, is left.
+        """
         with self._monitor.lock:
-            try:
-                durable = self._journal.durable
-                unpublished = self.unpublished
-                while unpublished and unpublished[0][0] <= durable:
-                    _, lane, messages, charge = unpublished.popleft()
-                    if unpublished:  # not after the send of a single thread
-                        messages, charge = self._joined(durable, lane, messages, charge)
-                    self._held_bytes -= charge
-                    self._target_area.publish(lane, messages, charge)
-                if self._paid_bytes > STEP_BYTES and not unpublished:
-                    self._refund()
-                if self.postponed:
-                    self._give_postponed(durable if self.syncs_always else 0)
-            except BaseException as error:
-                self._monitor.lock.break_by(error)
-                raise
+            self._publish()
+
+    def _publish(self) -> None:
+        """Dispatch what has become durable, in the order of storing. Requires: the lock."""
+        try:
+            durable = self._journal.durable
+            unpublished = self.unpublished
+            while unpublished and unpublished[0][0] <= durable:
+                _, lane, messages, charge = unpublished.popleft()
+                if unpublished:  # not after the send of a single thread
+                    messages, charge = self._joined(durable, lane, messages, charge)
+                self._held_bytes -= charge
+                self._target_area.publish(lane, messages, charge)
+            if self._paid_bytes > STEP_BYTES and not unpublished:
+                self._refund()
+            if self.postponed:
+                self._give_postponed(durable if self.syncs_always else 0)
+        except BaseException as error:
+            self._monitor.lock.break_by(error)
+            raise
 
     def _joined(
         self, durable: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int
