@@ -503,7 +503,8 @@ class Journal:
             with self._bare_state_lock:
                 if self.failure is not None:  # also where the lock is broken, which stops the journal
                     raise self._state_lock.failure or self.failure
-                end, unsynced = self.data_log << OFFSET_BITS | self.offset, self.open_data_logs.unsynced
+                end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
+                unsynced = self.open_data_logs.unsynced
             began = self._monotonic()
             try:
                 self.open_data_logs.sync(unsynced)
