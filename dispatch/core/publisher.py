@@ -17,6 +17,7 @@ from ...cache.accounting.charge import charges_bytes
 from ...store.environment.late_log import LateLogger
 from ...store.errors import SpillFailed, StoreFull
 from ...store.journal.journal import Journal
+from ...store.numbering import OFFSET_BITS
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
 from .model import ConsumedDestination, LaneState
@@ -71,6 +72,8 @@ class Publisher:
         self._holder = holder
         self._held_bytes = self._paid_bytes = 0
         self.syncs_always = syncs_always
+        if syncs_always:
+            journal.on_durable = self._publish
         # With sync "always": stored messages that are dispatched once they are durable. A range stands for messages for
         # which RAM has no room.
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
@@ -109,7 +112,8 @@ class Publisher:
             assert not isinstance(messages, range)
             messages, charge, held_bytes = range(messages[0][0], messages[-1][0] + 1), 0, self._held_bytes
         self._held_bytes = held_bytes
-        position = self._journal.end
+        journal = self._journal
+        position = journal.data_log << OFFSET_BITS | journal.offset  # Journal.end, written inline
         self.unpublished.append((position, lane, messages, charge))
         return position
 
@@ -176,33 +180,43 @@ class Publisher:
         self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
 
     def publish_durable(self) -> None:
-        """Dispatch what has become durable, in the order of storing. Requires: no lock."""
-        with self._monitor.lock:
-            try:
-                durable = self._journal.durable
-                while self.unpublished and self.unpublished[0][0] <= durable:
-                    lane, messages, charge = self._pop_slice(durable)
-                    self._held_bytes -= charge
-                    self._target_area.publish(lane, messages, charge)
-                if self._paid_bytes > STEP_BYTES and not self.unpublished:
-                    self._refund()
-                if self.postponed:
-                    self._give_postponed(durable if self.syncs_always else 0)
-            except BaseException as error:
-                self._monitor.lock.break_by(error)
-                raise
+        """Dispatch what has become durable, in the order of storing. Requires: no lock.
 
-    def _pop_slice(self, durable: int) -> tuple[LaneState, Sequence[StoredMessage] | range, int]:
-        """Remove the first entry of `unpublished`, joined with durable entries that follow it in the same lane.
-
-        Requires: the lock, and an entry.
+        With sync "always" each sync has done so already. What an interrupted one left, or found no room for, is left.
         """
-        unpublished = self.unpublished
-        _, lane, messages, charge = unpublished.popleft()
+        with self._monitor.lock:
+            self._publish()
+
+    def _publish(self) -> None:
+        """Dispatch what has become durable, in the order of storing. Requires: the lock."""
+        try:
+            durable = self._journal.durable
+            unpublished = self.unpublished
+            while unpublished and unpublished[0][0] <= durable:
+                _, lane, messages, charge = unpublished.popleft()
+                if unpublished:  # not after the send of a single thread
+                    messages, charge = self._joined(durable, lane, messages, charge)
+                self._held_bytes -= charge
+                self._target_area.publish(lane, messages, charge)
+            if self._paid_bytes > STEP_BYTES and not unpublished:
+                self._refund()
+            if self.postponed:
+                self._give_postponed(durable if self.syncs_always else 0)
+        except BaseException as error:
+            self._monitor.lock.break_by(error)
+            raise
+
+    def _joined(
+        self, durable: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int
+    ) -> tuple[Sequence[StoredMessage] | range, int]:
+        """Remove the durable entries of `unpublished` that continue an entry in its lane; return all as one, and their
+        charge.
+
+        Requires: the lock.
+        """
         if isinstance(messages, range) or not lane.joins_slices:
-            return lane, messages, charge
-        if not unpublished:  # as after each send of a single thread
-            return lane, messages, charge
+            return messages, charge
+        unpublished = self.unpublished
         joined = list(messages)
         while unpublished:
             position, next_lane, next_messages, next_charge = unpublished[0]
@@ -213,4 +227,4 @@ class Publisher:
             unpublished.popleft()
             joined += next_messages
             charge += next_charge
-        return lane, joined, charge
+        return joined, charge

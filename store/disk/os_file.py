@@ -87,6 +87,9 @@ class OsFile:
         neither. fills: fill the space instead of mapping it.
         """
         self._fills = fills
+        # Each append reads these; a field of the object itself is found sooner than the default of its class.
+        self._window_end = -1
+        self._filled = 0
         self._position = 0
         # Position of the descriptor itself, which appends through the window do not move.
         self._written_to = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, NoReturn
 
 from ..disk.disk import NO_SPACE, Disk, File, known_free_bytes
@@ -65,6 +65,10 @@ def _nobody(position: int) -> None:
     """Do nothing after a sync."""
 
 
+def _nothing() -> None:
+    """Do nothing when more has become durable."""
+
+
 class Journal:
     """The writer of the journal.
 
@@ -102,6 +106,8 @@ class Journal:
         """
         self._disk = disk
         self._state_lock = state_lock
+        # The same lock for both sections of `sync`, which asks once whether this thread holds it: see decision 17.
+        self._bare_state_lock = state_lock.bare(nullcontext)
         self.sync_lock = OwnedLock()
         # An interrupted write (Ctrl-C, a signal handler, no memory) may leave the state in RAM wrong, so that messages
         # confirmed later could be lost. Only the journal is right then: reopen the store.
@@ -120,6 +126,8 @@ class Journal:
         self.files: Final = DataLogFiles(disk, reserve, max_file_bytes)
         self.open_data_logs: Final = OpenDataLogs(disk, self.files.sync_names, self.sync_lock, self.fail)
         self._on_synced: Callable[[int], object] = _nobody
+        # Called under the lock after each sync, with `durable` as it is now. It spares callers a section of their own.
+        self.on_durable: Callable[[], None] = _nothing
         self._file: File | None = None
         # Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed or failed.
         self._limit = -1
@@ -492,10 +500,11 @@ class Journal:
         with self.sync_lock:
             if position is not None and self.durable >= position:
                 return
-            with self._state_lock:
-                if self.failure is not None:
-                    raise self.failure
-                end, unsynced = self.end, self.open_data_logs.unsynced()
+            with self._bare_state_lock:
+                if self.failure is not None:  # also where the lock is broken, which stops the journal
+                    raise self._state_lock.failure or self.failure
+                end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
+                unsynced = self.open_data_logs.unsynced
             began = self._monotonic()
             try:
                 self.open_data_logs.sync(unsynced)
@@ -504,18 +513,22 @@ class Journal:
                     raise self.fail(f"a journal sync failed ({error.strerror})") from error
             seconds = self._monotonic() - began
             self._on_synced(end)
-            with self._state_lock:
+            with self._bare_state_lock:
+                if self._state_lock.failure is not None:
+                    raise self._state_lock.failure
                 self.sync_durations.record(seconds)
-                self.open_data_logs.note_synced(unsynced)
+                if unsynced.names:
+                    self.open_data_logs.note_synced(unsynced)
                 if end > self.durable:
                     self.durable = end
                     self._stamp = stamp(self.epoch, end)
+                self.on_durable()
 
     def sync_at_standstill(self) -> None:
         """Make everything up to now durable. Requires: sync lock and state lock."""
         if self.failure is not None:
             raise self.failure
-        unsynced = self.open_data_logs.unsynced()
+        unsynced = self.open_data_logs.unsynced
         began = self._monotonic()
         try:
             self.open_data_logs.sync(unsynced)

@@ -27,12 +27,15 @@ class Unsynced(NamedTuple):
 
     sealed: tuple[File, ...]
     names: int
-    """Number of data logs that were begun since their directory was synced."""
+    """Number of data logs that were begun since their directory was synced. 0: none was sealed since then, either."""
     newest: File
 
 
 class OpenDataLogs:
     """The open files of one journal."""
+
+    unsynced: Unsynced
+    """What a sync has to do now. Every sync reads it, so it is made anew only when it changes. Requires: the lock."""
 
     def __init__(
         self,
@@ -54,16 +57,17 @@ class OpenDataLogs:
         # The data log to which is written, its file and its salt.
         self._newest_id = 0
         self._newest: tuple[File, int] | None = None
-        self._sealed: list[File] = []
+        self._sealed: tuple[File, ...] = ()
         self._names = 0
 
     def begin(self, data_log: int, file: File, salt: int) -> None:
         """Take a new data log as the newest one. Requires: the lock."""
         if self._newest is not None:
-            self._sealed.append(self._newest[0])
+            self._sealed += (self._newest[0],)
         self._newest_id = data_log
         self._newest = self._readers[data_log] = file, salt
         self._names += 1
+        self.unsynced = Unsynced(self._sealed, self._names, file)
 
     # ------------------------------------------------------------------ reading
 
@@ -112,33 +116,31 @@ class OpenDataLogs:
             raise self._fail(f"a journal sync failed ({error.strerror})") from error
         finally:
             self._sync_lock.release()
-        self._sealed.clear()
+        self._sealed = ()
+        self.unsynced = self.unsynced._replace(sealed=())
         self.give_up_readers()
         return call()
 
     # ------------------------------------------------------------------ syncing
 
-    def unsynced(self) -> Unsynced:
-        """Return what a sync has to do now. Requires: the lock."""
-        assert self._newest is not None
-        return Unsynced(tuple(self._sealed), self._names, self._newest[0])
-
     def sync(self, unsynced: Unsynced) -> None:
         """Bring that to the device. Raises OSError. Requires: the sync lock, so that no other sync goes on."""
-        sealed, names, newest = unsynced
-        for file in sealed:
-            file.sync()
-        if names:
+        if unsynced.names:
+            for file in unsynced.sealed:
+                file.sync()
             self._sync_names()
-        newest.sync()
+        unsynced.newest.sync()
 
     def note_synced(self, synced: Unsynced) -> None:
         """Forget what is on the device, only now, so that an interrupted sync is repeated as a whole.
 
         Requires: the lock.
         """
-        del self._sealed[: len(synced.sealed)]
-        self._names -= synced.names
+        if synced.names:
+            done = len(synced.sealed)
+            self._sealed = self._sealed[done:]
+            self._names -= synced.names
+            self.unsynced = self.unsynced._replace(sealed=self._sealed, names=self._names)
 
     # ------------------------------------------------------------------ the end
 
@@ -156,4 +158,4 @@ class OpenDataLogs:
         if self._newest is not None:
             self._newest[0].close()
         self._readers.clear()
-        self._sealed.clear()
+        self._sealed = ()

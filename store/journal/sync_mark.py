@@ -13,8 +13,9 @@ marker.
 from __future__ import annotations
 
 import struct
-import zlib
+from collections.abc import Callable
 from typing import Final
+from zlib import crc32
 
 from ..disk.disk import Disk, File
 from ..disk.layout import DATA_LOG_ID_MAX, STATE_DIRECTORY
@@ -32,6 +33,7 @@ SLOTS: Final = 256
 A seek would release the interpreter's lock, which costs 5 ms beside a thread that computes.
 """
 _SLOT: Final = struct.Struct("<QI4x")
+_POSITION: Final = struct.Struct("<Q")
 
 
 class SyncMark:
@@ -46,6 +48,8 @@ class SyncMark:
         self._seed = _seed(store_id, epoch)
         self._slots_left = 0
         self._file: File | None = None
+        # The file's own method, so that no sync has to look it up. None: there is no file.
+        self._append: Callable[[bytes], None] | None = None
         self._is_closed = False
         self._logged: set[int | None] = set()
         # Number of syncs whose position could not be written.
@@ -57,16 +61,15 @@ class SyncMark:
 
         A failure is counted, and logged once for each cause: an older position is still true.
         """
-        if self._is_closed:
-            return
         if not self._slots_left:
             self._begin_again()
         self._slots_left -= 1
-        if self._file is None:
-            self.failures += 1
+        append = self._append
+        if append is None:
+            self.failures += not self._is_closed
             return
         try:
-            self._file.append(_SLOT.pack(position, _checksum(position, self._seed)))
+            append(_SLOT.pack(position, crc32(_POSITION.pack(position), self._seed)))
         except OSError as error:
             self.failures += 1
             self._log(error)
@@ -82,6 +85,7 @@ class SyncMark:
     def close(self) -> None:
         """Close the file, which stays on disk. A second call does nothing."""
         self._is_closed = True
+        self._append = None
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -89,9 +93,12 @@ class SyncMark:
     def _begin_again(self) -> None:
         """Go back to the first slot, or make the file if an earlier attempt failed."""
         self._slots_left = SLOTS
+        if self._is_closed:
+            return
         try:
             if self._file is None:
                 self._file = self._created()
+                self._append = self._file.append
             self._file.seek(0)
         except OSError as error:
             self._log(error)
@@ -141,7 +148,7 @@ def read_sync_mark(disk: Disk, marker: ShutdownMarker | None) -> int:
     slots = _SLOT.iter_unpack(data[: len(data) // SLOT_BYTES * SLOT_BYTES])
     possible = [slot for slot in slots if 0 < slot[0] >> OFFSET_BITS <= DATA_LOG_ID_MAX]
     for position, crc in sorted(possible, reverse=True):  # nearly always the first one verifies
-        if crc == _checksum(position, seed):
+        if crc == crc32(_POSITION.pack(position), seed):
             return int(position)
     return 0
 
@@ -169,8 +176,4 @@ def _slots(disk: Disk) -> bytes:
 
 
 def _seed(store_id: bytes, epoch: int) -> int:
-    return zlib.crc32(store_id + epoch.to_bytes(4, "little"))
-
-
-def _checksum(position: int, seed: int) -> int:
-    return zlib.crc32(position.to_bytes(8, "little"), seed)
+    return crc32(store_id + epoch.to_bytes(4, "little"))

@@ -6,15 +6,14 @@ fall; they are not stored.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
-from math import ceil
 from typing import Final
 
 _PER_SECOND: Final = 62_500
 """The bound of the first bucket, 16 microseconds, as a part of a second."""
 BOUNDS_SECONDS: Final = tuple((1 << at) / _PER_SECOND for at in range(23))
 """The longest duration of each bucket, from 16 microseconds to 67 seconds. One more bucket counts longer ones."""
-_LAST: Final = 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +45,26 @@ class DurationStatistics:
 class DurationHistogram:
     """Counts durations. The state lock guards it, so one thread writes at a time."""
 
-    __slots__ = ("_buckets", "_count", "_total_seconds", "_max_seconds")
+    __slots__ = ("_buckets", "_total_seconds", "_max_seconds")
 
     def __init__(self) -> None:
-        self._buckets = [0] * (_LAST + 1)
-        self._count = 0
+        self._buckets = [0] * (len(BOUNDS_SECONDS) + 1)
         self._total_seconds = 0.0
         self._max_seconds = 0.0
 
     @property
     def count(self) -> int:
         """Number of recorded durations."""
-        return self._count
+        return sum(self._buckets)
 
     def record(self, seconds: float) -> None:
         """Record one duration. O(1)."""
-        at = (ceil(seconds * _PER_SECOND) - 1).bit_length() if seconds > 0 else 0
-        self._buckets[at if at < _LAST else _LAST] += 1
-        self._count += 1
+        self._buckets[bisect_left(BOUNDS_SECONDS, seconds)] += 1
         self._total_seconds += seconds
         if seconds > self._max_seconds:
             self._max_seconds = seconds
 
     def statistics(self) -> DurationStatistics:
         """Return the counts so far."""
-        return DurationStatistics(self._count, self._total_seconds, self._max_seconds, tuple(self._buckets))
+        buckets = tuple(self._buckets)
+        return DurationStatistics(sum(buckets), self._total_seconds, self._max_seconds, buckets)

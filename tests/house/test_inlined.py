@@ -31,6 +31,8 @@ PLACES = {
     "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
     "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
+    "dispatch/core/publisher.py:Publisher.hold_until_durable",
+    "store/journal/journal.py:Journal.sync",
     "dispatch/topics/topic_state.py:TopicLaneState.fronts",
     "dispatch/producer/sender.py:Sender._store_persistent",  # beside the charge one call in place of four
 }
@@ -91,6 +93,16 @@ def test_each_place_that_says_inline_is_compared() -> None:
                     ]
                     found.add(f"{path.relative_to(ROOT)}:{around[-1]}")
     assert found == PLACES
+
+
+def test_durable_messages_ask_for_the_end_of_the_journal() -> None:
+    (end,) = function("store/journal/journal.py:Journal.end").body
+    assert isinstance(end, ast.Return) and end.value is not None
+    asked = ast.unparse(end.value)
+    assert asked in texts(function("store/journal/journal.py:Journal.sync"))
+    assert asked.replace("self.", "journal.") in texts(
+        function("dispatch/core/publisher.py:Publisher.hold_until_durable")
+    )
 
 
 def test_an_arrival_is_charged_as_every_message_is() -> None:

@@ -28,7 +28,7 @@ class QueueLaneState(PersistentLaneState):
         if sole is None:
             if self.destination.selector_groups:
                 self.target_area.offer_slice(self, messages)
-            elif self.memory.head_queue_cache.is_stopped(self.store_lane.number):
+            elif len(messages) > 1 and self.memory.head_queue_cache.is_stopped(self.store_lane.number):
                 self.published_end = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
             else:
                 for message in messages:

@@ -85,9 +85,9 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "with always a message is delivered before it is durable",
-        "Publisher.publish_durable",
-        "self.unpublished and self.unpublished[0][0] <= durable",
-        "self.unpublished and durable",
+        "Publisher._publish",
+        "unpublished and unpublished[0][0] <= durable",
+        "unpublished and durable",
         "tests/dispatch/producer/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
     ),
     Bug("a confirmed call is not synced", "ThreadConfirmer.confirm", "self._journal.sync(position)", "pass", CRASHES),

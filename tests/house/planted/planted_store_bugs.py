@@ -22,8 +22,8 @@ STORE_BUGS = (
         "os.fstat",
         "tests/store/disk/test_disk.py::test_syncs_of_files_and_directories_reach_the_system",
     ),
-    Bug("the newest data log is not synced", "OpenDataLogs.sync", "newest.sync()", "pass", CRASHES),
-    Bug("a sealed data log is not synced", "OpenDataLogs.sync", "for file in sealed: ...", "pass", CRASHES),
+    Bug("the newest data log is not synced", "OpenDataLogs.sync", "unsynced.newest.sync()", "pass", CRASHES),
+    Bug("a sealed data log is not synced", "OpenDataLogs.sync", "for file in unsynced.sealed: ...", "pass", CRASHES),
     Bug(
         "the directory is not synced after a data log was created",
         "OpenDataLogs.begin",

@@ -91,9 +91,9 @@ def test_what_begins_during_a_sync_is_left_for_the_next_one() -> None:
     disk = SimulatedDisk()
     journal = journal_on(disk)
     journal.roll()
-    unsynced = journal.open_data_logs.unsynced()
+    unsynced = journal.open_data_logs.unsynced
     assert (len(unsynced.sealed), unsynced.names) == (1, 2)
     journal.roll()
     journal.open_data_logs.note_synced(unsynced)
-    left = journal.open_data_logs.unsynced()
+    left = journal.open_data_logs.unsynced
     assert left.sealed == (unsynced.newest,) and left.names == 1
