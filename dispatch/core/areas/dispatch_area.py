@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ....cache.accounting.charge import OVERHEAD_BYTES, charges_bytes
 from ....cache.messages.message_memory import MessageMemory
 from ....cache.sharing.shares import Shares
 from ....store.format.times import has_times, times_of
@@ -252,14 +252,12 @@ class DispatchArea(Collector[CoreConsumer]):
         lane, direct, now_ms = target.lane, target.direct, self._now_ms()
         kept: list[StoredMessage] = []
         while direct and len(kept) < most:
-            message = direct.popleft()
+            message = direct[0]
             if _has_expired(lane, message, now_ms):
-                charge = charge_bytes(message)
-                target.direct_bytes -= charge
-                lane.memory.lists_holder.release(charge)
+                target.release(target.drop_first())
                 self._events.expired(lane, message[0])
             else:
-                kept.append(message)
+                kept.append(direct.popleft())
         direct.extendleft(reversed(kept))
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
