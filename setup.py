@@ -99,7 +99,6 @@ FACADES = {
     "topic.Topic": ("subscribe", "unsubscribe", "subscription", "reader", "read_from"),
     "topic.TopicSubscription": ("seek",),
     "topics.reader.TopicReader": ("take",),
-    "topic.TopicPattern": ("subscribe",),
     "consumer.consumer.Consumer": (
         "prefetch",
         "take",

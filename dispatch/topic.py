@@ -14,7 +14,7 @@ from ..store.message import DEFAULT_PRIORITY, Message
 from .admin.temporaries import Temporaries
 from .config.checks import check_name
 from .consumer.consumer import Consumer
-from .consumer.options import consumer_options
+from .consumer.options import ConsumerOptions, consumer_options
 from .core.confirmer import Confirmer
 from .core.destination_state import NamedDestinationState
 from .core.lanes.non_persistent import NonPersistentLaneState
@@ -160,8 +160,11 @@ class Topic(Sender):
             on_slow=on_slow,
             ack_deadline_seconds=ack_deadline_seconds,
         )
+        return self._subscribe(durable, shared, options)
+
+    def _subscribe(self, durable: object, shared: object, options: ConsumerOptions) -> Consumer:
         name = check_name(durable, "a durable subscription") if durable is not None else None
-        if type(shared) is not bool:
+        if not isinstance(shared, bool):
             raise ArgumentError(f"shared must be True or False, not {shared!r}")
         if shared and name is None:
             raise SettingsError("a shared subscription needs a name, by which its consumers find it: give durable too")
@@ -282,16 +285,8 @@ class Topic(Sender):
 
     def read_from(self, target: Target, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
         """Return the consumer of a reader, from which an event loop makes its own reader. As `reader`."""
-        options = consumer_options(
-            self.parts.policies.of(self._destination.name),
-            selector=selector,
-            prefetch=0,
-            exclusive=False,
-            priority=0,
-            on_ready=on_ready,
-            on_slow=None,
-            ack_deadline_seconds=0,
-        )
+        policy = self.parts.policies.of(self._destination.name)
+        options = consumer_options(policy, selector=selector, prefetch=0, on_ready=on_ready, ack_deadline_seconds=0)
         with self.parts.topics.held_open(self.current) as topic:
             return self.parts.topic_consumers.read(topic, target, options)
 
@@ -329,6 +324,13 @@ class TopicPattern(Topic):
     It has consumers; nothing can be sent to it.
 
     "*" stands for any one word between dots. ">" as the last word stands for the rest, which may be empty.
+
+    A consumer gets messages that are sent from now on to all topics that match, including later topics.
+    `Delivery.destination` names the topic. Messages of one topic come in order, the highest priority of all topics
+    first, and topics take turns within a priority. Its prefetch and ack deadline are for all topics together. Temporary
+    topics are not included. The subscription ends with its close. A deleted topic leaves it, with its messages. A take
+    costs O(topics that match), and each topic is charged as a subscription. `subscribe` raises SettingsError with
+    durable or shared.
     """
 
     __slots__ = ()
@@ -337,51 +339,9 @@ class TopicPattern(Topic):
         Sender.__init__(self, parts.producers, parts.patterns.state(pattern), confirmer)
         self.parts = parts
 
-    def subscribe(
-        self,
-        *,
-        durable: str | None = None,
-        shared: bool = False,
-        selector: str | None = None,
-        prefetch: int | None = None,
-        exclusive: bool = False,
-        priority: int = 0,
-        on_ready: Callable[[], None] | None = None,
-        on_slow: Callable[[Consumer], None] | None = None,
-        ack_deadline_seconds: float | None = None,
-    ) -> Consumer:
-        """Return a consumer of messages that are sent from now on to all topics that match, including later topics.
-
-        `Delivery.destination` names the topic. Messages of one topic come in order, the highest priority of all topics
-        first, and topics take turns within a priority. Temporary topics are not included. The subscription ends with
-        its close. A deleted topic leaves it, with its messages. A take costs O(topics that match), and each topic is
-        charged as a subscription.
-
-        Args:
-            durable: Must be None: a durable subscription is of one topic.
-            shared: Must be False, likewise.
-            selector: As in Topic.subscribe.
-            prefetch: As in Topic.subscribe, for all topics together.
-            exclusive: As in Topic.subscribe.
-            priority: As in Topic.subscribe.
-            on_ready: As in Topic.subscribe.
-            on_slow: As in Topic.subscribe.
-            ack_deadline_seconds: As in Topic.subscribe, for all topics together.
-
-        Raises SettingsError with durable or shared; SelectorError, StoreFull, Closed.
-        """
+    def _subscribe(self, durable: object, shared: object, options: ConsumerOptions) -> Consumer:
         if durable is not None or shared:
             raise self._refusal("a durable subscription is of one topic: subscribe to each with that name")
-        options = consumer_options(
-            self.parts.policies.of(self._destination.name),
-            selector=selector,
-            prefetch=prefetch,
-            exclusive=exclusive,
-            priority=priority,
-            on_ready=on_ready,
-            on_slow=on_slow,
-            ack_deadline_seconds=ack_deadline_seconds,
-        )
         return self.parts.topic_consumers.subscribe_pattern(self._destination.name, options)
 
     def _open_non_persistent(

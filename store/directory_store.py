@@ -41,12 +41,12 @@ from .metadata.store import MetadataStore
 from .recovery.recovery import Recovered
 from .state.journaled_state import JournaledState
 from .state.property_table import PropertyTable
-from .state.transactions import TransactionWriter
 from .writers.destination_writer import DestinationWriter
 from .writers.discard_writer import DiscardWriter
 from .writers.property_writer import PropertyWriter
 from .writers.return_writer import ReturnWriter
 from .writers.subscription_writer import SubscriptionWriter
+from .writers.transaction_writer import TransactionWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,6 @@ class DirectoryStore:
         self.retention = self._made_retention()
         self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
         self.cleanup = self._made_cleanup(environment, now)
-        rules = self.cleanup.trimmer.rules
         self.destination_writer = DestinationWriter(
             self.index,
             self.subscriptions,
@@ -164,10 +163,9 @@ class DirectoryStore:
             self.host_properties,
             self.journal,
             self.destination_table,
-            rules,
         )
         self.return_writer = ReturnWriter(self.journal, self.index)
-        self.subscription_writer = SubscriptionWriter(self.journal, self.subscriptions, rules)
+        self.subscription_writer = SubscriptionWriter(self.journal, self.subscriptions)
         self.property_writer = PropertyWriter(self.journal, self.host_properties, self.steady.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,

@@ -16,9 +16,10 @@ from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
-from ...store.state.transactions import Branches, TransactionWriter
+from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
+from ...store.writers.transaction_writer import TransactionWriter
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
 from ..core.publisher import Publisher

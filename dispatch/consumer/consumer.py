@@ -492,7 +492,7 @@ class Consumer(CoreConsumer):
             self.destination.stand_by(self)
         if self.room(1) <= 0:
             return
-        self._dispatch_area.waits_for_memory.pop(self, None)
+        self._dispatch_area.waits_no_more(self)
         self.waits.end_for_credit(is_limited=self.destination.limits is not None)
         if self.waits.readiness.is_armed:
             if self._dispatch_area.has_any(self.selector_group):

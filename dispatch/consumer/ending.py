@@ -70,7 +70,7 @@ class ConsumerEnding:
 
     def _stop_taking(self, consumer: CoreConsumer, waits: Waits) -> None:
         consumer.stage = DRAINING
-        self._dispatch_area.waits_for_memory.pop(consumer, None)
+        self._dispatch_area.waits_no_more(consumer)
         consumer.reconfigure()
         distribution = consumer.destination.distribution
         distribution.revoke(consumer)
@@ -120,7 +120,7 @@ class ConsumerEnding:
         take_no_more(consumer)
         destination, selector_group = consumer.destination, consumer.selector_group
         distribution = destination.distribution
-        self._dispatch_area.waits_for_memory.pop(consumer, None)
+        self._dispatch_area.waits_no_more(consumer)
         destination.delivered += consumer.delivered
         distribution.leave(consumer)
         self._registry.leave(consumer, held, processed)

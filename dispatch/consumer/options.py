@@ -58,10 +58,10 @@ def consumer_options(
     *,
     selector: object,
     prefetch: object,
-    exclusive: object,
-    priority: object,
+    exclusive: object = False,
+    priority: object = 0,
     on_ready: Callable[[], None] | None,
-    on_slow: Callable[[Any], None] | None,
+    on_slow: Callable[[Any], None] | None = None,
     ack_deadline_seconds: object,
 ) -> ConsumerOptions:
     """Check the arguments of `subscribe` against the policy. SelectorError, SettingsError."""

@@ -170,7 +170,7 @@ class Search:
         self._waits.begin_for_credit()
         consumer.selector_group.arrived.notify()  # the wake-up may have been meant for a consumer with credit
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
-            dispatch_area.waits_for_memory[consumer] = None
+            dispatch_area.wait_for_memory(consumer)
 
     def _wait(self, deadline: float | None) -> bool:
         """Wait until something changes; return False if the time is up. A load under way is about to end."""

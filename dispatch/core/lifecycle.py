@@ -1,4 +1,4 @@
-"""DestinationLifecycle: whether a destination is open, paused or in use, and what its policy says.
+"""DestinationLifecycle: whether a destination is open, paused or in use, what its policy says, and what it counts.
 
 A destination object begins open. It ends in one of three ways, which decide what a call does that still has the object:
 
@@ -11,11 +11,14 @@ An object never becomes open again; a destination that is opened again is anothe
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from ...store.errors import Closed
-from ..admission.limits import DestinationLimits
-from .counting import CountedDestination
+from ..admission.limits import DestinationLimits, LimitedDestination
+from .counting import NOTHING_COUNTED, EarlierCounts, Volume
+from .deliveries.delivery import LaneMessages
 
 
 class Lifecycle(Enum):
@@ -27,7 +30,7 @@ class Lifecycle(Enum):
     DELETED = "deleted"
 
 
-class DestinationLifecycle(CountedDestination):
+class DestinationLifecycle(LimitedDestination):
     """A destination without its lanes and consumers. The state lock guards it."""
 
     __slots__ = (
@@ -41,6 +44,10 @@ class DestinationLifecycle(CountedDestination):
         "enqueued_when_idle",
         "inactive_seconds",
         "is_watched",
+        "earlier",
+        "misses",
+        "delivered",
+        "dead_lettered",
     )
 
     def __init__(self, number: int, name: str) -> None:
@@ -63,6 +70,14 @@ class DestinationLifecycle(CountedDestination):
         self.inactive_seconds: float | None = None
         # Whether its policy has a duplicate window.
         self.is_watched = False
+        # What the destination had counted before it was opened last.
+        self.earlier = NOTHING_COUNTED
+        # Misses of selector groups that have ended.
+        self.misses = 0
+        # Deliveries to consumers that are closed.
+        self.delivered = 0
+        # Messages that became dead letters after their last attempt.
+        self.dead_lettered = 0
 
     @property
     def is_open(self) -> bool:
@@ -92,3 +107,80 @@ class DestinationLifecycle(CountedDestination):
     def raise_if_not_sendable(self) -> None:
         """Raise what a send raises before it has a lane. Closed: the destination is deleted. Requires: the lock."""
         self.raise_if_deleted()
+
+    # ------------------------------------------------------------------ what it counts
+
+    @abstractmethod
+    def all_lanes(self) -> Iterator[LaneMessages]:
+        """Yield the lanes that exist, highest priority first."""
+
+    @property
+    def counted(self) -> EarlierCounts:
+        """Return the counts since the directory was opened. O(lanes).
+
+        Requires: nobody takes from the destination.
+        """
+        lanes, earlier = list(self.all_lanes()), self.earlier
+        volume = self.volume(lanes)
+        return EarlierCounts(
+            volume.enqueued,
+            volume.enqueued_bytes,
+            volume.dequeued_bytes,
+            earlier.acknowledged + sum(lane.acknowledged for lane in lanes),
+            earlier.redelivered + sum(lane.redelivered for lane in lanes),
+            earlier.unreadable + sum(lane.unreadable for lane in lanes),
+            earlier.expired + sum(lane.expired for lane in lanes),
+            self.delivered,
+            self.misses,
+            self.dead_lettered,
+            self.dropped,
+            earlier.evicted,
+            self.blocked_sends,
+            self.blocked_seconds,
+        )
+
+    def count_on(self, earlier: EarlierCounts) -> None:
+        """Continue from these earlier counts. Requires: the destination was just made."""
+        self.earlier = earlier
+        self.delivered, self.misses, self.dead_lettered = earlier.delivered, earlier.misses, earlier.dead_lettered
+        self.dropped, self.blocked_sends = earlier.dropped, earlier.blocked_sends
+        self.blocked_seconds = earlier.blocked_seconds
+
+    @property
+    def enqueued(self) -> int:
+        """Number of messages that came since the directory was opened."""
+        return self.earlier.enqueued + sum(lane.enqueued for lane in self.all_lanes())
+
+    @property
+    def enqueued_bytes(self) -> int:
+        """Bytes of the bodies and headers of messages that came since the directory was opened."""
+        return self.earlier.enqueued_bytes + sum(lane.enqueued_bytes for lane in self.all_lanes())
+
+    @property
+    def dequeued_bytes(self) -> int:
+        """Bytes of the bodies and headers of messages that left since the directory was opened, for any reason."""
+        return self.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
+
+    def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
+        """Return the depth, and what came and left, from one walk over the lanes. Requires: the lock.
+
+        lanes: all lanes of the destination, in any order.
+        """
+        depth = depth_bytes = 0
+        enqueued, enqueued_bytes, dequeued_bytes = self.earlier[:3]
+        for lane in lanes:
+            store_lane = lane.store_lane
+            depth += store_lane.pending_messages
+            depth_bytes += store_lane.pending_bytes
+            enqueued += lane.enqueued
+            enqueued_bytes += lane.enqueued_bytes
+            dequeued_bytes += lane.dequeued_bytes
+        return Volume(depth, depth_bytes, enqueued, enqueued_bytes, dequeued_bytes)
+
+    @property
+    def depth(self) -> int:
+        return sum(lane.store_lane.pending_messages for lane in self.all_lanes())
+
+    @property
+    def depth_bytes(self) -> int:
+        return sum(lane.store_lane.pending_bytes for lane in self.all_lanes())

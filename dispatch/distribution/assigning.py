@@ -338,10 +338,10 @@ class Assigning:
             self._request(target)
 
     def _request(self, target: TargetList) -> None:
-        if target in self._dispatch_area.waits_for_memory:
-            return  # each load that ends calls this: the loader would try again, and take memory from others
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
-            self.loads.request(target)
+            # Each load that ends calls this. For a list that waits, the loader would take memory from others.
+            if not self._dispatch_area.is_waiting(target):
+                self.loads.request(target)
 
     def _give(self, group: str, consumer: CoreConsumer) -> None:
         """Give a group to its first owner. Messages that waited for the decision are examined again."""

@@ -16,6 +16,7 @@ from ...store.environment.late_log import LateLogger
 from ...store.environment.locks import require_outside
 from ...store.errors import StoreFailed
 from ..config.settings import Settings
+from ..core.memory_rule import MemoryRule
 from ..core.monitor import Monitor
 from .assembly.administration import make_admin
 from .assembly.areas import make_areas, make_recorder
@@ -46,9 +47,11 @@ _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 """For each live engine, the hook that disables its copy in a forked child."""
 
 
-def _make_layers(foundation: FoundationLayer, recorder: Recorder | None, store_layer: StoreLayer) -> Layers:
+def _make_layers(
+    foundation: FoundationLayer, recorder: Recorder | None, store_layer: StoreLayer, rule: MemoryRule
+) -> Layers:
     """Make the parts above an open store from below to above."""
-    areas = make_areas(foundation, store_layer, recorder)
+    areas = make_areas(foundation, store_layer, rule, recorder)
     redelivery_layer = make_redelivery_layer(foundation, store_layer, areas)
     core = make_core(foundation, store_layer, areas, redelivery_layer)
     clients = make_clients(foundation, store_layer, areas, redelivery_layer, core)
@@ -85,7 +88,7 @@ class Engine:
         recorder = make_recorder(foundation, environment.trace) if environment.trace is not None else None
         store_layer, self.recovery = open_store_layer(foundation, environment)
         try:
-            self.layers = layers = _make_layers(foundation, recorder, store_layer)
+            self.layers = layers = _make_layers(foundation, recorder, store_layer, environment.memory_rule)
             self._directory, self._recorder = store_layer.directory, recorder
             self._open_destinations = layers.open_destinations
             self.monitor.lock.on_broken.append(self._wake_on_failure)

@@ -2,7 +2,8 @@
 
 A constructor names everything that its object can reach, so owners are made from below to above and call downwards. A
 few must call upwards as well: a list that meets an expired message tells the timetable, which was made with the lists.
-Each such call is a method here. The Engine passes the method to the constructor below, before the owner above exists.
+Each such call is a method here, and says why the owner above can't be made first. The Engine passes the method to the
+constructor below, before the owner above exists.
 
 Three kinds of calls go upwards without it. `Explaining` is handed in from outside the engine. `Wakeups` reach the
 background threads, also with a checkpoint to make. Factories are passed to what makes consumers, lists and lanes late.
@@ -15,7 +16,6 @@ from typing import Any
 from ..core.areas.observer import ListEvents
 from ..core.areas.target_area import TargetArea
 from ..core.areas.watermarks import Watermarks
-from ..core.destinations.destination_opener import DestinationOpener
 from ..core.model import LaneState, TargetList
 from ..core.redelivery.delays import TimedLanes
 from ..loading.warmer import CacheWarmer
@@ -32,7 +32,6 @@ class LateCalls(ListEvents):
     target_area: TargetArea | None = None
     watermarks: Watermarks
     timed: TimedLanes
-    opener: DestinationOpener
     warmer: CacheWarmer
     numbered_lanes: NumberedLanes
     reports: Reports
@@ -40,41 +39,46 @@ class LateCalls(ListEvents):
     def make_room(self, wanted_bytes: int) -> None:
         """For all charges: take memory from lists and caches. Requires: the lock.
 
-        While the store opens there are no lists and caches yet, so the call does nothing.
+        What they take is charged itself. While the store opens there are none yet, so the call does nothing.
         """
         if self.target_area is not None:
             self.target_area.make_room(wanted_bytes, None)
 
     def expired(self, lane: LaneState, sequence: int) -> None:
-        """For DispatchArea: remove an expired message that a list passed over. Requires: the lock."""
+        """For DispatchArea: remove an expired message that a list passed over. Requires: the lock.
+
+        A removal makes the lists of the TargetArea forget the message, and the TargetArea has the DispatchArea.
+        """
         self.timed.remove_expired(lane, sequence)
 
     def sampled(self, target: TargetList) -> None:
-        """For DispatchArea: let the curve sample a list from which enough was taken. Requires: the lock."""
+        """For DispatchArea: let the curve sample a list from which enough was taken. Requires: the lock.
+
+        The curve asks the DispatchArea how much is in flight, and the Watermarks bound that.
+        """
         self.watermarks.watch.sample(target)
 
     def unread(self, lane: LaneState) -> None:
-        """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock."""
+        """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock.
+
+        The warmer knows the open queues, whose lists the TargetArea makes.
+        """
         self.warmer.begin(lane)
 
     def gone(self, lane: LaneState) -> None:
-        """For TargetArea: stop warming a lane that is gone. Requires: the lock."""
+        """For TargetArea: stop warming a lane that is gone, as with `unread`. Requires: the lock."""
         self.warmer.forget(lane)
 
     def lane(self, number: int) -> LaneState | None:
         """For DelayedRedelivery: return the lane of a number, of a queue or subscription, if it is open.
 
-        Requires: the lock.
+        Queues and topics remove messages, which cancels their delays. Requires: the lock.
         """
         return self.numbered_lanes.find(number)
 
-    def close_some(self) -> None:
-        """For DestinationOverhead: close some destinations that nobody uses, to free their memory.
-
-        Requires: the lock.
-        """
-        self.opener.close_some()
-
     def status_of_the_whole(self) -> dict[str, Any]:
-        """For StatusReporter: return the status without queues, topics and consumers. Requires: no lock."""
+        """For StatusReporter: return the status without queues, topics and consumers. Requires: no lock.
+
+        It says how healthy the maintenance is, and writing the status is a task of the maintenance.
+        """
         return self.reports.of_the_whole()

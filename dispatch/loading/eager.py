@@ -131,7 +131,7 @@ class EagerLoader:
                 return load
             running_low.pop(target, None)
             if target.has_supply:
-                self._dispatch_area.waits_for_memory[target] = None
+                self._dispatch_area.wait_for_memory(target)
         return None
 
     def _is_fed(self, target: TargetList, is_awaited: bool) -> bool:
@@ -533,8 +533,7 @@ class EagerLoader:
         if load.unreadable and is_alive:  # a message behind the cut is met again
             _give_up(target.lane, [found for found in load.unreadable if found[0] <= load.last])
         target.selector_group.load_ended(self._monitor.deferred)
-        if self._dispatch_area.waits_for_memory:
-            self._dispatch_area.relieve()
+        self._dispatch_area.relieve()
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
             self._loads.request(target)
 

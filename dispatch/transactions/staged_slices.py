@@ -12,7 +12,7 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
-from ...store.state.transactions import TransactionWriter
+from ...store.writers.transaction_writer import TransactionWriter
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
 from ..core.publisher import Publisher

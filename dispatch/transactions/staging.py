@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ...store.format.branch import Branch
 from ...store.state.property_table import PropertyTable
-from ...store.state.transactions import TransactionWriter
 from ...store.writers.property_writer import PropertyWriter
+from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.deduplication import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import LaneState

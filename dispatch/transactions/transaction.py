@@ -32,9 +32,10 @@ from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import split_times
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
-from ...store.state.transactions import Branches, TransactionWriter
+from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
+from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer

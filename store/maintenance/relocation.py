@@ -49,9 +49,10 @@ from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
 from ..journal.reading import plan_regions, read_regions
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK, UNLIMITED
-from ..state.transactions import Branches, TransactionWriter
+from ..state.transactions import Branches
 from ..stored_message import StoredMessage
 from ..structures.sequence_set import SequenceSet
+from ..writers.transaction_writer import TransactionWriter
 from .drain_forecast import DrainForecast
 from .prepared import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of

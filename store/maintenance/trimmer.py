@@ -58,18 +58,25 @@ class Trimmer:
         self._newest = newest
         # Lane -> the first retained message and when it was sent. While that stays the same, nothing is read.
         self._fronts: dict[int, tuple[int, int]] = {}
-        # Number of a topic -> its rule. Read-only for callers, and only under the lock.
-        self.rules: dict[int, RetentionRule] = {}
+        # Number of a topic -> its rule.
+        self._rules: dict[int, RetentionRule] = {}
 
     @property
     def is_retaining(self) -> bool:
         """Whether a topic has a rule, so that it may keep messages that no subscription needs."""
-        return bool(self.rules)
+        return bool(self._rules)
+
+    def keep(self, topic: int, rule: RetentionRule | None) -> None:
+        """Trim a topic by this rule from now on. None: not at all. Requires: the lock."""
+        if rule is None:
+            self._rules.pop(topic, None)
+        else:
+            self._rules[topic] = rule
 
     def trim(self, now_ms: int) -> int:
         """Delete messages that are too old or too many; return how many. A few reads if there are any."""
         removed = 0
-        for topic, rule in list(self.rules.items()):
+        for topic, rule in list(self._rules.items()):
             lanes = self._lanes(topic)
             if rule.seconds is not None:
                 until_ms = now_ms - int(rule.seconds * 1000)
@@ -83,7 +90,7 @@ class Trimmer:
 
         False: there is none, or it is the data log that is written to.
         """
-        lanes = [lane for topic in list(self.rules) for lane in self._lanes(topic)]
+        lanes = [lane for topic in list(self._rules) for lane in self._lanes(topic)]
         fronts = [data_log for lane in lanes if (data_log := self._front_data_log(lane)) is not None]
         oldest = min(fronts, default=None)
         if oldest is None or oldest >= self._newest():

@@ -12,25 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..disk.disk import File
-from ..errors import ForebayError, StoreFailed, StoreFull
-from ..format.branch import (
-    Branch,
-    CommitRecord,
-    CommittedSlice,
-    PlacedSlice,
-    encode_branch,
-    encode_commit,
-    encode_rollback,
-)
+from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice
 from ..format.record import (
-    COMMIT,
     ENTRY_BYTES,
-    HEADER_BYTES,
-    PREPARE,
-    ROLLBACK,
     SLICE_BYTES,
-    TIMED,
-    TRANSACTIONAL,
     MessageRecord,
     RecordDamaged,
     crc32,
@@ -39,12 +24,10 @@ from ..format.record import (
     verify_head,
 )
 from ..format.state_record import StateRecord
-from ..format.times import TIMES_BLOCKS, Times, read_times
+from ..format.times import Times, read_times
 from ..index.deduplication import Deduplication
-from ..index.destination_lane import DestinationLane
 from ..index.index import Index
 from ..index.pending_lane import JournaledLane
-from ..journal.journal import Journal
 from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..structures.sequence_set import SequenceSet
 from .property_table import PropertyTable
@@ -185,154 +168,6 @@ class Branches:
         """Add a branch with a number that no other one ever had."""
         branch = self._branches[number] = Branch(number)
         return branch
-
-
-class TransactionWriter:
-    """Writes the records of transactions. The state lock guards it."""
-
-    def __init__(
-        self,
-        branches: Branches,
-        journal: Journal,
-        index: Index,
-        now_ms: Callable[[], int],
-        duplicates: Deduplication,
-        properties: PropertyTable,
-        acked_lane: Callable[[int], JournaledLane],
-    ) -> None:
-        """Make the one TransactionWriter of a store.
-
-        now_ms: the store's time, for delays that begin with a commit.
-        acked_lane: returns the lane of a number, of a queue or a subscription, in which a branch acknowledges.
-        """
-        self._branches = branches
-        self._journal = journal
-        self._index = index
-        self._now_ms = now_ms
-        self._duplicates = duplicates
-        self._properties = properties
-        self._acked_lane = acked_lane
-        self._begun = 0
-
-    def begin(self) -> Branch:
-        """Begin a transaction. Its number is used once in the life of the store."""
-        self._begun += 1
-        return self._branches.begin(self._journal.epoch << 32 | self._begun)
-
-    def append_slice(
-        self,
-        branch: Branch,
-        lane: DestinationLane,
-        timestamp: int,
-        contents: list[tuple[bytes, bytes]],
-        *,
-        is_timed: bool = False,
-    ) -> list[int]:
-        """Write (properties, body) pairs that take effect with the commit; return the content length of each.
-
-        is_timed: some properties have times. Requires: no more than a slice may hold. StoreFull: nothing was written.
-        """
-        journal = self._journal
-        flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
-        try:
-            offset, lengths = journal.append_slice(flags, lane.destination_number, branch.number, timestamp, contents)
-            position = journal.data_log << OFFSET_BITS | offset
-            length = journal.offset - offset
-            self._branches.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
-        except BaseException as error:
-            journal.break_by(error)
-            raise
-        return lengths
-
-    def prepare(self, branch: Branch, xid: bytes) -> None:
-        """Make a branch survive a crash, so that it waits for its outcome. StoreFull: nothing has changed."""
-        self._branches.uncount(branch)
-        branch.xid = xid
-        try:
-            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
-        except ForebayError:
-            branch.xid = b""
-            raise
-        finally:
-            self._branches.count(branch)
-
-    def move(self, branch: Branch, places: Mapping[int, int]) -> None:
-        """Note that slices of a prepared branch were copied to other places. StoreFull: nothing has changed."""
-        # Make room first: the state record of a data log that begins here must not describe the change before its
-        # record.
-        self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
-        with self._journal.all_or_broken:
-            self._branches.uncount(branch)
-            branch.move(places)
-            self._branches.count(branch)
-            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
-
-    def rollback(self, branch: Branch) -> None:
-        """End a branch as if its messages had never been sent. StoreFull: nothing has changed."""
-        with self._journal.all_or_broken:
-            self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
-            self._branches.forget(branch.number)
-
-    def is_small(self, branch: Branch) -> bool:
-        """Return whether the index has room for the whole branch at once."""
-        blocks = len(branch) + TIMES_BLOCKS * len(branch.timed) + 2 * sum(map(len, branch.acks.values()))
-        return self._index.has_room_for(blocks)
-
-    def commit(
-        self,
-        branch: Branch,
-        lengths: Mapping[int, Sequence[int]],
-        relieve: Callable[[int, int], None] | None = None,
-    ) -> None:
-        """Make a whole branch take effect; `branch.committed()` has the sequences. StoreFull: nothing has changed.
-
-        lengths: those of the messages of slices by position, if known; others are read. relieve(position, log sequence
-            of the commit record): makes room in the index; None: the branch is small.
-        """
-        journal, index = self._journal, self._index
-        branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
-        with journal.all_or_broken:
-            time_ms = self._now_ms()
-            offset = journal.append(COMMIT, 0, 0, encode_commit(branch, time_ms))
-            position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_log_sequence - 1
-
-            def lengths_of(placed: CommittedSlice) -> Sequence[int]:
-                return lengths.get(placed.position) or self._read_lengths(branch.number, placed)
-
-            def times_of(placed: CommittedSlice) -> list[Times]:
-                return self._read_times(branch.number, placed)
-
-            def make_room() -> None:
-                if relieve is not None and index.is_crowded:
-                    try:
-                        relieve(position, sequence)
-                    except StoreFull as full:
-                        raise self._half_done("the disk is too full for the index") from full
-
-            commit = CommitRecord(branch.number, branch.committed(), branch.runs(), time_ms)
-            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self._acked_lane)
-            self._properties.apply(branch.properties)
-            self._branches.forget(branch.number)
-            for found in branch.identities:
-                self._duplicates.note(found)
-
-    def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
-        try:
-            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
-            return read_lengths(file, salt, number, placed)
-        except (OSError, RecordDamaged) as error:
-            raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
-
-    def _read_times(self, number: int, placed: CommittedSlice) -> list[Times]:
-        try:
-            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
-            return read_slice_times(file, salt, number, placed)
-        except (OSError, RecordDamaged) as error:
-            raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
-
-    def _half_done(self, reason: str) -> StoreFailed:
-        """Return the error for a commit record that the index does not follow, so that only the journal is right."""
-        return self._journal.fail(reason)
 
 
 def apply_commit(

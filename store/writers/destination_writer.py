@@ -12,7 +12,6 @@ from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..journal.journal import Journal
-from ..maintenance.trimmer import RetentionRule
 from ..state.property_table import PropertyTable
 
 
@@ -30,19 +29,13 @@ class DestinationWriter:
         properties: PropertyTable,
         journal: Journal,
         table: DestinationTable,
-        rules: dict[int, RetentionRule],
     ) -> None:
-        """Make the one DestinationWriter of a store.
-
-        rules: by the number of a topic, how long it keeps messages that nobody needs.
-        """
         self._index = index
         self._subscriptions = subscriptions
         self._duplicates = duplicates
         self._properties = properties
         self._journal = journal
         self._table = table
-        self._rules = rules
 
     def create(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
         """Write the record of a new queue or topic; return the destination."""
@@ -71,7 +64,6 @@ class DestinationWriter:
             self._subscriptions.delete_topic(number)
             self._index.forget(number)
             self._duplicates.forget(number)
-            self._rules.pop(number, None)
             self._properties.forget_retained(number)
 
     def note_groups(self, number: int) -> None:

@@ -13,7 +13,6 @@ from ..format.state_record import Subscription, encode_subscription, encode_unsu
 from ..index.subscriptions import Subscriber, Subscriptions
 from ..index.topic_lane import NO_RECORD, SubscriptionLane
 from ..journal.journal import Journal
-from ..maintenance.trimmer import RetentionRule
 
 RETENTION_NAME: Final = "retention"
 """Name in the records of the entry that stands for messages which a topic keeps beyond all acks."""
@@ -25,14 +24,9 @@ class SubscriptionWriter:
     The state lock guards it. Every method requires the state lock.
     """
 
-    def __init__(self, journal: Journal, subscriptions: Subscriptions, rules: dict[int, RetentionRule]) -> None:
-        """Make the one SubscriptionWriter of a store.
-
-        rules: by the number of a topic, how long it keeps messages that nobody needs.
-        """
+    def __init__(self, journal: Journal, subscriptions: Subscriptions) -> None:
         self._journal = journal
         self._subscriptions = subscriptions
-        self._rules = rules
 
     def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
         """Subscribe to messages that are sent to a topic from now on.
@@ -72,24 +66,21 @@ class SubscriptionWriter:
                 data_log = self._journal.data_log
             self._subscriptions.seek(number, firsts, data_log)
 
-    def retain(self, topic: int, rule: RetentionRule | None) -> None:
-        """Let a topic keep messages beyond all acks from now on, by this rule. None: it keeps none any more.
+    def retain(self, topic: int) -> None:
+        """Let a topic keep messages beyond all acks from now on. It writes a record, if the topic did not so before.
 
-        It writes a record when retention begins or ends, and none when the rule changes. Requires: the lock. Raises
-        StoreFull (nothing has changed) or StoreFailed.
+        Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
         """
-        known = self._subscriptions.retention(topic)
-        if rule is not None and known is None:
+        if self._subscriptions.retention(topic) is None:
             facts = Subscription(self._subscriptions.next_number, topic, RETENTION_NAME, None, is_retention=True)
             with self._journal.all_or_broken:
                 self._journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
                 self._subscriptions.subscribe(facts)
-        if rule is None and known is not None:
+
+    def retain_no_more(self, topic: int) -> None:
+        """Let a topic keep nothing beyond all acks from now on, as `unsubscribe` ends a subscription."""
+        if (known := self._subscriptions.retention(topic)) is not None:
             self.unsubscribe(known)
-        if rule is None:
-            self._rules.pop(topic, None)
-        else:
-            self._rules[topic] = rule
 
     def acknowledge_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.

@@ -33,6 +33,7 @@ from forebay.dispatch.core.destination_state import NamedDestinationState
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.persistent import PersistentLaneState
 from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
+from forebay.dispatch.core.memory_rule import MemoryRule
 from forebay.dispatch.core.model import LaneState, TargetList
 from forebay.dispatch.core.monitor import BareLock, Monitor
 from forebay.dispatch.core.redelivery.delays import TimedLanes
@@ -78,11 +79,12 @@ def open_forebay(
     trace: File | None = None,
     status: StatusOutput | None = None,
     memory_figures: Callable[[], MemoryFigures | None] = lambda: None,
+    memory_rule: MemoryRule | None = None,
 ) -> Forebay:
     """Open a Forebay on a disk, a metadata store and a clock of the test's.
 
     metadata: the metadata store, or a function that makes it from store id and cache bytes. memory_figures: returns the
-    memory figures of the system; by default it has none.
+    memory figures of the system; by default it has none. memory_rule: None: the library's own.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
     environment = Environment(
@@ -93,6 +95,7 @@ def open_forebay(
         trace=trace,
         memory_figures=memory_figures,
         status=status,
+        memory_rule=memory_rule or MemoryRule(),
     )
     return Forebay(Engine(settings, environment, Explaining(why_stuck, explain_in_short)), None)
 

@@ -14,6 +14,7 @@ from waiting_senders import TellingClock
 
 from forebay.cache.process.shortage import MemoryFigures
 from forebay.dispatch.config.settings import Settings
+from forebay.dispatch.core.memory_rule import MemoryRule
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
 
@@ -29,11 +30,12 @@ class _SyncedMetadataStore(SimulatedMetadataStore):
 class SimulatedBay(Inside):
     """An open Forebay on a simulated disk: `bay`. `reopen` closes it and opens the store again.
 
-    Keywords are the fields of Settings, and memory_figures of open_forebay.
+    Keywords are the fields of Settings, and memory_figures and memory_rule of open_forebay.
     """
 
     def __init__(self, seed: int = 0, **fields: Any) -> None:
         self._memory_figures: Callable[[], MemoryFigures | None] = fields.pop("memory_figures", lambda: None)
+        self._memory_rule: MemoryRule | None = fields.pop("memory_rule", None)
         defaults: dict[str, Any] = {"background": False, "memory_limit": "4MiB", "sync": "never"}
         self.settings_given = Settings(**(defaults | fields))
         self.disk = SimulatedDisk()
@@ -49,6 +51,7 @@ class SimulatedBay(Inside):
             self.clock,
             trace=trace,
             memory_figures=self._memory_figures,
+            memory_rule=self._memory_rule,
         )
         super().__init__(self.bay)
 

@@ -6,15 +6,14 @@ itself, on a simulated disk: a miss is a delivery that had to be read by `take`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import cycle, islice
-from unittest.mock import patch
 
 from simulated_bay import SimulatedBay
 
 from forebay import Message
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
-from forebay.cache.sharing.shares import high_watermarks
+from forebay.dispatch.core.memory_rule import MemoryRule
 from forebay.dispatch.planning.rules import EqualParts, FastestFirst, SameSeconds
 
 KIB = 1024
@@ -27,7 +26,6 @@ LOADER_SHARE = 0.8
 """Rate of all consumers, as a share of the rate at which the loader could read without pause."""
 TICKS = 500
 
-Rule = Callable[[int, Sequence[float | None]], list[int]]
 Traffic = Callable[[int], list[float]]
 """Returns the bytes a second of each consumer at a tick."""
 
@@ -50,11 +48,11 @@ def changing(tick: int) -> list[float]:
     return list(islice(cycle(one_fast(tick)), 8 - fast % 8, 16 - fast % 8))
 
 
-RULES: dict[str, Rule] = {
-    "equal parts": EqualParts().high_watermarks,
-    "least wants first (taken)": high_watermarks,
-    "same seconds": SameSeconds().high_watermarks,
-    "fastest first": FastestFirst().high_watermarks,
+RULES: dict[str, MemoryRule] = {
+    "equal parts": EqualParts(),
+    "least wants first (taken)": MemoryRule(),
+    "same seconds": SameSeconds(),
+    "fastest first": FastestFirst(),
 }
 TRAFFICS: dict[str, Traffic] = {
     "8 equal": evenly,
@@ -64,9 +62,9 @@ TRAFFICS: dict[str, Traffic] = {
 }
 
 
-def miss_share(rule: Rule, traffic: Traffic, limit: str = "16MiB") -> float:
+def miss_share(rule: MemoryRule, traffic: Traffic, limit: str = "16MiB") -> float:
     """Return the misses for each delivery, over all consumers, after the first second."""
-    bay = SimulatedBay(memory_limit=limit)
+    bay = SimulatedBay(memory_limit=limit, memory_rule=rule)
     count = len(traffic(0))
     most = [max(traffic(tick)[number] for tick in range(0, TICKS, 10)) for number in range(count)]
     for number, rate in enumerate(most):
@@ -74,33 +72,32 @@ def miss_share(rule: Rule, traffic: Traffic, limit: str = "16MiB") -> float:
             Message(bytes(BODY_BYTES)) for _ in range(int(rate * TICK_SECONDS * TICKS / MESSAGE_BYTES) + 10)
         )
     bay.reopen()
-    with patch("forebay.dispatch.core.memory_rule.high_watermarks", rule):
-        consumers = [bay.queue(f"q{number}").subscribe(prefetch=0) for number in range(count)]
-        bay.loader.step()
-        credit = [0.0] * count
-        read_bytes = 0.0
-        delivered = missed = 0
-        for tick in range(TICKS):
-            rates = traffic(tick)
-            bay.clock.advance(TICK_SECONDS)
-            bay.housekeep()
-            # The loader: as many loads as it has time for, with what it could not finish carried on.
-            speed = sum(rates) / LOADER_SHARE
-            read_bytes += speed * TICK_SECONDS
-            while read_bytes > 0:
-                held = bay.budget.held_bytes
-                if not bay.loader.step():
-                    read_bytes = 0.0
-                    break
-                read_bytes -= max(bay.budget.held_bytes - held, 0) + LOAD_SECONDS * speed
-            for number, consumer in enumerate(consumers):
-                credit[number] += rates[number] * TICK_SECONDS / MESSAGE_BYTES
-                while (wanted := int(credit[number])) and (deliveries := consumer.take(wanted)):
-                    credit[number] -= len(deliveries)
-                    consumer.ack(deliveries)
-                    delivered += len(deliveries) if tick * TICK_SECONDS > 1 else 0
-            if tick * TICK_SECONDS <= 1:
-                missed = sum(consumer.statistics().misses for consumer in consumers)
+    consumers = [bay.queue(f"q{number}").subscribe(prefetch=0) for number in range(count)]
+    bay.loader.step()
+    credit = [0.0] * count
+    read_bytes = 0.0
+    delivered = missed = 0
+    for tick in range(TICKS):
+        rates = traffic(tick)
+        bay.clock.advance(TICK_SECONDS)
+        bay.housekeep()
+        # The loader: as many loads as it has time for, with what it could not finish carried on.
+        speed = sum(rates) / LOADER_SHARE
+        read_bytes += speed * TICK_SECONDS
+        while read_bytes > 0:
+            held = bay.budget.held_bytes
+            if not bay.loader.step():
+                read_bytes = 0.0
+                break
+            read_bytes -= max(bay.budget.held_bytes - held, 0) + LOAD_SECONDS * speed
+        for number, consumer in enumerate(consumers):
+            credit[number] += rates[number] * TICK_SECONDS / MESSAGE_BYTES
+            while (wanted := int(credit[number])) and (deliveries := consumer.take(wanted)):
+                credit[number] -= len(deliveries)
+                consumer.ack(deliveries)
+                delivered += len(deliveries) if tick * TICK_SECONDS > 1 else 0
+        if tick * TICK_SECONDS <= 1:
+            missed = sum(consumer.statistics().misses for consumer in consumers)
     return (sum(consumer.statistics().misses for consumer in consumers) - missed) / delivered
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ....cache.accounting.charge import OVERHEAD_BYTES, charges_bytes
 from ....cache.messages.message_memory import MessageMemory
 from ....cache.sharing.shares import Shares
 from ....store.format.times import has_times, times_of
@@ -33,7 +33,7 @@ class MemoryWaiter(Protocol):
     """
 
     def try_again(self) -> None:
-        """Go on, and leave `waits_for_memory`, if enough memory is free now. Requires: the lock."""
+        """Go on, and call `waits_no_more`, if enough memory is free now. Requires: the lock."""
 
 
 class DispatchArea(Collector[CoreConsumer]):
@@ -56,7 +56,7 @@ class DispatchArea(Collector[CoreConsumer]):
         self.lists_holder = memories.common.lists_holder
         self.dispatch_holder = memories.common.dispatch_holder
         # Consumers that can't take because deliveries of others fill the memory, and lists that the loader gave up.
-        self.waits_for_memory: dict[MemoryWaiter, None] = {}
+        self._waiters: dict[MemoryWaiter, None] = {}
         self._now_ms = now_ms
         self._events = events
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0
@@ -252,14 +252,12 @@ class DispatchArea(Collector[CoreConsumer]):
         lane, direct, now_ms = target.lane, target.direct, self._now_ms()
         kept: list[StoredMessage] = []
         while direct and len(kept) < most:
-            message = direct.popleft()
+            message = direct[0]
             if _has_expired(lane, message, now_ms):
-                charge = charge_bytes(message)
-                target.direct_bytes -= charge
-                lane.memory.lists_holder.release(charge)
+                target.release(target.drop_first())
                 self._events.expired(lane, message[0])
             else:
-                kept.append(message)
+                kept.append(direct.popleft())
         direct.extendleft(reversed(kept))
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
@@ -297,7 +295,7 @@ class DispatchArea(Collector[CoreConsumer]):
         else:
             self._release_in_flight(lane.memory, charge)
         delivery.consumer.in_flight -= 1
-        if self.waits_for_memory:
+        if self._waiters:
             self.relieve()
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
@@ -312,13 +310,27 @@ class DispatchArea(Collector[CoreConsumer]):
         if lane.delivery_counts is not None:
             lane.forget_attempts(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0].consumer.in_flight -= len(deliveries)
-        if self.waits_for_memory:
+        if self._waiters:
             self.relieve()
 
+    # ------------------------------------------------------------------ who waits for memory
+
+    def wait_for_memory(self, waiter: MemoryWaiter) -> None:
+        """Have a waiter try again when memory comes free, until it calls `waits_no_more`."""
+        self._waiters[waiter] = None
+
+    def waits_no_more(self, waiter: MemoryWaiter) -> None:
+        """Forget a waiter that goes on or ends, if it waited."""
+        self._waiters.pop(waiter, None)
+
+    def is_waiting(self, waiter: MemoryWaiter) -> bool:
+        """Return whether it waits for memory."""
+        return waiter in self._waiters
+
     def relieve(self) -> None:
-        """Wake the consumers and request the lists that waited for memory that is now free."""
-        for waiting in list(self.waits_for_memory):
-            waiting.try_again()
+        """Have all who wait for memory try again, because some came free."""
+        for waiter in list(self._waiters):
+            waiter.try_again()
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 

@@ -252,7 +252,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
     def drop(self, target: TargetList) -> None:
         """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
-        self._dispatch_area.waits_for_memory.pop(target, None)
+        self._dispatch_area.waits_no_more(target)
         self._watermarks.end(target)
         self.consumer_memory.release(LIST_BYTES)
         if target.load is not None:
@@ -397,7 +397,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
     def try_again(self, target: TargetList) -> None:
         """Load for a list that was given up for want of memory, if enough is free now."""
         if target.wanted_bytes <= OVERHEAD_BYTES or target.memory.free_bytes >= target.wanted_bytes:
-            self._dispatch_area.waits_for_memory.pop(target, None)
+            self._dispatch_area.waits_no_more(target)
             self._loads.request(target)
 
     # ------------------------------------------------------------------ what is free again, or gone
@@ -442,8 +442,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         heads = lane.memory.head_queue_cache
         heads.forget_runs(lane.number, gone)
         heads.reopen(lane.number)
-        if self._dispatch_area.waits_for_memory:
-            self._dispatch_area.relieve()
+        self._dispatch_area.relieve()
 
     # ------------------------------------------------------------------ memory
 

@@ -5,11 +5,8 @@ If memory has no room for another queue or topic, a few empty ones are closed. O
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Container
+from collections.abc import Container
 from contextlib import AbstractContextManager
-from itertools import islice
-from typing import Final
 
 from ....store.format.destination_table import DestinationTable
 from ..counting import CountedRows
@@ -17,25 +14,10 @@ from ..destination_state import DestinationState
 from ..lifecycle import Lifecycle
 from ..publisher import Publisher
 from ..redelivery.delays import TimedLanes
+from .closable_destinations import ClosableDestinations, IdleCloser
 from .destination_lanes import DestinationLanes
 from .destination_policies import DestinationPolicies
 from .overhead import COUNTED_BYTES, GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes
-
-CLOSED_AT_ONCE: Final = 64
-"""Most queues and topics that are closed to make room in memory when another one is opened."""
-LOOKED_AT_ONCE: Final = 256
-"""Most queues and topics that are examined to find some that can be closed."""
-
-
-class IdleCloser(ABC):
-    """The owner of all queues or all topics, as the opener sees it: it can close one to free its memory."""
-
-    @abstractmethod
-    def close_named(self, name: str, undecided: Container[int]) -> bool:
-        """Close the destination of a name if nothing but its counters would be lost; return whether it was closed.
-
-        undecided: numbers of destinations with messages in transactions without an outcome. Requires: the lock.
-        """
 
 
 class DestinationOpener:
@@ -50,13 +32,11 @@ class DestinationOpener:
         overhead: DestinationOverhead,
         publisher: Publisher,
         timed: TimedLanes,
-        undecided: Callable[[], Container[int]],
+        closable: ClosableDestinations,
     ) -> None:
         """Make the one DestinationOpener of a store.
 
         rows: all queues and topics that exist, open or closed.
-
-        undecided: returns the numbers of destinations with messages in transactions without an outcome.
         """
         self._rows = rows
         self._policies = policies
@@ -64,9 +44,7 @@ class DestinationOpener:
         self._overhead = overhead
         self._publisher = publisher
         self._timed = timed
-        self._undecided = undecided
-        # By destination, the owner that closes it, in the order in which they are examined when others need memory.
-        self._in_turn: dict[DestinationState, IdleCloser] = {}
+        self._closable = closable
         self._counted = CountedRows()
 
     @property
@@ -107,7 +85,7 @@ class DestinationOpener:
 
     def begin(self, opened: DestinationState, closer: IdleCloser) -> None:
         """Apply its policy to a queue or topic that was just opened, and note who can close it again."""
-        self._in_turn[opened] = closer
+        self._closable.add(opened, closer)
         self._policies.apply(opened)
 
     def count_on(self, opened: DestinationState) -> None:
@@ -139,7 +117,7 @@ class DestinationOpener:
         """
         counted = opened.counted
         opened.lifecycle = Lifecycle.CLOSED
-        self._in_turn.pop(opened, None)
+        self._closable.remove(opened)
         self._timed.forget(opened)
         opened.end_admission()
         self._lanes.put_away(opened)
@@ -154,28 +132,13 @@ class DestinationOpener:
         """
         groups_bytes = GROUPS_BYTES * deleted.has_groups
         self._overhead.closed(deleted, row_bytes(deleted.name) + charge_bytes + groups_bytes)
-        self._in_turn.pop(deleted, None)
+        self._closable.remove(deleted)
         self._timed.forget(deleted)
         self._lanes.forget(deleted.number)
         self._policies.forget(deleted.number)
         self._publisher.forget(deleted)
 
     def _make_room(self, charge_bytes: int) -> None:
-        """Close a few empty queues and topics if memory has no room for a charge. Those opened first are closed first.
-
-        O(destinations examined): a destination in use goes to the end of the line.
-        """
+        """Close a few empty queues and topics if memory has no room for a charge."""
         if not self._overhead.has_room(charge_bytes):
-            self.close_some()
-
-    def close_some(self) -> None:
-        """Close a few empty queues and topics, to free their memory."""
-        undecided, closed = self._undecided(), 0
-        for opened, closer in list(islice(self._in_turn.items(), LOOKED_AT_ONCE)):
-            if closer.close_named(opened.name, undecided):
-                closed += 1
-                if closed == CLOSED_AT_ONCE:
-                    return
-            else:
-                del self._in_turn[opened]
-                self._in_turn[opened] = closer
+            self._closable.close_some()

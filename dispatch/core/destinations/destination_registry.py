@@ -21,7 +21,8 @@ from ..confirmer import Confirmer
 from ..destination_state import NamedDestinationState
 from ..lifecycle import Lifecycle
 from ..monitor import Monitor
-from .destination_opener import DestinationOpener, IdleCloser
+from .closable_destinations import IdleCloser
+from .destination_opener import DestinationOpener
 
 DestinationT = TypeVar("DestinationT", bound=NamedDestinationState)
 

@@ -6,7 +6,7 @@ charged with measured sizes, whatever messages they hold. After a restart the op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -22,6 +22,7 @@ from ..areas.watermarks import Watermarks
 from ..destination_state import DestinationState
 from ..memory.consumer_memory import ASSIGNED_BYTES, LIST_BYTES, selector_group_charge
 from ..model import LANE_STATE_BYTES
+from .closable_destinations import ClosableDestinations
 
 ROW_BYTES: Final = 48
 """Charged for the row of each queue or topic, in addition to the bytes of its name."""
@@ -98,13 +99,13 @@ class DestinationOverhead:
         budget: Budget,
         destination_memory: Overdraft,
         consumer_memory: Overdraft,
-        close_idle: Callable[[], None],
+        closable: ClosableDestinations,
     ) -> None:
         """Make the one DestinationOverhead of a store.
 
         destination_memory: pays for open destinations and their lanes.
         consumer_memory: pays for consumers and their lists.
-        close_idle: closes some queues and topics that are empty. Requires: the lock.
+        closable: closes some queues and topics that are empty.
         """
         self.holder = destination_memory.holder
         self._target_area = target_area
@@ -112,7 +113,7 @@ class DestinationOverhead:
         self._budget = budget
         self._destination_memory = destination_memory
         self._consumer_memory = consumer_memory
-        self._close_idle = close_idle
+        self._closable = closable
 
     def has_room(self, charge_bytes: int) -> bool:
         """Let lists and caches give memory back; return whether that much more can be charged for destinations."""
@@ -143,7 +144,7 @@ class DestinationOverhead:
         for user in users:
             user.calls_under_way += 1
         try:
-            self._close_idle()
+            self._closable.close_some()
         finally:
             for user in users:
                 user.calls_under_way -= 1

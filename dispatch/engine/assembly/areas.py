@@ -53,7 +53,9 @@ def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
     )
 
 
-def make_areas(foundation: FoundationLayer, store_layer: StoreLayer, recorder: Recorder | None) -> AreaLayer:
+def make_areas(
+    foundation: FoundationLayer, store_layer: StoreLayer, rule: MemoryRule, recorder: Recorder | None
+) -> AreaLayer:
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
     directory = store_layer.directory
@@ -64,7 +66,7 @@ def make_areas(foundation: FoundationLayer, store_layer: StoreLayer, recorder: R
         from ...planning.recorder import RecordedDispatchArea, RecordedTraffic
 
         make_dispatch_area, traffic = partial(RecordedDispatchArea, recorder), RecordedTraffic(recorder)
-    memory = _make_memory(foundation, store_layer)
+    memory = _make_memory(foundation, store_layer, rule)
     dispatch_area = make_dispatch_area(memory, loads, directory.steady.now_ms, late_calls)
     watermarks = late_calls.watermarks = Watermarks(
         memory,
@@ -108,9 +110,9 @@ def make_areas(foundation: FoundationLayer, store_layer: StoreLayer, recorder: R
     )
 
 
-def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer) -> MemoryParts:
+def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, rule: MemoryRule) -> MemoryParts:
     """Return the memory that the areas share."""
-    budget, rule = foundation.budget, MemoryRule()
+    budget = foundation.budget
     return MemoryParts(
         budget,
         MemoryRegistry(budget, foundation.shares.quotas, rule.pending_cache, foundation.policies.pattern_of),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...core.confirmer import ThreadConfirmer
+from ...core.destinations.closable_destinations import ClosableDestinations
 from ...core.destinations.dead_letter_queues import DeadLetterQueues
 from ...core.destinations.destination_lanes import DestinationLanes
 from ...core.destinations.destination_opener import DestinationOpener
@@ -57,7 +58,7 @@ def make_core(
     foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer, redelivery_layer: RedeliveryLayer
 ) -> CoreLayer:
     """Make the queues and what moves their messages. Requires: the store is open."""
-    monitor, budget, late_calls = foundation.monitor, foundation.budget, foundation.late_calls
+    monitor, budget = foundation.monitor, foundation.budget
     directory, reading = store_layer.directory, budget.holders["read_buffers"]
     writer, rows = directory.destination_writer, directory.destination_table
     publisher = _make_publisher(foundation, store_layer, areas)
@@ -71,21 +72,22 @@ def make_core(
     )
     transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, redelivery_layer.delayed)
-    overhead = _make_overhead(foundation, areas)
+    closable = ClosableDestinations(transactions.destination_numbers)
+    overhead = _make_overhead(foundation, areas, closable)
     lanes = _make_lanes(foundation, store_layer, areas, redelivery_layer, overhead, removals)
-    opener = late_calls.opener = DestinationOpener(
+    opener = DestinationOpener(
         rows=rows,
         policies=DestinationPolicies(monitor, rows, store_layer.windows, foundation.policies),
         lanes=lanes,
         overhead=overhead,
         publisher=publisher,
         timed=redelivery_layer.timed,
-        undecided=transactions.destination_numbers,
+        closable=closable,
     )
     queues = Queues(monitor, directory.journal, writer, rows, opener, areas.target_area)
     groups = GroupedQueues(monitor, writer, overhead, areas.target_area.distributions)
     loader = _make_loader(foundation, store_layer, areas)
-    warmer = late_calls.warmer = CacheWarmer(
+    warmer = foundation.late_calls.warmer = CacheWarmer(
         monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number
     )
     return CoreLayer(
@@ -120,14 +122,16 @@ def make_core(
     )
 
 
-def _make_overhead(foundation: FoundationLayer, areas: AreaLayer) -> DestinationOverhead:
+def _make_overhead(
+    foundation: FoundationLayer, areas: AreaLayer, closable: ClosableDestinations
+) -> DestinationOverhead:
     return DestinationOverhead(
         areas.target_area,
         areas.watermarks,
         foundation.budget,
         foundation.existing,
         areas.memory.consumers,
-        foundation.late_calls.close_some,
+        closable,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ....cache.process.guard import MemoryGuard
 from ....cache.process.shortage import MemoryFigures, read_memory_figures
@@ -11,6 +11,7 @@ from ....store.disk.disk import Disk, File
 from ....store.environment.clock import Clock
 from ....store.environment.progress import OnProgress, tell_nobody
 from ....store.metadata.store import MetadataStore
+from ...core.memory_rule import MemoryRule
 from ..status import StatusOutput
 
 
@@ -35,3 +36,5 @@ class Environment:
     """Where the status is written; None: nowhere."""
     on_progress: OnProgress = tell_nobody
     """Called while the store opens, with how far the replay of the journal is."""
+    memory_rule: MemoryRule = field(default_factory=MemoryRule)
+    """Decides how lists and caches share memory."""

@@ -73,7 +73,11 @@ class TopicRetention:
         try:
             if rule is not None and begins:
                 self._overhead.require(SUBSCRIBER_BYTES)
-            self._writer.retain(topic.number, rule)
+            if rule is None:
+                self._writer.retain_no_more(topic.number)
+            else:
+                self._writer.retain(topic.number)
+            self._trimmer.keep(topic.number, rule)
         except StoreFull as full:
             self._put_off[topic] = None
             logger.warning(
@@ -84,8 +88,9 @@ class TopicRetention:
             )
 
     def forget(self, topic: TopicState) -> None:
-        """Forget a deleted topic whose retention was to begin or end. Requires: the lock."""
+        """Forget a deleted topic, and what was to begin or end there. Requires: the lock."""
         self._put_off.pop(topic, None)
+        self._trimmer.keep(topic.number, None)
 
     def trim(self) -> int:
         """Once a second, delete retained messages that are too old or too many; return how many.

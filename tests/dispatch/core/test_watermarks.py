@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from compiled import interpreted
 from inside import inside
 from simulated_bay import SimulatedBay
 from watermark_traffic import MESSAGE_BYTES, RULES, TRAFFICS, miss_share
@@ -145,7 +144,6 @@ def test_the_rule_taken_has_few_misses_whatever_the_traffic(traffic: object) -> 
     assert miss_share(TAKEN, traffic) < 0.01  # type: ignore[arg-type]
 
 
-@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize(
     ("other", "traffic"),
     [("equal parts", "3 steps, 5 slow"), ("same seconds", "the fast one changes"), ("fastest first", "8 equal")],

@@ -61,7 +61,8 @@ def crashed(bay: SimulatedBay, *, with_index: bool = True) -> SimulatedBay:
     disk = bay.disk.crash_process()
     again = SimulatedBay.__new__(SimulatedBay)
     again.settings_given, again.disk, again.clock = bay.settings_given, disk, TellingClock(99)
-    again._memory_figures, again.metadata = bay._memory_figures, type(bay.metadata)()
+    again._memory_figures, again._memory_rule = bay._memory_figures, bay._memory_rule
+    again.metadata = type(bay.metadata)()
     if with_index:
         again.metadata.history = bay.metadata.history.copy()
     again.open_again()
