@@ -50,9 +50,10 @@ def require_all_found(bay: Forebay) -> None:
 class Skips(CrashExplorer):
     index_lost_share = 0.2
     cuts_synced = True
+    memory_limit = "4MiB"
 
     def __init__(self, seed: int, operations: int, call_share: float) -> None:
-        super().__init__(seed, "never", memory_limit="4MiB", max_checkpoint_adds=256)
+        super().__init__(seed, "never", memory_limit=self.memory_limit, max_checkpoint_adds=256)
         self.call_share = call_share
         self.operations = operations
         self.disk = SimulatedDisk()
@@ -115,6 +116,8 @@ def kept(bay: Forebay, name: str, selector: str | None) -> list[int]:
 class SkipsForSubscriptions(Skips):
     """One subscription keeps all. The others acknowledge what does not match, and nothing else."""
 
+    memory_limit = "8MiB"  # all that one subscription keeps is in flight at once
+
     def __init__(self, seed: int, operations: int, call_share: float) -> None:
         super().__init__(seed, operations, call_share)
         topic = self.bay.topic("prices")
@@ -134,6 +137,7 @@ class SkipsForSubscriptions(Skips):
 
     def require_all_kept(self, bay: Forebay) -> None:
         everything = kept(bay, "all", None)
+        assert len(everything) == bay.topic("prices").statistics().subscriptions["all"].depth
         with bay.topic("prices").reader("begin") as reader:
             headers: dict[int, dict[str, HeaderValue]] = {}
             while (more := reader.take(1000)) or inside(bay).loader.step():
