@@ -29,7 +29,7 @@ from ...store.format.properties import GROUP_BYTES_MAX, encode_headers_of_each, 
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX, content_lengths
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
-from ..config.checks import deadline_after
+from ..config.checks import AT_ONCE, deadline_after
 from ..core.confirmer import Confirmer
 from ..core.destination_state import NamedDestinationState
 from ..core.lanes.non_persistent import NonPersistentLaneState
@@ -119,7 +119,7 @@ class Sender:
         persistent: bool = True,
         group: str | None = None,
         expires_in: float | None = None,
-        delay: float = 0.0,
+        delay: float = AT_ONCE,
         producer: str | None = None,
         timeout: float | None = None,
         retain: bool | str = False,
@@ -138,7 +138,7 @@ class Sender:
             persistent: False: nothing is journaled, and the message ends with the process.
             group: Messages of one group go to one consumer at a time, in order; None: the message is in no group.
             expires_in: Seconds until the message is no longer handed out; None: it never expires.
-            delay: Seconds until the message may be handed out; in a transaction they begin with the commit.
+            delay: Seconds until it may be handed out, 0 by default; in a transaction they begin with the commit.
             producer: Who gave the message_id: each producer has a duplicate_window of its own.
             timeout: Seconds to wait for room; None: as the policy of the destination says.
             retain: True, or the name of a header: a topic keeps the message for later subscriptions, see Topic.
@@ -149,7 +149,7 @@ class Sender:
         if type(body) is not bytes:
             body = as_bytes(body)
         if (
-            delay != 0.0
+            (delay is not AT_ONCE and delay != 0.0)
             or retain is not False
             or (expires_in is not None and (transaction is not None or persistent is not True))
         ):

@@ -374,9 +374,7 @@ def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
     return _reader(names).read(data[1:] if data and data[0] == _HEADERS else _map_of(data))
 
 
-def header_values_of_each(
-    properties: Sequence[bytes], names: frozenset[str]
-) -> Sequence[dict[str, HeaderValue] | None]:
+def header_values_of_each(properties: Sequence[bytes], names: frozenset[str]) -> list[dict[str, HeaderValue] | None]:
     """Return header_values of each message, None in place of RecordDamaged. Faster than single calls."""
     read = _reader(names).read_plain
     try:

@@ -198,17 +198,18 @@ class BlockSurvey:
         return self._examined
 
     def decode(
-        self, indexes: Sequence[int], properties: Sequence[bytes], names: frozenset[str]
-    ) -> Sequence[dict[str, HeaderValue] | None]:
+        self, indexes: list[int], properties: Sequence[bytes], names: frozenset[str]
+    ) -> list[dict[str, HeaderValue] | None]:
         """Note the headers of messages and return them; None where they can't be decoded.
 
         indexes, properties: the index in the block and the properties of each message.
         names: the headers to decode, at least those of the survey. Decoding many messages together takes half the time.
         """
         decoded = header_values_of_each(properties, names)
-        for index, values in zip(indexes, decoded, strict=True):
+        noted = self.noted
+        for at, values in enumerate(decoded):  # machine code would make a tuple for each step of a strict zip
             if values is not None:
-                self.noted[index] = values
+                noted[indexes[at]] = values
         return decoded
 
     def add(self, index: int, values: dict[str, HeaderValue]) -> None:

@@ -10,7 +10,6 @@ import errno
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from operator import ge
 from typing import Final, NamedTuple, Protocol
 
 from ..disk.disk import File
@@ -306,17 +305,17 @@ def _read_slice(
     crcs, lengths, properties_lengths = wanted[::3], wanted[1::3], wanted[2::3]
     of_each: list[bytes] = []
     bodies: list[bytes] = []
+    fit = True
     if any(properties_lengths):
-        for length, properties_bytes in zip(lengths, properties_lengths, strict=True):
+        for index, length in enumerate(lengths):  # machine code would make a tuple for each step of a strict zip
+            properties_bytes: int = properties_lengths[index]
+            fit = fit and properties_bytes <= length
             middle = begin + properties_bytes
             of_each.append(data[begin:middle])
             begin += length
             bodies.append(data[middle:begin])
         found = tuple(map(crc32, bodies, map(crc32, of_each)))
-        # The second question is asked where a message is shorter than the properties of another.
-        fit = max(properties_lengths) <= min(lengths) or all(map(ge, lengths, properties_lengths))
     else:
-        fit = True
         of_each = [b""] * len(lengths)
         for length in lengths:
             bodies.append(data[begin : begin + length])
