@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from ..dispatch.explain.words import age_text, plural
 from ..dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
 from ..dispatch.screen.lines import clock_text
-from ..dispatch.screen.view import NoView, View, printable
+from ..dispatch.screen.view import NoView, StoreView, printable
 from ..pages.rendering import STYLE_SHEET, environment
 from ..store.errors import ForebayError, SettingsError
 from .answers import cause_rows, data_log_rows, message_rows, text, whole
@@ -208,7 +208,7 @@ class Pages:
 
     # ------------------------------------------------------------------ parts
 
-    async def _read(self) -> View | NoView:
+    async def _read(self) -> StoreView | NoView:
         return await run_in_threadpool(self._source.read)
 
     async def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -232,7 +232,7 @@ class Pages:
         return self.problem(request, 503, silence.sentence, silence.advice)
 
     def _page(
-        self, request: Request, template: str, view: View, fields: Mapping[str, Any], every: int | None = None
+        self, request: Request, template: str, view: StoreView, fields: Mapping[str, Any], every: int | None = None
     ) -> Response:
         return self._html(request, template, {"view": view, **fields}, every=every)
 

@@ -8,7 +8,7 @@ from math import log2
 from typing import Final
 
 from ..dispatch.screen.lines import FREE, LIVE_STEPS, LIVE_TITLES
-from ..dispatch.screen.view import HOLDERS, OTHERS, DataLogView, View
+from ..dispatch.screen.view import HOLDERS, OTHERS, DataLogView, StoreView
 from ..pages.charts import Chart, Line, LinePiece, Mark, Tick
 
 EDGE: Final = 4.0
@@ -27,7 +27,7 @@ class Part:
     width: float
 
 
-def memory_parts(view: View) -> list[Part]:
+def memory_parts(view: StoreView) -> list[Part]:
     """Return the parts of a bar. Its whole width is the memory limit, or the held memory if that is more."""
     free = max(view.limit_bytes - view.held_bytes, 0.0)
     titles = {title: f"part-{n}" for n, title in enumerate(HOLDERS.values(), start=1)}
@@ -43,7 +43,7 @@ def memory_parts(view: View) -> list[Part]:
     return parts
 
 
-def curve_picture(view: View) -> Chart | None:
+def curve_picture(view: StoreView) -> Chart | None:
     """Return the hit ratio by memory limit; None: nothing is known before the first delivery.
 
     Limits go from left to right, doubling at equal steps. The marks are the present limit and the

@@ -21,7 +21,7 @@ from ..dispatch.engine.statistics import DestinationStatistics, Statistics
 from ..dispatch.forebay import Forebay
 from ..dispatch.remote.client import ask_store, result_of
 from ..dispatch.remote.requests import answer
-from ..dispatch.screen.view import NoView, View, printable, read_view, view_of
+from ..dispatch.screen.view import NoView, StoreView, printable, read_view, view_of
 from ..dispatch.store_status import is_stale, live_status
 from ..store.errors import ForebayError, StateError
 from .figures import snapshot_of
@@ -42,7 +42,7 @@ class ConsoleSource(ABC):
         self.broker = broker
 
     @abstractmethod
-    def read(self) -> View | NoView:
+    def read(self) -> StoreView | NoView:
         """Return the status of the store, or the reason why there is none. Never raises."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class StatusSource(ConsoleSource):
         super().__init__(root.rpartition("/")[2])
         self._root = root
 
-    def read(self) -> View | NoView:
+    def read(self) -> StoreView | NoView:
         return read_view(self._root, self.broker)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -93,9 +93,9 @@ class BaySource(ConsoleSource):
         self._lock = threading.Lock()
         self._seen_at = monotonic()
         self._seen: Mapping[str, DestinationStatistics] = bay.statistics().destinations
-        self._view: View | None = None
+        self._view: StoreView | None = None
 
-    def read(self) -> View | NoView:
+    def read(self) -> StoreView | NoView:
         with self._lock:
             if self._bay.is_closed:
                 return NoView(self.broker, "This store is closed.", REOPEN)

@@ -31,7 +31,7 @@ from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
 from .core.model import CoreConsumer
 from .engine.assembly.environment import Environment
-from .engine.assembly.housekeeping import Explaining
+from .engine.assembly.housekeeping import ExplainFunctions
 from .engine.engine import Engine
 from .engine.explained_store import ExplainedStore
 from .engine.health import Health
@@ -330,7 +330,7 @@ def _in_short(store: ExplainedStore, queues: Sequence[QueueState]) -> str:
     return explain_in_short(store, queues)
 
 
-_EXPLAINING: Final = Explaining(_why_stuck, _in_short)
+_EXPLAINING: Final = ExplainFunctions(_why_stuck, _in_short)
 _USED_LATER: Final = (
     "hashlib",
     "json",

@@ -9,7 +9,7 @@ from typing import Final
 from ..store.environment.locks import condition_of
 from ..store.errors import Closed, Empty, SettingsError, argument_error
 from ..store.message import Message
-from .admin.temporaries import Temporaries
+from .admin.temporaries import TemporaryDestinations
 from .config.checks import check_bounds, check_name
 from .consumer.consumer import Consumer, delivered_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
@@ -335,7 +335,7 @@ class TemporaryQueue(Queue, Temporary):
     __slots__ = ()
 
     @property
-    def _temporaries(self) -> Temporaries:
+    def _temporaries(self) -> TemporaryDestinations:
         """Return the owner of temporary queues."""
         return self.parts.temporaries
 

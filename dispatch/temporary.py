@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import Self
 
 from ..store.compiler import trait
-from .admin.temporaries import Temporaries
+from .admin.temporaries import TemporaryDestinations
 from .core.destination_state import NamedDestinationState
 
 
@@ -23,7 +23,7 @@ class Temporary:
 
     @property
     @abstractmethod
-    def _temporaries(self) -> Temporaries:
+    def _temporaries(self) -> TemporaryDestinations:
         """Return the owner of temporary destinations."""
 
     def close(self) -> None:

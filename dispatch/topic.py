@@ -8,10 +8,10 @@ from typing import Final
 
 from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
 from ..store.format.properties import encode_properties
-from ..store.format.retained import Retained, retain_key, retained_name
+from ..store.format.retained import RetainedMessage, retain_key, retained_name
 from ..store.format.times import split_times
 from ..store.message import DEFAULT_PRIORITY, Message
-from .admin.temporaries import Temporaries
+from .admin.temporaries import TemporaryDestinations
 from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import ConsumerOptions, consumer_options
@@ -27,8 +27,8 @@ from .producer.sender import Sender
 from .temporary import Temporary
 from .topics.fan_out import FanOut
 from .topics.reader import TopicReader
-from .topics.registry import Topics
-from .topics.subscriptions.cursors import Edge, Landing, Moment, Target, parse_target
+from .topics.registry import TopicRegistry
+from .topics.subscriptions.cursors import Edge, Landing, Moment, SeekTarget, parse_target
 from .topics.subscriptions.subscription_admin import SubscriptionAdmin
 from .topics.topic_state import TopicState
 
@@ -48,7 +48,7 @@ PUBLIC: Final = (
 class TopicSubscription:
     """A durable subscription, made by `Topic.subscription`. Thread-safe."""
 
-    def __init__(self, topics: Topics, admin: SubscriptionAdmin, topic: TopicState, name: str) -> None:
+    def __init__(self, topics: TopicRegistry, admin: SubscriptionAdmin, topic: TopicState, name: str) -> None:
         self._topics = topics
         self._admin = admin
         self._topic = topic
@@ -207,7 +207,7 @@ class Topic(Sender):
                     times, properties = split_times(properties)
                     properties = times + encode_properties(None, own_id) + properties
                 assert isinstance(batch.priority, int)
-                retained = Retained(timestamp, batch.priority, properties, body)
+                retained = RetainedMessage(timestamp, batch.priority, properties, body)
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
@@ -283,7 +283,7 @@ class Topic(Sender):
         target = parse_target(from_, sequence, time, priority, "from_")
         return TopicReader(self.read_from(target, selector, None))
 
-    def read_from(self, target: Target, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
+    def read_from(self, target: SeekTarget, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
         """Return the consumer of a reader, from which an event loop makes its own reader. As `reader`."""
         policy = self.parts.policies.of(self._destination.name)
         options = consumer_options(policy, selector=selector, prefetch=0, on_ready=on_ready, ack_deadline_seconds=0)
@@ -377,7 +377,7 @@ class TemporaryTopic(Topic, Temporary):
     __slots__ = ()
 
     @property
-    def _temporaries(self) -> Temporaries:
+    def _temporaries(self) -> TemporaryDestinations:
         """Return the owner of temporary topics."""
         return self.parts.temporaries
 

@@ -32,13 +32,13 @@ from .maintenance.cleaner import Cleaner
 from .maintenance.cleanup import Cleanup
 from .maintenance.data_log_retention import DataLogRetention
 from .maintenance.disk_use import DiskUse
-from .maintenance.positions import Positions
 from .maintenance.relocation import Relocation
+from .maintenance.time_search import TimeSearch
 from .maintenance.trimmer import Trimmer
 from .message_store import MessageStore
 from .metadata.index_reads import IndexReads
 from .metadata.store import MetadataStore
-from .recovery.recovery import Recovered
+from .recovery.recovery import RecoveredJournal
 from .state.journaled_state import JournaledState
 from .state.property_table import PropertyTable
 from .writers.destination_writer import DestinationWriter
@@ -120,7 +120,7 @@ class DirectoryStore:
         reads: IndexReads,
         steady: SteadyClock,
         mark: SyncMark,
-        found: Recovered,
+        found: RecoveredJournal,
         *,
         now: float,
     ) -> None:
@@ -154,7 +154,7 @@ class DirectoryStore:
             self.subscriptions.lane_numbered,
         )
         self.retention = self._made_retention()
-        self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
+        self.positions = TimeSearch(self.index.cache, self._lock, self.journal.reader)
         self.cleanup = self._made_cleanup(environment, now)
         self.destination_writer = DestinationWriter(
             self.index,
@@ -177,7 +177,7 @@ class DirectoryStore:
             clock=self._clock,
         )
 
-    def _made_journal(self, environment: StoreEnvironment, found: Recovered) -> Journal:
+    def _made_journal(self, environment: StoreEnvironment, found: RecoveredJournal) -> Journal:
         return Journal(
             self._disk,
             self._lock,
@@ -272,7 +272,7 @@ class DirectoryStore:
 
     # ------------------------------------------------------------------ opening and closing
 
-    def begin(self, found: Recovered) -> None:
+    def begin(self, found: RecoveredJournal) -> None:
         """Record that a new epoch has begun, in its first data log, and checkpoint what recovery found.
 
         Requires: no other thread uses the store.

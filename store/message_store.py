@@ -14,9 +14,9 @@ from .disk.disk import Disk
 from .environment.locks import StoreLocks
 from .errors import Closed, StoreFailed, StoreFull
 from .format.identity import Identity
-from .format.places import Extent, Singles
+from .format.places import Extent, SingleRecords
 from .format.record import IDENTIFIED, TIMED
-from .format.times import Times
+from .format.times import MessageTimes
 from .index.deduplication import Deduplication
 from .index.destination_lane import DestinationLane
 from .index.due_times import DueTimes
@@ -114,7 +114,7 @@ class MessageStore:
         lane: DestinationLane,
         timestamp: int,
         contents: list[tuple[bytes, bytes]],
-        times: Sequence[Times] = (),
+        times: Sequence[MessageTimes] = (),
         identities: Sequence[Identity] = (),
         *,
         flags: int = 0,
@@ -144,7 +144,7 @@ class MessageStore:
                 lane.put_times(first, times)
                 self._index.latest_ms = max(self._index.latest_ms, timestamp)
             for identity in identities:
-                self._duplicates.note(identity)
+                self._duplicates.remember(identity)
             return first
         except BaseException as error:
             self._journal.break_by(error)
@@ -180,7 +180,7 @@ class MessageStore:
 
     def plan(self, lane: JournaledLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock. Reads no message."""
-        extents: list[Extent | Singles] = []
+        extents: list[Extent | SingleRecords] = []
         for first, last in runs:
             extents += lane.extents(first, last)
         return plan_regions(extents, self._data_logs.reader)
@@ -234,9 +234,9 @@ class MessageStore:
         """Return the lanes that are not put away. Requires: the lock."""
         return list(self._index.lanes.values())
 
-    def put_away(self, number: int) -> None:
+    def put_away(self, lane_number: int) -> None:
         """Make an empty lane a row, as `Index.put_away` does. Requires: the lock."""
-        self._index.put_away(number)
+        self._index.put_away(lane_number)
 
     def id_prefix(self, destination: int, priority: int) -> str:
         """Return the beginning of ids that are generated in this lane."""

@@ -18,13 +18,13 @@ from .errors import StoreFailed
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.index import Index
 from .index.subscriptions import Subscriptions
-from .journal.reserve import Reserve
+from .journal.reserve import DiskReserve
 from .journal.shutdown_marker import read_shutdown_marker
 from .journal.sync_mark import SyncMark, read_sync_mark
 from .metadata.index_reads import IndexReads
 from .metadata.store import MetadataStore
 from .recovery.opening import find_store_id, recover
-from .recovery.recovery import Recovered, RecoveryReport
+from .recovery.recovery import RecoveredJournal, RecoveryReport
 from .state.journaled_state import JournaledState
 from .state.transactions import Branches
 
@@ -55,7 +55,7 @@ class _Opening:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             disk.make_directory(directory)
         self._is_new = not disk.list(JOURNAL) and not disk.list(STATE_DIRECTORY)
-        Reserve(disk, 0).clear()
+        DiskReserve(disk, 0).clear()
         self._marker = marker = read_shutdown_marker(disk)
         found_id = marker.store_id if marker is not None else find_store_id(disk)
         self._store_id = found_id or environment.clock.random_bytes(STORE_ID_BYTES)
@@ -104,7 +104,7 @@ class _Opening:
             properties,
         )
 
-    def _recover(self, journaled: JournaledState) -> Recovered:
+    def _recover(self, journaled: JournaledState) -> RecoveredJournal:
         """Bring index and tables up to the journal; return what recovery found."""
         environment = self._environment
         found = recover(
@@ -122,7 +122,7 @@ class _Opening:
         journaled.index.keep_put_off(found.destinations.keys() | journaled.subscriptions.numbers())
         return found
 
-    def _make_store(self, journaled: JournaledState, reads: IndexReads, found: Recovered) -> DirectoryStore:
+    def _make_store(self, journaled: JournaledState, reads: IndexReads, found: RecoveredJournal) -> DirectoryStore:
         environment = self._environment
         steady = SteadyClock(environment.clock.time_ms, environment.clock.monotonic)
         steady.advance_to(journaled.index.latest_ms)
@@ -136,7 +136,7 @@ class _Opening:
             mark.close()
             raise
 
-    def _reported(self, store: DirectoryStore, found: Recovered, keeps_index: bool) -> RecoveryReport:
+    def _reported(self, store: DirectoryStore, found: RecoveredJournal, keeps_index: bool) -> RecoveryReport:
         report = found.report(
             self._is_new or (self._marker is not None and self._marker.is_clean),
             not self._is_new and keeps_index,

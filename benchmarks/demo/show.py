@@ -27,7 +27,7 @@ from forebay.dispatch.screen.lines import (
     size,
     wrap,
 )
-from forebay.dispatch.screen.view import NoView, View, read_view
+from forebay.dispatch.screen.view import NoView, StoreView, read_view
 
 from ..load.evidence import Check
 from ..load.report import Audience
@@ -102,7 +102,7 @@ class Show:
         self._note = ""
         self._phase = ""
         self._is_ended_told = False
-        self._view: View | None = None
+        self._view: StoreView | None = None
         # Recommended for the traffic so far; 0: nothing is known.
         self.recommended_limit_bytes = 0.0
         # The screen with most pending messages.
@@ -120,7 +120,7 @@ class Show:
         self._advance(sample.seconds, done / (2 * self._chapter.scenario.messages))
         self._deque.tell(sample.backlog_messages)
         found = read_view(self._root, BROKER)
-        if isinstance(found, View):
+        if isinstance(found, StoreView):
             self._view = found
             self.recommended_limit_bytes = found.recommended_limit_bytes or self.recommended_limit_bytes
         self._phase = sample.phase

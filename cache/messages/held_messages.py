@@ -47,7 +47,7 @@ class HeldMessages:
                 self._leave(lane_number)
         return message
 
-    def is_shared(self, lane_number: int) -> bool:
+    def shares_messages(self, lane_number: int) -> bool:
         """Return whether other lanes may need the lane's messages, so that taking one frees no memory."""
         return False
 

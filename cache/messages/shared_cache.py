@@ -74,7 +74,7 @@ class SharedCache:
         """Return the message, which stays. None: it is not here."""
         return self._cache.peek(self._lane_number, sequence)
 
-    def is_shared(self, lane_number: int) -> bool:
+    def shares_messages(self, lane_number: int) -> bool:
         """Return True, because taking a message frees no memory while others need it."""
         return True
 

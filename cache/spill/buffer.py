@@ -24,7 +24,7 @@ FREEING_BYTES: Final = 4 * 1024
 """Charge of one key from which on a write surely frees memory. The places of a single message take 1.2 KiB."""
 
 
-class Pool:
+class FanOutPool:
     """The lanes of one fan-out, and which of them need which message."""
 
     __slots__ = ("number", "lanes", "every", "needed")
@@ -62,9 +62,9 @@ class SpillBuffer(HeldMessages):
         # For each key, a sequence that is not above any of its messages.
         self._floors: dict[int, int] = {}
         # Pools by number.
-        self._pools: dict[int, Pool] = {}
+        self._pools: dict[int, FanOutPool] = {}
         # The pool of each lane that shares.
-        self._pool_of: dict[int, Pool] = {}
+        self._pool_of: dict[int, FanOutPool] = {}
         # Pool and sequence of the message that the lanes are just getting. It waits until all have it.
         self.arriving: tuple[int, int] | None = None
 
@@ -74,11 +74,11 @@ class SpillBuffer(HeldMessages):
 
     # ------------------------------------------------------------------ lanes that share
 
-    def join(self, lane_number: int, number: int) -> None:
-        """Let a lane share messages with the others of a pool. `number`: that of the pool; no lane has it."""
-        pool = self._pools.get(number)
+    def join(self, lane_number: int, pool_number: int) -> None:
+        """Let a lane share messages with the others of a pool. `pool_number`: that of the pool; no lane has it."""
+        pool = self._pools.get(pool_number)
         if pool is None:
-            pool = self._pools[number] = Pool(number)
+            pool = self._pools[pool_number] = FanOutPool(pool_number)
         pool.join(lane_number)
         self._pool_of[lane_number] = pool
 
@@ -87,7 +87,7 @@ class SpillBuffer(HeldMessages):
         """Most lanes for which one batch may be. O(pools)."""
         return max((len(pool.lanes) for pool in self._pools.values()), default=1)
 
-    def is_shared(self, lane_number: int) -> bool:
+    def shares_messages(self, lane_number: int) -> bool:
         return lane_number in self._pool_of
 
     def is_pool(self, key: int) -> bool:
@@ -122,7 +122,7 @@ class SpillBuffer(HeldMessages):
             self._fullness.grew(lane_number, held_bytes)
         return True
 
-    def _put_shared(self, pool: Pool, lane_number: int, message: StoredMessage, is_moved: bool) -> bool:
+    def _put_shared(self, pool: FanOutPool, lane_number: int, message: StoredMessage, is_moved: bool) -> bool:
         needed = pool.needed.get(message[0], 0)
         if not needed and not self.put(pool.number, message, is_moved=is_moved):
             return False
@@ -150,7 +150,7 @@ class SpillBuffer(HeldMessages):
             super().take(key, sequence)
         return message
 
-    def _remove_shared(self, pool: Pool, sequence: int) -> None:
+    def _remove_shared(self, pool: FanOutPool, sequence: int) -> None:
         del pool.needed[sequence]
         self._remove(pool.number, sequence)
 

@@ -265,9 +265,9 @@ class Overflow:
     def drop(self, lane: NonPersistentLane) -> None:
         """Remove a lane with all its messages."""
         self.storage.drop(lane.number)
-        is_shared = self.buffer.is_shared(lane.number)
+        shares_messages = self.buffer.shares_messages(lane.number)
         self.buffer.forget(lane.number)
-        if is_shared:
+        if shares_messages:
             self.account.write_for(self.buffer.sharing_lanes_max)
         lane.close()
         del self.lanes[lane.number], self._caches[lane.number]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...cache.accounting.budget import Budget
 from ...store.directory_store import DirectoryStore
 from ..core.parts import CoreParts
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
 from .browse import Browsers
@@ -21,7 +21,7 @@ from .inactive import InactiveDestinations
 from .move import Mover
 from .queue_admin import QueueAdmin
 from .rejections import Rejections
-from .temporaries import Temporaries
+from .temporaries import TemporaryDestinations
 from .transfer import LaneTransfer
 
 
@@ -51,7 +51,7 @@ class AdminLayer:
     dead_letters: DeadLetterMover
     sweeper: ExpirySweeper
     queue_admin: QueueAdmin
-    temporaries: Temporaries
+    temporaries: TemporaryDestinations
     inactive: InactiveDestinations
     idle: IdleDestinations
 
@@ -61,7 +61,7 @@ def make_admin_layer(
     directory: DirectoryStore,
     *,
     budget: Budget,
-    topics: Topics,
+    topics: TopicRegistry,
     topic_admin: TopicAdmin,
     transactions: TransactionRegistry,
     dead_lettering: DeadLetterLayer,
@@ -112,7 +112,7 @@ def make_admin_layer(
 def _make_inactive(
     core: CoreParts,
     directory: DirectoryStore,
-    topics: Topics,
+    topics: TopicRegistry,
     queue_admin: QueueAdmin,
     topic_admin: TopicAdmin,
     transactions: TransactionRegistry,
@@ -172,12 +172,12 @@ def _make_mover(core: CoreParts, directory: DirectoryStore, browsers: Browsers, 
 def _make_temporaries(
     core: CoreParts,
     directory: DirectoryStore,
-    topics: Topics,
+    topics: TopicRegistry,
     queue_admin: QueueAdmin,
     topic_admin: TopicAdmin,
     random_bytes: Callable[[int], bytes],
-) -> Temporaries:
-    return Temporaries(
+) -> TemporaryDestinations:
+    return TemporaryDestinations(
         monitor=core.monitor,
         journal=directory.journal,
         rows=directory.destination_table,
@@ -209,7 +209,7 @@ def _make_dead_letters(
     )
 
 
-def _make_recovery(core: CoreParts, directory: DirectoryStore, topics: Topics) -> DeadLetterRecovery:
+def _make_recovery(core: CoreParts, directory: DirectoryStore, topics: TopicRegistry) -> DeadLetterRecovery:
     return DeadLetterRecovery(
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,

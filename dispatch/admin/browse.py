@@ -151,9 +151,12 @@ class Browsers:
                     return
                 lane, end = next(iter(begins)), BEHIND_ALL
                 if persistent in begins and non_persistent in begins:
-                    lane, end = persistent, non_persistent.non_persistent_lane.before(begins[non_persistent])
+                    lane, end = persistent, non_persistent.non_persistent_lane.next_persistent(begins[non_persistent])
                     if begins[persistent] >= end:
-                        lane, end = non_persistent, non_persistent.non_persistent_lane.behind(begins[persistent])
+                        lane, end = (
+                            non_persistent,
+                            non_persistent.non_persistent_lane.next_non_persistent(begins[persistent]),
+                        )
                 end = min(end, ends[lane])
             yield lane, begins[lane], end
             begins[lane] = end

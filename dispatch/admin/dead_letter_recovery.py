@@ -16,9 +16,9 @@ from ...store.index.subscriptions import Subscriptions
 from ...store.numbering import LANE_SHIFT
 from ...store.state.transactions import Branches
 from ..config.policies import Policies
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.model import LaneState
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 
 TIDY_RUNS: Final = 32
 """Runs that one call of `tidy` checks. Each may read a block of the index, under the lock."""
@@ -33,8 +33,8 @@ class DeadLetterRecovery:
         branches: Branches,
         delivery_count_table: DeliveryCountTable,
         subscribers: Subscriptions,
-        queues: Queues,
-        topics: Topics,
+        queues: QueueRegistry,
+        topics: TopicRegistry,
         policies: Policies,
         waiting: dict[LaneState, None],
     ) -> None:

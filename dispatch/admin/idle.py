@@ -11,9 +11,9 @@ from collections.abc import Callable, Container, Sequence
 from typing import Final, TypeVar
 
 from ..core.destination_state import DestinationState
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor, in_sections
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 from ..transactions.transaction import TransactionRegistry
 
 DestinationT = TypeVar("DestinationT", bound=DestinationState)
@@ -25,7 +25,9 @@ LOOK_SECONDS: Final = 5.0
 class IdleDestinations:
     """Closes unused destinations. `step` checks all open ones when a look is due; only one thread calls `step`."""
 
-    def __init__(self, monitor: Monitor, queues: Queues, topics: Topics, transactions: TransactionRegistry) -> None:
+    def __init__(
+        self, monitor: Monitor, queues: QueueRegistry, topics: TopicRegistry, transactions: TransactionRegistry
+    ) -> None:
         self._monitor = monitor
         self._queues = queues
         self._topics = topics

@@ -14,10 +14,10 @@ from ...store.journal.journal import Journal
 from ..core.confirmer import Confirmer
 from ..core.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.destination_registry import DestinationRegistry
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.lifecycle import Lifecycle
 from ..core.monitor import Monitor, in_sections
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction import TransactionRegistry
 from .queue_admin import QueueAdmin
@@ -53,8 +53,8 @@ class InactiveDestinations:
         monitor: Monitor,
         journal: Journal,
         confirmer: Confirmer,
-        queues: Queues,
-        topics: Topics,
+        queues: QueueRegistry,
+        topics: TopicRegistry,
         queue_admin: QueueAdmin,
         topic_admin: TopicAdmin,
         transactions: TransactionRegistry,
@@ -141,7 +141,7 @@ class InactiveDestinations:
             seen = self._seen.pop(destination.number)
             if not destination.is_open or not destination.is_unused or _work(destination) != seen.work:
                 return False
-            if self._transactions.concern((destination.number,)):
+            if self._transactions.use_destinations((destination.number,)):
                 return False
             delete(destination)
             destination.lifecycle = Lifecycle.UNUSED

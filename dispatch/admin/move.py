@@ -13,7 +13,7 @@ from typing import Final
 
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
-from ...store.format.times import Times, has_times, with_times
+from ...store.format.times import MessageTimes, has_times, with_times
 from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
@@ -96,7 +96,7 @@ class Mover:
             admitted = limits.admit_now(sizes, reservation)
             if not admitted:
                 self._confirmer.confirm(self._confirmer.position())
-                admitted = self._confirmer.run(limits.wait_for_room(sizes, reservation, self._confirmer.wakeable()))
+                admitted = self._confirmer.run(limits.wait_for_room(sizes, reservation, self._confirmer.waker()))
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):
@@ -128,7 +128,7 @@ class Mover:
             return message
         return sequence, with_times(properties, self._times_left(lane, sequence)), body, timestamp
 
-    def _times_left(self, lane: LaneState, sequence: int) -> Times:
+    def _times_left(self, lane: LaneState, sequence: int) -> MessageTimes:
         """Return the times with which a message arrives in the new queue."""
         return lane.store_lane.times_of(sequence).left(self._now_ms())
 

@@ -12,7 +12,7 @@ from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
 from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
 from ..core.lifecycle import Lifecycle
 from ..core.model import LaneState
@@ -30,7 +30,7 @@ class QueueAdmin:
         message_store: MessageStore,
         writer: DestinationWriter,
         confirmer: Confirmer,
-        queues: Queues,
+        queues: QueueRegistry,
         removals: Removals,
         transactions: TransactionRegistry,
     ) -> None:
@@ -107,7 +107,7 @@ class QueueAdmin:
         """
         if not queue.is_open:
             return
-        if self._transactions.concern((queue.number,)):
+        if self._transactions.use_destinations((queue.number,)):
             raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
         self._writer.delete(queue.number)
         queue.lifecycle = Lifecycle.DELETED

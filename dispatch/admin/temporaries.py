@@ -1,4 +1,4 @@
-"""Temporaries: queues and topics that end with their handle, with the store, or at the next open.
+"""TemporaryDestinations: queues and topics that end with their handle, with the store, or at the next open.
 
 A flag in the destination's record marks it as temporary. So an open finds the temporary destinations that a killed
 process left, and deletes them before anybody sees them. A destination with messages in a transaction without an outcome
@@ -16,10 +16,10 @@ from ...store.format.state_record import TOPIC
 from ...store.journal.journal import Journal
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.confirmer import Confirmer
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
 from ..core.monitor import Monitor
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
 from ..topics.topic_state import TopicState
 from .queue_admin import QueueAdmin
@@ -27,7 +27,7 @@ from .queue_admin import QueueAdmin
 logger = LateLogger("forebay.dispatch")
 
 
-class Temporaries:
+class TemporaryDestinations:
     """Makes and deletes temporary destinations. The state lock guards its state."""
 
     def __init__(
@@ -37,8 +37,8 @@ class Temporaries:
         journal: Journal,
         rows: DestinationTable,
         confirmer: Confirmer,
-        queues: Queues,
-        topics: Topics,
+        queues: QueueRegistry,
+        topics: TopicRegistry,
         queue_admin: QueueAdmin,
         topic_admin: TopicAdmin,
         random_bytes: Callable[[int], bytes],
@@ -80,9 +80,9 @@ class Temporaries:
 
     def _numbers(self) -> list[int]:
         """Return the numbers of all temporary destinations. O(destinations)."""
-        return [number for number, known in self._rows.items() if known.is_temporary]
+        return [destination_number for destination_number, known in self._rows.items() if known.is_temporary]
 
-    def release(self, number: int) -> None:
+    def release(self, destination_number: int) -> None:
         """Delete a destination whose handle is closed, now or as soon as possible. A second call does nothing.
 
         Requires: no lock.
@@ -90,7 +90,7 @@ class Temporaries:
         with self._monitor.lock, self._monitor.all_or_broken:
             if self._monitor.is_closed:
                 return
-            self._released[number] = None
+            self._released[destination_number] = None
         self.sweep()
 
     def sweep(self) -> int:
@@ -99,7 +99,7 @@ class Temporaries:
             return 0
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
-            deleted = sum(self._delete(number) for number in list(self._released))
+            deleted = sum(self._delete(destination_number) for destination_number in list(self._released))
             position = self._journal.end
         try:
             if deleted:
@@ -108,25 +108,25 @@ class Temporaries:
             self._monitor.run_deferred()
         return deleted
 
-    def _delete(self, number: int) -> bool:
+    def _delete(self, destination_number: int) -> bool:
         """Delete a destination without a handle, unless it is gone already; return False if it must wait."""
         try:
-            is_deleted = self._delete_at_once(number)
+            is_deleted = self._delete_at_once(destination_number)
         except (StoreFull, TransactionError) as error:
             logger.debug("a temporary destination is deleted later: %s", error, event="temporary_left")
             return False
-        del self._released[number]
+        del self._released[destination_number]
         return is_deleted
 
-    def _delete_at_once(self, number: int) -> bool:
+    def _delete_at_once(self, destination_number: int) -> bool:
         """Delete a destination now; return False if it is gone already. StoreFull, TransactionError."""
-        destination = self._rows.get(number)
+        destination = self._rows.get(destination_number)
         if destination is None:
             return False
         if destination.kind == TOPIC:
-            self._topic_admin.delete_locked(self._topics.opened_to_delete(number))
+            self._topic_admin.delete_locked(self._topics.opened_to_delete(destination_number))
         else:
-            self._queue_admin.delete_locked(self._queues.opened_to_delete(number))
+            self._queue_admin.delete_locked(self._queues.opened_to_delete(destination_number))
         return True
 
     def delete_all(self) -> None:
@@ -134,9 +134,9 @@ class Temporaries:
 
         The next open deletes those whose deletion fails.
         """
-        for number in self._numbers():
+        for destination_number in self._numbers():
             try:
-                self._delete_at_once(number)
+                self._delete_at_once(destination_number)
             except ForebayError as error:
                 logger.debug("a temporary destination is left to the next open: %s", error, event="temporary_left")
         self._released.clear()

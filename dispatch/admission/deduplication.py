@@ -54,14 +54,14 @@ class DuplicateWindows:
         most_ids = self._max_file_bytes // 4 // DIGEST_BYTES
         return min(shares.duplicates_bytes // 2, most_ids * ID_CHARGE_BYTES)
 
-    def watch(self, number: int, name: str) -> bool:
+    def watch(self, destination_number: int, name: str) -> bool:
         """Register a queue or topic. Return whether its policy has a duplicate window."""
-        self.non_persistent.register(number, name)
-        return self.non_persistent.watches(number)
+        self.non_persistent.register(destination_number, name)
+        return self.non_persistent.watches(destination_number)
 
-    def forget(self, number: int) -> None:
+    def forget(self, destination_number: int) -> None:
         """Drop a deleted destination. Requires: the store knows that it is deleted."""
-        self.non_persistent.forget(number)
+        self.non_persistent.forget(destination_number)
 
     def resize(self, shares: Shares) -> None:
         """Follow a new memory limit."""
@@ -72,7 +72,7 @@ class DuplicateWindows:
         """Return whether the message is in a window. TransactionError: a transaction without an outcome has it."""
         if self.persistent.decides(found) is not None:
             raise TransactionError("a transaction without an outcome has sent this message id: wait for it to end")
-        return self.persistent.knows(found) or self.non_persistent.knows(found)
+        return self.persistent.has_seen(found) or self.non_persistent.has_seen(found)
 
     @property
     def forgotten(self) -> int:

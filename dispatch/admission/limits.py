@@ -82,7 +82,7 @@ class LimitedDestination(ABC):
         """Make the depth exact if it is computed with a delay."""
 
 
-class Wakeable(Protocol):
+class SenderWaker(Protocol):
     """What wakes a waiting sender."""
 
     def notify(self) -> None:
@@ -92,11 +92,11 @@ class Wakeable(Protocol):
 class Wait:
     """A condition that a send waits for, in a thread or in a task of an event loop."""
 
-    __slots__ = ("woken", "poll", "free")
+    __slots__ = ("waker", "poll", "free")
 
-    def __init__(self, woken: Wakeable, poll: Callable[[], float], free: Callable[[], None] | None = None) -> None:
+    def __init__(self, waker: SenderWaker, poll: Callable[[], float], free: Callable[[], None] | None = None) -> None:
         # Wakes the send. It belongs to the Confirmer that drives the send.
-        self.woken = woken
+        self.waker = waker
         # Returns 0 when the wait is over, else the seconds after which to ask again without a wake-up. Requires: the
         # lock.
         self.poll = poll
@@ -121,7 +121,7 @@ class WaitingSender:
 
     sizes: Sequence[int]
     reservation: Reservation
-    woken: Wakeable
+    waker: SenderWaker
     began: float
     deadline: float | None
     """When it stops waiting; None: as the policy says."""
@@ -237,16 +237,16 @@ class DestinationLimits:
         self._reserved_messages -= reservation.messages
         self._reserved_bytes -= reservation.size_bytes
         reservation.messages = reservation.size_bytes = 0
-        self.room_came()
+        self.on_room_freed()
 
-    def room_came(self) -> None:
+    def on_room_freed(self) -> None:
         """Serve waiting senders, because messages may have left the queue. Requires: the lock."""
         while self._waiting:
             first = self._waiting[0]
             if not self._reserve(first.sizes, first.reservation) and not self._is_closed:
                 return
             self._waiting.popleft()
-            first.woken.notify()
+            first.waker.notify()
 
     def blocked(self) -> list[tuple[str, Sequence[int], float]]:
         """Return for each waiting sender, in order, its limit, the bytes of its messages, and since when it waits.
@@ -260,22 +260,22 @@ class DestinationLimits:
         self._is_closed = True
         self._closed_what = what
         for sender in self._waiting:
-            sender.woken.notify()
+            sender.waker.notify()
 
     def wait_for_room(
-        self, sizes: Sequence[int], reservation: Reservation, woken: Wakeable, deadline: float | None = None
+        self, sizes: Sequence[int], reservation: Reservation, waker: SenderWaker, deadline: float | None = None
     ) -> Generator[Wait, None, int]:
         """Wait in line until there is room for at least one message, then admit as admit_now does.
 
         Raises StoreFull when its time is up; Closed. Requires: no lock.
         """
         now = self._monotonic()
-        sender = WaitingSender(sizes, reservation, woken, now, deadline, now + WARN_SECONDS)
+        sender = WaitingSender(sizes, reservation, waker, now, deadline, now + WARN_SECONDS)
         is_admitted = False
         try:
             with self._lock, self._all_or_broken:
                 self.line_up(sender)
-            yield Wait(woken, partial(self.poll, sender))
+            yield Wait(waker, partial(self.poll, sender))
             is_admitted = True
             return reservation.messages
         finally:
@@ -300,7 +300,7 @@ class DestinationLimits:
         """
         if self._is_closed:
             raise Closed(self._closed_what)
-        self.room_came()
+        self.on_room_freed()
         if sender.reservation.messages:
             return 0.0
         now, timeout, deadline = self._monotonic(), self._policy.block_timeout_seconds, sender.deadline

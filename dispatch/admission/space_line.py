@@ -15,7 +15,7 @@ from ...store.environment.late_log import LateLogger
 from ...store.environment.locks import OwnedLock
 from ...store.errors import Closed, StoreFull
 from ..config.policies import Policies
-from .limits import POLL_SECONDS, WARN_SECONDS, LimitedDestination, Wakeable
+from .limits import POLL_SECONDS, WARN_SECONDS, LimitedDestination, SenderWaker
 
 logger = LateLogger("forebay.dispatch")
 
@@ -23,13 +23,13 @@ _FOREVER: Final = float("inf")
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class SpaceWaiter:
     """A send that has waited since `began` for the room that `full` names."""
 
     destination: LimitedDestination
     sizes: Sequence[int]
     full: StoreFull
-    woken: Wakeable
+    waker: SenderWaker
     began: float
     deadline: float
     next_try: float
@@ -45,11 +45,11 @@ class SpaceLine:
         self._policies = policies
         self._lock = lock
         self._monotonic = monotonic
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[SpaceWaiter] = deque()
         self._is_closed = False
         self._freed = 0
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[SpaceWaiter]:
         """Iterate over the waiting sends in order of arrival."""
         return iter(self._waiting)
 
@@ -69,21 +69,26 @@ class SpaceLine:
             raise full
         return deadline
 
-    def newcomer(
-        self, destination: LimitedDestination, sizes: Sequence[int], full: StoreFull, deadline: float, woken: Wakeable
-    ) -> Waiting:
+    def new_waiter(
+        self,
+        destination: LimitedDestination,
+        sizes: Sequence[int],
+        full: StoreFull,
+        deadline: float,
+        waker: SenderWaker,
+    ) -> SpaceWaiter:
         """Return an entry that may `line_up`."""
         now = self._monotonic()
-        return Waiting(destination, sizes, full, woken, now, deadline, now, now + WARN_SECONDS)
+        return SpaceWaiter(destination, sizes, full, waker, now, deadline, now, now + WARN_SECONDS)
 
-    def line_up(self, waiting: Waiting) -> None:
+    def line_up(self, waiting: SpaceWaiter) -> None:
         """Wait behind the others until `poll` returns 0, or until `leave`. Requires: the lock."""
         if self._waiting:
             waiting.next_try = waiting.began + POLL_SECONDS
         self._waiting.append(waiting)
         waiting.destination.blocked_sends += 1
 
-    def poll(self, waiting: Waiting) -> float:
+    def poll(self, waiting: SpaceWaiter) -> float:
         """Return 0 if the send may try now, else the seconds after which it must ask again without a wake-up.
 
         Raises Closed; and the error of its last attempt when its time is up. Requires: the lock.
@@ -110,28 +115,28 @@ class SpaceLine:
         next_poll = waiting.next_try if is_first else now + POLL_SECONDS
         return max(min(next_poll, waiting.deadline) - now, 0.001)
 
-    def refused(self, waiting: Waiting, full: StoreFull) -> None:
+    def refused(self, waiting: SpaceWaiter, full: StoreFull) -> None:
         """Note that the first in line has tried and was refused. Requires: the lock."""
         waiting.full = full
         was_freed = waiting.freed != self._freed  # during the attempt
         waiting.next_try = self._monotonic() + (0.0 if was_freed else POLL_SECONDS)
 
-    def leave(self, waiting: Waiting) -> None:
+    def leave(self, waiting: SpaceWaiter) -> None:
         """Leave the line, so that the next one may try. Requires: the lock."""
         waiting.destination.blocked_seconds += self._monotonic() - waiting.began
         if waiting in self._waiting:
             self._waiting.remove(waiting)
-        self.room_came()
+        self.on_room_freed()
 
-    def room_came(self) -> None:
+    def on_room_freed(self) -> None:
         """Let the first in line try, because space may have been freed. Requires: the lock."""
         self._freed += 1
         if self._waiting:
             self._waiting[0].next_try = self._monotonic()
-            self._waiting[0].woken.notify()
+            self._waiting[0].waker.notify()
 
     def close(self) -> None:
         """Raise Closed in all waiting sends. Requires: the lock."""
         self._is_closed = True
         for waiting in self._waiting:
-            waiting.woken.notify()
+            waiting.waker.notify()

@@ -302,7 +302,7 @@ class AsyncConsumer:
             while True:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
                 with monitor.lock, monitor.all_or_broken:
-                    found = search.look()
+                    found = search.search_again()
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_timed_out)
                     if is_waiting and not (search.has_credit and self._line.is_armed):
                         consumer.arm()

@@ -13,7 +13,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, Final, TypeVar, cast
 
 from ...store.errors import Closed
-from ..admission.limits import Wait, Wakeable
+from ..admission.limits import SenderWaker, Wait
 from ..core.confirmer import Confirmer
 from ..core.lists.load import Load
 from ..core.model import TargetList
@@ -40,7 +40,7 @@ class MustAwait(Exception):
         self.wait = wait
 
 
-class Woken:
+class TaskWaker:
     """Wakes one task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bell: LoopWaker) -> None:
@@ -113,9 +113,9 @@ class LoopConfirmer(Confirmer):
 
     # ------------------------------------------------------------------ sends that wait
 
-    def wakeable(self) -> Wakeable:
+    def waker(self) -> SenderWaker:
         """Return what wakes one task."""
-        return Woken(self.loop, self._bell)
+        return TaskWaker(self.loop, self._bell)
 
     def run(self, steps: Generator[Wait, None, T]) -> T:
         """Run the steps of a send that need no wait. MustAwait: `drive` must run the rest."""
@@ -147,9 +147,9 @@ class LoopConfirmer(Confirmer):
             await self.confirmed()  # a sender may wait for its own messages to be acknowledged
         if wait.free is not None:
             await self.call(wait.free)
-        woken = cast(Woken, wait.woken)
+        waker = cast(TaskWaker, wait.waker)
         while wait_seconds := self._poll(wait):
-            await woken.wait(wait_seconds)
+            await waker.wait(wait_seconds)
 
     def _poll(self, wait: Wait) -> float:
         with self.monitor.lock, self.monitor.all_or_broken:

@@ -14,13 +14,13 @@ from typing import Final
 from ...store.errors import SettingsError
 from ..explain.words import age_text, size_text
 from ..screen.lines import glyphs_of, line_of, plain, screen
-from ..screen.view import NoView, View, read_view
+from ..screen.view import NoView, StoreView, read_view
 from ..store_directories import broker_of, only_store, stores_of
 from ..store_status import Row, paused_of, paused_text, printable, problems_of, queues_of
 from .streams import Streams
 from .words import add_directories, add_directory, add_json
 
-Look = Callable[[], View | NoView]
+Look = Callable[[], StoreView | NoView]
 
 _COLUMNS: Final = ("queue", "depth", "ready", "in flight", "size", "oldest", "consumers", "in/s", "out/s")
 
@@ -114,7 +114,7 @@ def run_top(arguments: Namespace, streams: Streams) -> int:
     _check_interval(arguments.interval)
     disk = only_store(arguments.directory)
 
-    def found() -> View | NoView:
+    def found() -> StoreView | NoView:
         return read_view(disk.root, broker_of(disk))
 
     if arguments.once:
@@ -135,7 +135,7 @@ def run_top(arguments: Namespace, streams: Streams) -> int:
         streams.wait(arguments.interval)
 
 
-def _print_once(seen: View | NoView, is_json: bool, streams: Streams) -> None:
+def _print_once(seen: StoreView | NoView, is_json: bool, streams: Streams) -> None:
     if is_json:
         streams.print_json(asdict(seen))
         return

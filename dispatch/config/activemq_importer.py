@@ -31,12 +31,12 @@ from .activemq_mapping import (
     UNKNOWN_ELEMENTS,
     UNKNOWN_PROPERTY,
     WRAPPERS,
-    Row,
+    PropertyMapping,
     rows,
     truth,
 )
 from .activemq_policies import PATTERNS_MAX, joined
-from .activemq_xml import Element, read_xml
+from .activemq_xml import XmlElement, read_xml
 from .policy import DestinationPolicy, pattern_problem
 
 EVERYWHERE: Final = ""
@@ -79,7 +79,7 @@ _TOP: Final = _Entry("", "", EVERYWHERE, "")
 """Stands in place of an entry for properties outside of all entries."""
 
 
-class Configuration(NamedTuple):
+class ActiveMQConfiguration(NamedTuple):
     """An ActiveMQ configuration as fields of Settings."""
 
     fields: dict[str, Any]
@@ -97,7 +97,7 @@ class _Property:
     name: str
     text: str
     line: int
-    row: Row | None = None
+    row: PropertyMapping | None = None
     entry: _Entry = _TOP
     pattern: str | None = None
     """The pattern of the policy that the property belongs to, or None if it belongs to no policy."""
@@ -124,7 +124,7 @@ class _Property:
         return ImportFinding(self.line, _shown(name), _shown(self.text), becomes, self.problem, warning)
 
 
-def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> Configuration:
+def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> ActiveMQConfiguration:
     """Return the fields of `settings_type` that the file sets, and a finding for each property.
 
     `settings_type` is a frozen dataclass; its constructor raises SettingsError for what it cannot honour, which becomes
@@ -143,13 +143,13 @@ def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> C
     if len(properties) > PROPERTIES_MAX:
         raise SettingsError(f"{path!s}: more than {PROPERTIES_MAX:,} properties, each counted for each of its patterns")
     fields = _fields(properties, settings_type)
-    return Configuration(fields, [entry.finding() for entry in properties])
+    return ActiveMQConfiguration(fields, [entry.finding() for entry in properties])
 
 
 # ------------------------------------------------------------------ from elements to properties
 
 
-def _properties_of(element: Element, entry: _Entry | None) -> Iterator[_Property]:
+def _properties_of(element: XmlElement, entry: _Entry | None) -> Iterator[_Property]:
     """Yield the properties of an element and of the elements in it.
 
     entry: the entry around them.
@@ -177,8 +177,8 @@ def _properties_of(element: Element, entry: _Entry | None) -> Iterator[_Property
 
 
 def _with_implied(
-    name: str, entry: _Entry | None, attributes: dict[str, str], children: list[Element]
-) -> tuple[dict[str, str], list[Element]]:
+    name: str, entry: _Entry | None, attributes: dict[str, str], children: list[XmlElement]
+) -> tuple[dict[str, str], list[XmlElement]]:
     """Return the attributes with those that an element of this name implies, and the children that are left."""
     if name in IMPLIED:
         key, text = IMPLIED[name][TOPIC if entry is not None and entry.kind == TOPIC else QUEUE]
@@ -190,8 +190,8 @@ def _with_implied(
 
 
 def _implied(
-    key: str, text: str, attributes: dict[str, str], children: list[Element]
-) -> tuple[dict[str, str], list[Element]]:
+    key: str, text: str, attributes: dict[str, str], children: list[XmlElement]
+) -> tuple[dict[str, str], list[XmlElement]]:
     """Return the attributes with the one that the element implies, or that a child gives, and the other children."""
     named = [child for child in children if child.name == key]
     for queue in (queue for child in named for queue in child.children):
@@ -199,7 +199,7 @@ def _implied(
     return {key: text} | attributes, [child for child in children if child not in named]
 
 
-def _entry(element: Element, name: str) -> _Entry:
+def _entry(element: XmlElement, name: str) -> _Entry:
     """Return the policy entry, or redelivery policy, that an element describes."""
     for kind in _PATTERN_ATTRIBUTES:
         if kind in element.attributes:
@@ -225,7 +225,7 @@ def _property(element: str, found: _Property, attributes: dict[str, str]) -> Ite
     yield found
 
 
-def _without_effect(row: Row, kind: str, attributes: dict[str, str]) -> str:
+def _without_effect(row: PropertyMapping, kind: str, attributes: dict[str, str]) -> str:
     """Return why a property has no effect in its place, here as in ActiveMQ, or "" if it has an effect."""
     if kind not in ("", QUEUE, TOPIC):
         return "there are no temporary destinations"
@@ -259,7 +259,7 @@ def _convert(found: _Property) -> None:
         found.becomes = "is a switch" if row.convert is truth else _IS_SO_ANYWAY
 
 
-def _one_store(element: Element) -> tuple[list[Element], list[Element]]:
+def _one_store(element: XmlElement) -> tuple[list[XmlElement], list[XmlElement]]:
     """Return the store of an mKahaDB that serves all destinations, if there is one, and the others.
 
     forebay has one journal, so it can take the properties of one store only.
@@ -276,7 +276,7 @@ def _one_store(element: Element) -> tuple[list[Element], list[Element]]:
     return kept, others
 
 
-def _skipped(element: Element) -> _Property:
+def _skipped(element: XmlElement) -> _Property:
     """Return the one finding of an element that corresponds to nothing."""
     name = SAME_ELEMENTS.get(element.name, element.name)
     problem = UNKNOWN_ELEMENTS.get(name, UNKNOWN_PROPERTY)

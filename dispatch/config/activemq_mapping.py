@@ -30,7 +30,7 @@ _SIZE: Final = re.compile(r"([0-9]{1,18}) *([kmg]?b?)", re.IGNORECASE | re.ASCII
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
-class Row(NamedTuple):
+class PropertyMapping(NamedTuple):
     """One property of one element.
 
     Where `field` is empty, `note` says why the property becomes nothing; else `note` adds what a reader should know.
@@ -183,104 +183,111 @@ _RAM_OF_IDS: Final = "ids of all producers share a sixteenth of memory_limit, th
 _EXPIRED: Final = "nobody is handed an expired message, and expiry_sweep_seconds says when it goes"
 
 _BOTH_STORES: Final = (
-    Row("directory", note=DIRECTORY),
-    Row("archiveDataLogs", "archive_data_logs", truth),
-    Row("directoryArchive", "archive_directory"),
-    Row("checkpointInterval", "checkpoint_interval_seconds", milliseconds),
-    Row("cleanupInterval", "cleanup_interval_seconds", milliseconds),
+    PropertyMapping("directory", note=DIRECTORY),
+    PropertyMapping("archiveDataLogs", "archive_data_logs", truth),
+    PropertyMapping("directoryArchive", "archive_directory"),
+    PropertyMapping("checkpointInterval", "checkpoint_interval_seconds", milliseconds),
+    PropertyMapping("cleanupInterval", "cleanup_interval_seconds", milliseconds),
 )
 _AMQ_STORE: Final = (
     *_BOTH_STORES,
-    Row("syncOnWrite", "sync", either("always", "never")),
-    Row("syncOnTransaction", note="sync says it for every confirmed call"),
-    Row("maxFileLength", "max_file_length", size),
-    Row("useNIO", "use_vectored_io", truth),
-    Row("persistentIndex", "persistent_index", truth),
-    Row("maxCheckpointMessageAddSize", "index_transaction_adds", count),
-    Row("indexPageSize", "index_page_size", size),
-    Row("indexCacheSize", "index_cache_size", size),
-    Row("indexBinSize", note=_HASH_INDEX),
-    Row("indexMaxBinSize", note=_HASH_INDEX),
-    Row("indexKeySize", note=_HASH_INDEX),
-    Row("indexLoadFactor", note=_HASH_INDEX),
-    Row("maxReferenceFileLength", note="the index has no reference files"),
-    Row("recoverReferenceStore", note="a damaged index is always rebuilt from the journal"),
-    Row("forceRecoverReferenceStore", note="delete kr-store/state to have it once"),
-    Row("disableLocking", note=_LOCK),
-    Row("failIfJournalIsLocked", note=_LOCK),
-    Row("journalThreadPriority", note="callers write the journal themselves"),
+    PropertyMapping("syncOnWrite", "sync", either("always", "never")),
+    PropertyMapping("syncOnTransaction", note="sync says it for every confirmed call"),
+    PropertyMapping("maxFileLength", "max_file_length", size),
+    PropertyMapping("useNIO", "use_vectored_io", truth),
+    PropertyMapping("persistentIndex", "persistent_index", truth),
+    PropertyMapping("maxCheckpointMessageAddSize", "index_transaction_adds", count),
+    PropertyMapping("indexPageSize", "index_page_size", size),
+    PropertyMapping("indexCacheSize", "index_cache_size", size),
+    PropertyMapping("indexBinSize", note=_HASH_INDEX),
+    PropertyMapping("indexMaxBinSize", note=_HASH_INDEX),
+    PropertyMapping("indexKeySize", note=_HASH_INDEX),
+    PropertyMapping("indexLoadFactor", note=_HASH_INDEX),
+    PropertyMapping("maxReferenceFileLength", note="the index has no reference files"),
+    PropertyMapping("recoverReferenceStore", note="a damaged index is always rebuilt from the journal"),
+    PropertyMapping("forceRecoverReferenceStore", note="delete kr-store/state to have it once"),
+    PropertyMapping("disableLocking", note=_LOCK),
+    PropertyMapping("failIfJournalIsLocked", note=_LOCK),
+    PropertyMapping("journalThreadPriority", note="callers write the journal themselves"),
 )
 _KAHADB: Final = (
     *_BOTH_STORES,
-    Row("journalDiskSyncStrategy", "sync", one_of(always="always", periodic="interval", never="never")),
-    Row("enableJournalDiskSyncs", "sync", either("always", "never")),
-    Row("journalDiskSyncInterval", "sync_interval_seconds", milliseconds),
-    Row("journalMaxFileLength", "max_file_length", size),
-    Row("ignoreMissingJournalfiles", "on_missing_data_log", either("report", "refuse")),
-    Row("checkForCorruptJournalFiles", "verify_on_open", truth),
-    Row("indexDirectory", note="the index lies in the store's directory"),
-    Row("indexCacheSize", "index_cache_size", pages, note=f"pages of {format_size(KAHADB_PAGE_BYTES)} there"),
-    Row("indexWriteBatchSize", note=_PAGES),
-    Row("enableIndexWriteAsync", note=_PAGES),
-    Row("enableIndexDiskSyncs", note=_PAGES),
-    Row("enableIndexRecoveryFile", note=_PAGES),
-    Row("enableIndexPageCaching", note=_PAGES),
-    Row("useIndexLFRUEviction", note=_PAGES),
-    Row("indexLFUEvictionFactor", note=_PAGES),
-    Row("checksumJournalFiles", convert=only("true", "every record has a checksum, always")),
-    Row("journalMaxWriteBatchSize", note="slices of at most 256 KiB, joined by whoever sends them"),
-    Row("preallocationScope", note="a data log takes its space when it begins"),
-    Row("preallocationStrategy", note="a data log takes its space when it begins"),
-    Row("archiveCorruptedIndex", note="a damaged index is rebuilt, never kept"),
-    Row("forceRecoverIndex", note="delete kr-store/state to have it once"),
-    Row("deleteAllMessages", note="forebay deletes nothing at open"),
-    Row("cleanupOnStop", note="cleanup runs by its interval and by Forebay.cleanup"),
-    Row("enableAckCompaction", note="there is no such switch"),
-    Row("compactAcksAfterNoGC", note="there is no such switch"),
-    Row("compactAcksIgnoresStoreGrowth", note="there is no such switch"),
-    Row("concurrentStoreAndDispatchQueues", convert=only("false", _CONFIRMED)),
-    Row("concurrentStoreAndDispatchTopics", convert=only("false", _CONFIRMED)),
-    Row("maxAsyncJobs", note="callers write the journal themselves"),
-    Row("maxFailoverProducersToTrack", note=_RAM_OF_IDS),
-    Row("purgeRecoveredXATransactionStrategy", note="prepared branches are the host's to settle"),
-    Row("enableSubscriptionStatistics", note="statistics are always on"),
-    Row("databaseLockedWaitDelay", note=_LOCK),
-    Row("failIfDatabaseIsLocked", note=_LOCK),
-    Row("lockKeepAlivePeriod", note=_LOCK),
-    Row("useLock", note=_LOCK),
+    PropertyMapping("journalDiskSyncStrategy", "sync", one_of(always="always", periodic="interval", never="never")),
+    PropertyMapping("enableJournalDiskSyncs", "sync", either("always", "never")),
+    PropertyMapping("journalDiskSyncInterval", "sync_interval_seconds", milliseconds),
+    PropertyMapping("journalMaxFileLength", "max_file_length", size),
+    PropertyMapping("ignoreMissingJournalfiles", "on_missing_data_log", either("report", "refuse")),
+    PropertyMapping("checkForCorruptJournalFiles", "verify_on_open", truth),
+    PropertyMapping("indexDirectory", note="the index lies in the store's directory"),
+    PropertyMapping(
+        "indexCacheSize", "index_cache_size", pages, note=f"pages of {format_size(KAHADB_PAGE_BYTES)} there"
+    ),
+    PropertyMapping("indexWriteBatchSize", note=_PAGES),
+    PropertyMapping("enableIndexWriteAsync", note=_PAGES),
+    PropertyMapping("enableIndexDiskSyncs", note=_PAGES),
+    PropertyMapping("enableIndexRecoveryFile", note=_PAGES),
+    PropertyMapping("enableIndexPageCaching", note=_PAGES),
+    PropertyMapping("useIndexLFRUEviction", note=_PAGES),
+    PropertyMapping("indexLFUEvictionFactor", note=_PAGES),
+    PropertyMapping("checksumJournalFiles", convert=only("true", "every record has a checksum, always")),
+    PropertyMapping("journalMaxWriteBatchSize", note="slices of at most 256 KiB, joined by whoever sends them"),
+    PropertyMapping("preallocationScope", note="a data log takes its space when it begins"),
+    PropertyMapping("preallocationStrategy", note="a data log takes its space when it begins"),
+    PropertyMapping("archiveCorruptedIndex", note="a damaged index is rebuilt, never kept"),
+    PropertyMapping("forceRecoverIndex", note="delete kr-store/state to have it once"),
+    PropertyMapping("deleteAllMessages", note="forebay deletes nothing at open"),
+    PropertyMapping("cleanupOnStop", note="cleanup runs by its interval and by Forebay.cleanup"),
+    PropertyMapping("enableAckCompaction", note="there is no such switch"),
+    PropertyMapping("compactAcksAfterNoGC", note="there is no such switch"),
+    PropertyMapping("compactAcksIgnoresStoreGrowth", note="there is no such switch"),
+    PropertyMapping("concurrentStoreAndDispatchQueues", convert=only("false", _CONFIRMED)),
+    PropertyMapping("concurrentStoreAndDispatchTopics", convert=only("false", _CONFIRMED)),
+    PropertyMapping("maxAsyncJobs", note="callers write the journal themselves"),
+    PropertyMapping("maxFailoverProducersToTrack", note=_RAM_OF_IDS),
+    PropertyMapping("purgeRecoveredXATransactionStrategy", note="prepared branches are the host's to settle"),
+    PropertyMapping("enableSubscriptionStatistics", note="statistics are always on"),
+    PropertyMapping("databaseLockedWaitDelay", note=_LOCK),
+    PropertyMapping("failIfDatabaseIsLocked", note=_LOCK),
+    PropertyMapping("lockKeepAlivePeriod", note=_LOCK),
+    PropertyMapping("useLock", note=_LOCK),
 )
 
-PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
+PROPERTIES: Final[dict[str, tuple[PropertyMapping, ...]]] = {
     "broker": (
-        Row("brokerName", "broker_name"),
-        Row("dataDirectory", note=DIRECTORY),
-        Row("persistent", convert=only("true", "persistent messages are journaled, always")),
+        PropertyMapping("brokerName", "broker_name"),
+        PropertyMapping("dataDirectory", note=DIRECTORY),
+        PropertyMapping("persistent", convert=only("true", "persistent messages are journaled, always")),
     ),
     "amqPersistenceAdapter": _AMQ_STORE,
     "kahaDB": _KAHADB,
-    "mKahaDB": (Row("directory", note=DIRECTORY),),
+    "mKahaDB": (PropertyMapping("directory", note=DIRECTORY),),
     "filteredKahaDB": tuple(
-        Row(name, note="one journal holds all destinations") for name in ("queue", "topic", "perDestination")
+        PropertyMapping(name, note="one journal holds all destinations")
+        for name in ("queue", "topic", "perDestination")
     ),
     "systemUsage": (),
     "memoryUsage": (
-        Row("limit", "memory_limit", size),
-        Row(
+        PropertyMapping("limit", "memory_limit", size),
+        PropertyMapping(
             "percentOfJvmHeap",
             "memory_limit",
             percent,
             warning="of the RAM of the machine or container here, of the Java heap there: see that it leaves the rest "
             "of the process enough",
         ),
-        Row("percentUsageMinDelta", note="usage is counted in bytes"),
+        PropertyMapping("percentUsageMinDelta", note="usage is counted in bytes"),
     ),
     "storeUsage": (
-        Row("limit", "store_limit", size),
-        Row("percentLimit", "store_limit", percent, note="of the free disk here, of the whole file system there"),
+        PropertyMapping("limit", "store_limit", size),
+        PropertyMapping(
+            "percentLimit", "store_limit", percent, note="of the free disk here, of the whole file system there"
+        ),
     ),
     "tempUsage": (
-        Row("limit", "temp_limit", size),
-        Row("percentLimit", "temp_limit", percent, note="of the free disk here, of the whole file system there"),
+        PropertyMapping("limit", "temp_limit", size),
+        PropertyMapping(
+            "percentLimit", "temp_limit", percent, note="of the free disk here, of the whole file system there"
+        ),
     ),
 }
 """Properties that become a field of Settings, by element."""
@@ -288,76 +295,78 @@ PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
 TOPIC_FIELDS: Final = frozenset(("subscriber_max_messages", "eviction", "eviction_key"))
 """Fields of DestinationPolicy that no queue reads."""
 
-POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
+POLICY_PROPERTIES: Final[dict[str, tuple[PropertyMapping, ...]]] = {
     "systemUsage": (
-        Row("sendFailIfNoSpace", "when_full", either("fail", "block")),
-        Row("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
+        PropertyMapping("sendFailIfNoSpace", "when_full", either("fail", "block")),
+        PropertyMapping("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
     ),
-    "kahaDB": (Row("failoverProducersAuditDepth", "duplicate_window", number, note=_IDS),),
+    "kahaDB": (PropertyMapping("failoverProducersAuditDepth", "duplicate_window", number, note=_IDS),),
     "policyEntry": (
-        Row("queuePrefetch", "prefetch", number, kind=QUEUE),
-        Row("topicPrefetch", "prefetch", number, kind=TOPIC),
-        Row("durableTopicPrefetch", note="prefetch is one for all subscriptions: Topic.subscribe takes another"),
-        Row("queueBrowserPrefetch", note="browsing takes no prefetch"),
-        Row("sendFailIfNoSpace", "when_full", either("fail", "block")),
-        Row("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
-        Row("producerFlowControl", convert=only("true", _NO_WAIT), note="at max_messages and max_bytes"),
-        Row(
+        PropertyMapping("queuePrefetch", "prefetch", number, kind=QUEUE),
+        PropertyMapping("topicPrefetch", "prefetch", number, kind=TOPIC),
+        PropertyMapping(
+            "durableTopicPrefetch", note="prefetch is one for all subscriptions: Topic.subscribe takes another"
+        ),
+        PropertyMapping("queueBrowserPrefetch", note="browsing takes no prefetch"),
+        PropertyMapping("sendFailIfNoSpace", "when_full", either("fail", "block")),
+        PropertyMapping("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
+        PropertyMapping("producerFlowControl", convert=only("true", _NO_WAIT), note="at max_messages and max_bytes"),
+        PropertyMapping(
             "memoryLimit",
             "memory_share",
             size,
             warning="it bounds the RAM of all destinations of the pattern together, and never a send",
         ),
-        Row("cursorMemoryHighWaterMark", note=_FOUND_BY_ITSELF),
-        Row("maxPageSize", note=_FOUND_BY_ITSELF),
-        Row("lazyDispatch", convert=only("true", "a consumer never gets more than it asks for")),
-        Row("prioritizedMessages", convert=only("true", "queues deliver by priority, always")),
-        Row("strictOrderDispatch", convert=only("false", "whoever takes first is served first")),
-        Row("expireMessagesPeriod", "expiry_sweep_seconds", period),
-        Row("enableAudit", convert=truth, note="of maxAuditDepth"),
-        Row("maxAuditDepth", "duplicate_window", number, note=_IDS, switch=("enableAudit", True)),
-        Row("maxProducersToAudit", note=_RAM_OF_IDS),
+        PropertyMapping("cursorMemoryHighWaterMark", note=_FOUND_BY_ITSELF),
+        PropertyMapping("maxPageSize", note=_FOUND_BY_ITSELF),
+        PropertyMapping("lazyDispatch", convert=only("true", "a consumer never gets more than it asks for")),
+        PropertyMapping("prioritizedMessages", convert=only("true", "queues deliver by priority, always")),
+        PropertyMapping("strictOrderDispatch", convert=only("false", "whoever takes first is served first")),
+        PropertyMapping("expireMessagesPeriod", "expiry_sweep_seconds", period),
+        PropertyMapping("enableAudit", convert=truth, note="of maxAuditDepth"),
+        PropertyMapping("maxAuditDepth", "duplicate_window", number, note=_IDS, switch=("enableAudit", True)),
+        PropertyMapping("maxProducersToAudit", note=_RAM_OF_IDS),
     ),
     "sharedDeadLetterStrategy": (
-        Row("deadLetterQueue", "dead_letter_queue", dead_letter_queue),
-        Row("processExpired", "expired_to_dead_letter", truth),
-        Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
+        PropertyMapping("deadLetterQueue", "dead_letter_queue", dead_letter_queue),
+        PropertyMapping("processExpired", "expired_to_dead_letter", truth),
+        PropertyMapping("processNonPersistent", convert=only("true", _EVERY_KIND)),
     ),
     "individualDeadLetterStrategy": (
-        Row("queuePrefix", "dead_letter_queue", dead_letter_prefix, kind=QUEUE),
-        Row("topicPrefix", "dead_letter_queue", dead_letter_prefix, kind=TOPIC),
-        Row("queueSuffix", note="dead_letter_queue takes one: write it there"),
-        Row("topicSuffix", note="dead_letter_queue takes one: write it there"),
-        Row("useQueueForQueueMessages", convert=only("true", "dead letters go to queues")),
-        Row("useQueueForTopicMessages", convert=only("true", "dead letters go to queues")),
-        Row("destinationPerDurableSubscriber", convert=only("false", "a header names the subscription")),
-        Row("processExpired", "expired_to_dead_letter", truth),
-        Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
+        PropertyMapping("queuePrefix", "dead_letter_queue", dead_letter_prefix, kind=QUEUE),
+        PropertyMapping("topicPrefix", "dead_letter_queue", dead_letter_prefix, kind=TOPIC),
+        PropertyMapping("queueSuffix", note="dead_letter_queue takes one: write it there"),
+        PropertyMapping("topicSuffix", note="dead_letter_queue takes one: write it there"),
+        PropertyMapping("useQueueForQueueMessages", convert=only("true", "dead letters go to queues")),
+        PropertyMapping("useQueueForTopicMessages", convert=only("true", "dead letters go to queues")),
+        PropertyMapping("destinationPerDurableSubscriber", convert=only("false", "a header names the subscription")),
+        PropertyMapping("processExpired", "expired_to_dead_letter", truth),
+        PropertyMapping("processNonPersistent", convert=only("true", _EVERY_KIND)),
     ),
     "constantPendingMessageLimitStrategy": (
-        Row("limit", "subscriber_max_messages", waiting_messages, note="and an eighth more", kind=TOPIC),
+        PropertyMapping("limit", "subscriber_max_messages", waiting_messages, note="and an eighth more", kind=TOPIC),
     ),
     "oldestMessageEvictionStrategy": (
-        Row("", "eviction", always("oldest"), kind=TOPIC),
-        Row("evictExpiredMessagesHighWatermark", note=_EXPIRED),
+        PropertyMapping("", "eviction", always("oldest"), kind=TOPIC),
+        PropertyMapping("evictExpiredMessagesHighWatermark", note=_EXPIRED),
     ),
     "oldestMessageWithLowestPriorityEvictionStrategy": (
-        Row("", "eviction", always("lowest_priority"), kind=TOPIC),
-        Row("evictExpiredMessagesHighWatermark", note=_EXPIRED),
+        PropertyMapping("", "eviction", always("lowest_priority"), kind=TOPIC),
+        PropertyMapping("evictExpiredMessagesHighWatermark", note=_EXPIRED),
     ),
     "uniquePropertyMessageEvictionStrategy": (
-        Row("", "eviction", always("latest_per_key"), kind=TOPIC),
-        Row("propertyName", "eviction_key", kind=TOPIC),
-        Row("evictExpiredMessagesHighWatermark", note=_EXPIRED),
+        PropertyMapping("", "eviction", always("latest_per_key"), kind=TOPIC),
+        PropertyMapping("propertyName", "eviction_key", kind=TOPIC),
+        PropertyMapping("evictExpiredMessagesHighWatermark", note=_EXPIRED),
     ),
     "redeliveryPolicy": (
-        Row("maximumRedeliveries", "max_attempts", attempts),
-        Row("initialRedeliveryDelay", "redelivery_delay_seconds", milliseconds),
-        Row("redeliveryDelay", "redelivery_delay_seconds", milliseconds),
-        Row("backOffMultiplier", "redelivery_backoff", factor, switch=("useExponentialBackOff", False)),
-        Row("useExponentialBackOff", convert=truth, note="of backOffMultiplier"),
-        Row("maximumRedeliveryDelay", note="a delay grows to an hour at most"),
-        Row("useCollisionAvoidance", convert=only("false", "delays are what they say")),
+        PropertyMapping("maximumRedeliveries", "max_attempts", attempts),
+        PropertyMapping("initialRedeliveryDelay", "redelivery_delay_seconds", milliseconds),
+        PropertyMapping("redeliveryDelay", "redelivery_delay_seconds", milliseconds),
+        PropertyMapping("backOffMultiplier", "redelivery_backoff", factor, switch=("useExponentialBackOff", False)),
+        PropertyMapping("useExponentialBackOff", convert=truth, note="of backOffMultiplier"),
+        PropertyMapping("maximumRedeliveryDelay", note="a delay grows to an hour at most"),
+        PropertyMapping("useCollisionAvoidance", convert=only("false", "delays are what they say")),
     ),
 }
 """Properties that become a field of DestinationPolicy, by element."""
@@ -418,7 +427,7 @@ UNKNOWN_ELEMENTS: Final = {
 """Why an element without rows becomes nothing, with all that is in it."""
 
 
-def rows() -> Iterator[tuple[str, Row, bool]]:
+def rows() -> Iterator[tuple[str, PropertyMapping, bool]]:
     """Yield (element, row, whether the row belongs to a policy) for the whole table."""
     for is_policy, table in ((False, PROPERTIES), (True, POLICY_PROPERTIES)):
         for element, found in table.items():

@@ -19,21 +19,21 @@ DEPTH_MAX: Final = 64
 ELEMENTS_MAX: Final = 20_000
 
 
-class Element(NamedTuple):
+class XmlElement(NamedTuple):
     """One element. Its name and the names of its attributes have no namespace."""
 
     name: str
     attributes: dict[str, str]
-    children: list[Element]
+    children: list[XmlElement]
     line: int
 
 
-def read_xml(path: PathArgument) -> Element:
+def read_xml(path: PathArgument) -> XmlElement:
     """Return the root element of a file. SettingsError names the file, the line and the problem there."""
     return parse_xml(read_user_file(path, FILE_BYTES_MAX), str(path))
 
 
-def parse_xml(content: bytes, source: str) -> Element:
+def parse_xml(content: bytes, source: str) -> XmlElement:
     """Return the root element of a document, which errors call `source`."""
     builder = _Builder(source)
     try:
@@ -52,13 +52,13 @@ class _Builder:
     """Builds the tree from the parser's events, and refuses what is above a bound."""
 
     def __init__(self, source: str) -> None:
-        self.top: list[Element] = []
+        self.top: list[XmlElement] = []
         self.parser = expat.ParserCreate()
         self.parser.StartDoctypeDeclHandler = self._refuse_document_type
         self.parser.StartElementHandler = self._begin
         self.parser.EndElementHandler = self._end
         self._source = source
-        self._open: list[Element] = []
+        self._open: list[XmlElement] = []
         self._elements = 0
 
     def refusal(self, problem: str, line: int | None = None) -> SettingsError:
@@ -75,7 +75,7 @@ class _Builder:
         if self._elements > ELEMENTS_MAX:
             raise self.refusal(f"more than {ELEMENTS_MAX:,} elements")
         kept = {_local(key): value.strip() for key, value in attributes.items() if not _is_about_xml(key)}
-        element = Element(_local(name), kept, [], self.parser.CurrentLineNumber)
+        element = XmlElement(_local(name), kept, [], self.parser.CurrentLineNumber)
         (self._open[-1].children if self._open else self.top).append(element)
         self._open.append(element)
 

@@ -34,7 +34,7 @@ from .processing import ExceptionTypes, NonRetryable, Processing, run_in_threads
 from .search import Search, SearchParts
 from .settlements import Settlements, batch_of
 from .statistics import ConsumerStatistics, consumer_statistics
-from .waits import Waits
+from .waits import ConsumerWaits
 
 PUBLIC: Final = (
     "ack",
@@ -119,7 +119,7 @@ class Consumer(CoreConsumer):
         # Number of deliveries so far; each delivery keeps its number. Read-only for callers.
         self.delivered = 0
         self.activity = Activity(options.slow_seconds, options.on_slow, monitor.monotonic())
-        self.waits = Waits(options.on_ready, is_limited=destination.limits is not None)
+        self.waits = ConsumerWaits(options.on_ready, is_limited=destination.limits is not None)
         self.stage = TAKING
         self.collector = destination.distribution.collector
         self.reconfigure()
@@ -381,7 +381,7 @@ class Consumer(CoreConsumer):
                     if monitor.lock.failure is not None:
                         raise monitor.lock.failure
                     if monitor.entries != entries:
-                        monitor.step_aside()
+                        monitor.yield_interpreter()
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
@@ -391,7 +391,7 @@ class Consumer(CoreConsumer):
                     self._dispatch_area.settle(delivery)
                     if lane.delivery_counts is not None:
                         lane.forget_attempts(sequence, sequence)
-                    if self.waits.hears_of_acks:
+                    if self.waits.is_told_of_acks:
                         self._parts.settlements.after_ack(self)
                     position = self._parts.journal.end if lane.syncs else 0
                 except BaseException as error:
@@ -580,7 +580,7 @@ class Consumer(CoreConsumer):
         """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
         return self._parts.settlements.held_in_transactions(self)
 
-    def die(self) -> None:
+    def disable_in_child(self) -> None:
         """Take and return nothing any more, because this is the copy in a forked child."""
         take_no_more(self)
         self.waits.close()

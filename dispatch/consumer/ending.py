@@ -21,7 +21,7 @@ from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT
 from .consumer_registry import ConsumerRegistry
 from .settlements import batch_of
-from .waits import Waits
+from .waits import ConsumerWaits
 
 DRAIN_POLL_SECONDS: Final = 0.025
 """A drain checks this often whether all is settled, so that no ack has to wake it."""
@@ -38,7 +38,7 @@ class ConsumerEnding:
 
     # ------------------------------------------------------------------ draining
 
-    def drain(self, consumer: CoreConsumer, waits: Waits, timeout: float | None) -> bool:
+    def drain(self, consumer: CoreConsumer, waits: ConsumerWaits, timeout: float | None) -> bool:
         """Drain as `Consumer.drain`. Requires: no lock."""
         check_bounds(timeout, None)
         monitor = self._monitor
@@ -56,7 +56,7 @@ class ConsumerEnding:
                 never.wait(min(left_seconds, DRAIN_POLL_SECONDS))
         return True
 
-    def begin_drain(self, consumer: CoreConsumer, waits: Waits) -> None:
+    def begin_drain(self, consumer: CoreConsumer, waits: ConsumerWaits) -> None:
         """Begin to drain, without waiting. A second call does nothing. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
             if not consumer.stage.is_over:
@@ -68,7 +68,7 @@ class ConsumerEnding:
         self._monitor.raise_if_closed()
         return consumer.stage.is_closed or not consumer.in_flight
 
-    def _stop_taking(self, consumer: CoreConsumer, waits: Waits) -> None:
+    def _stop_taking(self, consumer: CoreConsumer, waits: ConsumerWaits) -> None:
         consumer.stage = DRAINING
         self._dispatch_area.waits_no_more(consumer)
         consumer.reconfigure()
@@ -82,7 +82,9 @@ class ConsumerEnding:
 
     # ------------------------------------------------------------------ closing
 
-    def close(self, consumer: CoreConsumer, waits: Waits, processed: Delivery | Sequence[Delivery] | None) -> None:
+    def close(
+        self, consumer: CoreConsumer, waits: ConsumerWaits, processed: Delivery | Sequence[Delivery] | None
+    ) -> None:
         """Close as `Consumer.close`. Requires: no lock."""
         tried: frozenset[Delivery] | None = None
         if processed is not None:
@@ -94,14 +96,14 @@ class ConsumerEnding:
             return
         self._close_held(consumer, waits, tried)
 
-    def _close_held(self, consumer: CoreConsumer, waits: Waits, processed: frozenset[Delivery] | None) -> None:
+    def _close_held(self, consumer: CoreConsumer, waits: ConsumerWaits, processed: frozenset[Delivery] | None) -> None:
         with self._monitor.lock, self._monitor.all_or_broken:
             if not consumer.stage.is_closed:
                 self._close(consumer, waits, held_by(consumer), processed)
             waits.close()
         self._monitor.run_deferred()
 
-    def end(self, consumer: CoreConsumer, waits: Waits, held: Sequence[Delivery]) -> None:
+    def end(self, consumer: CoreConsumer, waits: ConsumerWaits, held: Sequence[Delivery]) -> None:
         """Close a consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 
         A host that takes only after on_ready then learns of the end by the Closed of its next take.
@@ -113,7 +115,7 @@ class ConsumerEnding:
     def _close(
         self,
         consumer: CoreConsumer,
-        waits: Waits,
+        waits: ConsumerWaits,
         held: Sequence[Delivery],
         processed: frozenset[Delivery] | None,
     ) -> None:

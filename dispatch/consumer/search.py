@@ -17,7 +17,7 @@ from ..core.model import CoreConsumer, TargetList
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..loading.eager import EagerLoader
-from .waits import Waits
+from .waits import ConsumerWaits
 
 LOAD_WAIT_SECONDS: Final = 5.0
 
@@ -38,7 +38,7 @@ class SearchParts:
 class Search:
     """A take that found nothing in RAM, and the result of its last round.
 
-    If `look` returns None, the caller must do what these three attributes say:
+    If `search_again` returns None, the caller must do what these three attributes say:
 
     load      is_coming  has_credit  what to do
     a load    True       True        finish the load, without the lock, and look again
@@ -69,7 +69,7 @@ class Search:
         self,
         parts: SearchParts,
         consumer: CoreConsumer,
-        waits: Waits,
+        waits: ConsumerWaits,
         max_messages: int,
         max_bytes: int | None,
         *,
@@ -104,7 +104,7 @@ class Search:
                 with monitor.lock:
                     self.is_timed_out = deadline is not None and monitor.monotonic() >= deadline
                     with monitor.all_or_broken:
-                        found = self.look()
+                        found = self.search_again()
                     if found is not None:
                         return found
                     if self.load is None and not self._wait(deadline):
@@ -118,7 +118,7 @@ class Search:
                 parts.loader.give_up(self.load)
             raise
 
-    def look(self) -> list[Delivery] | None:
+    def search_again(self) -> list[Delivery] | None:
         """Look again. None: load or wait, as the attributes say. Closed: the consumer has ended. Requires: the lock."""
         parts, consumer = self._parts, self._consumer
         if consumer.stage.is_over:

@@ -106,7 +106,7 @@ class Settlements:
         consumer.try_again()
         limits = consumer.destination.limits
         if limits is not None:
-            limits.room_came()
+            limits.on_room_freed()
 
     def make_disk_room(self, full: StoreFull) -> None:
         """Delete at once what earlier acks have freed, because even the reserve is full.

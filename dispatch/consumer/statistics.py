@@ -38,7 +38,7 @@ class ConsumerStatistics:
 def consumer_statistics(consumer: CoreConsumer) -> ConsumerStatistics:
     """Return a snapshot. O(lists and consumers of the selector group). Requires: the lock."""
     lists = list(consumer.selector_group.in_turn())
-    parts = {group: group.part_of(consumer) for group in {target.selector_group for target in lists}}
+    parts = {group: group.share_of(consumer) for group in {target.selector_group for target in lists}}
     return ConsumerStatistics(
         direct_entries=sum(len(target.direct) for target in lists),
         references=sum(target.references.count + target.returned.count for target in lists),

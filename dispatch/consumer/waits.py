@@ -1,4 +1,4 @@
-"""Waits: who waits for one consumer, and how they are woken.
+"""ConsumerWaits: who waits for one consumer, and how they are woken.
 
 These are its takes, which wait for messages or for credit; its host, with a callback or a descriptor; and the senders
 of its queue, for room that its acks make.
@@ -13,11 +13,11 @@ from ..core.model import SelectorGroup
 from .readiness import Readiness
 
 
-class Waits:
+class ConsumerWaits:
     """The waits of one consumer. The state lock guards it; every method except `close` requires it held."""
 
     __slots__ = (
-        "hears_of_acks",
+        "is_told_of_acks",
         "is_for_credit",
         "readiness",
         "_when_closed",
@@ -35,7 +35,7 @@ class Waits:
         # Whether takes wait for credit, for memory, or for a queue that is held up. Read-only for callers.
         self.is_for_credit = False
         # Whether anybody waits for room that an ack makes. The path of a single ack checks only this.
-        self.hears_of_acks = is_limited
+        self.is_told_of_acks = is_limited
         # Takes without credit wait for this condition. Arrivals notify the condition of the selector group instead, so
         # that no consumer without credit uses up a wake-up that is meant for one with credit.
         self._credited = UNAWAITED
@@ -69,12 +69,12 @@ class Waits:
 
     def begin_for_credit(self) -> None:
         """Note that takes wait for credit, so that arrivals are for other consumers from now on."""
-        self.is_for_credit = self.hears_of_acks = True
+        self.is_for_credit = self.is_told_of_acks = True
 
     def end_for_credit(self, *, is_limited: bool) -> None:
         """Note that there is credit, and wake the takes that wait for it. is_limited: see the constructor."""
         self.is_for_credit = False
-        self.hears_of_acks = is_limited
+        self.is_told_of_acks = is_limited
         self._credited.notify_all()
 
     def wait_for_credit(self, lock: OwnedLock, seconds: float | None) -> None:

@@ -14,7 +14,7 @@ from ...store.environment.locks import OwnedCondition, condition_of
 from ...store.index.block_cache import BlockCache
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
-from ..admission.limits import Wait, Wakeable
+from ..admission.limits import SenderWaker, Wait
 from .monitor import Monitor
 from .publisher import Publisher
 
@@ -29,7 +29,7 @@ class Confirmer(ABC):
         """Confirm the call that wrote up to `position` in the journal. Requires: no lock."""
 
     @abstractmethod
-    def wakeable(self) -> Wakeable:
+    def waker(self) -> SenderWaker:
         """Return what wakes a send of this Confirmer that waits in a line."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class ThreadConfirmer(Confirmer):
         if self._monitor.deferred:
             self._monitor.run_deferred()
 
-    def wakeable(self) -> Wakeable:
+    def waker(self) -> SenderWaker:
         """Return a condition of the state lock."""
         return condition_of(self._monitor.lock)
 
@@ -105,14 +105,14 @@ class ThreadConfirmer(Confirmer):
     def _wait(self, wait: Wait) -> None:
         if wait.free is not None:
             wait.free()
-        woken = cast(OwnedCondition, wait.woken)
+        waker = cast(OwnedCondition, wait.waker)
         with self._monitor.lock:
             while True:
                 with self._monitor.all_or_broken:
                     wait_seconds = wait.poll()
                 if not wait_seconds:
                     return
-                woken.wait(wait_seconds)
+                waker.wait(wait_seconds)
 
     def confirm_left(self) -> int:
         """Confirm what an interrupted call has written but not published; return 1 if there was something.

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import Final, NamedTuple
 
 
-class Volume(NamedTuple):
+class DestinationTotals(NamedTuple):
     """Depth and bytes of a destination, and what came and left since the directory was opened.
 
     See DestinationLifecycle.
@@ -67,32 +67,32 @@ class CountedRows:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def find(self, number: int) -> EarlierCounts:
+    def find(self, destination_number: int) -> EarlierCounts:
         """Return the counters of a queue from before it was closed; zeros if nothing is known. O(log queues)."""
-        at = bisect_left(self._numbers, number)
-        if at == len(self._numbers) or self._numbers[at] != number:
+        at = bisect_left(self._numbers, destination_number)
+        if at == len(self._numbers) or self._numbers[at] != destination_number:
             return NOTHING_COUNTED
         begin, end = at * _COLUMNS, (at + 1) * _COLUMNS
         figures = self._figures[begin:end]
         blocked_seconds = figures.pop()
         return EarlierCounts(*map(int, figures))._replace(blocked_seconds=blocked_seconds)
 
-    def put(self, number: int, counted: EarlierCounts) -> bool:
+    def put(self, destination_number: int, counted: EarlierCounts) -> bool:
         """Keep the counters of a closed queue; return False if it has counted nothing. Requires: the queue is not here
         yet.
         """
         if counted == NOTHING_COUNTED:
             return False
-        at = bisect_left(self._numbers, number)
+        at = bisect_left(self._numbers, destination_number)
         begin = at * _COLUMNS
-        self._numbers.insert(at, number)
+        self._numbers.insert(at, destination_number)
         self._figures[begin:begin] = array("d", map(float, counted))
         return True
 
-    def take(self, number: int) -> EarlierCounts:
+    def take(self, destination_number: int) -> EarlierCounts:
         """Return the counters of a queue and forget them: from now on the open queue counts."""
-        found, at = self.find(number), bisect_left(self._numbers, number)
-        if at < len(self._numbers) and self._numbers[at] == number:
+        found, at = self.find(destination_number), bisect_left(self._numbers, destination_number)
+        if at < len(self._numbers) and self._numbers[at] == destination_number:
             begin, end = at * _COLUMNS, (at + 1) * _COLUMNS
             del self._numbers[at], self._figures[begin:end]
         return found

@@ -17,7 +17,7 @@ from enum import Enum
 
 from ...store.errors import Closed
 from ..admission.limits import DestinationLimits, LimitedDestination
-from .counting import NOTHING_COUNTED, EarlierCounts, Volume
+from .counting import NOTHING_COUNTED, DestinationTotals, EarlierCounts
 from .deliveries.delivery import LaneMessages
 
 
@@ -94,10 +94,10 @@ class DestinationLifecycle(LimitedDestination):
         """Return the name of a durable subscription. None: it is not one."""
         return None
 
-    def room_came(self) -> None:
+    def on_room_freed(self) -> None:
         """Serve senders that wait for room, because messages may have left. Requires: the lock."""
         if self.limits is not None:
-            self.limits.room_came()
+            self.limits.on_room_freed()
 
     def raise_if_deleted(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""
@@ -121,11 +121,11 @@ class DestinationLifecycle(LimitedDestination):
         Requires: nobody takes from the destination.
         """
         lanes, earlier = list(self.all_lanes()), self.earlier
-        volume = self.volume(lanes)
+        totals = self.totals(lanes)
         return EarlierCounts(
-            volume.enqueued,
-            volume.enqueued_bytes,
-            volume.dequeued_bytes,
+            totals.enqueued,
+            totals.enqueued_bytes,
+            totals.dequeued_bytes,
             earlier.acknowledged + sum(lane.acknowledged for lane in lanes),
             earlier.redelivered + sum(lane.redelivered for lane in lanes),
             earlier.unreadable + sum(lane.unreadable for lane in lanes),
@@ -139,7 +139,7 @@ class DestinationLifecycle(LimitedDestination):
             self.blocked_seconds,
         )
 
-    def count_on(self, earlier: EarlierCounts) -> None:
+    def restore_counts(self, earlier: EarlierCounts) -> None:
         """Continue from these earlier counts. Requires: the destination was just made."""
         self.earlier = earlier
         self.delivered, self.misses, self.dead_lettered = earlier.delivered, earlier.misses, earlier.dead_lettered
@@ -161,7 +161,7 @@ class DestinationLifecycle(LimitedDestination):
         """Bytes of the bodies and headers of messages that left since the directory was opened, for any reason."""
         return self.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
 
-    def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
+    def totals(self, lanes: Sequence[LaneMessages]) -> DestinationTotals:
         """Return the depth, and what came and left, from one walk over the lanes. Requires: the lock.
 
         lanes: all lanes of the destination, in any order.
@@ -175,7 +175,7 @@ class DestinationLifecycle(LimitedDestination):
             enqueued += lane.enqueued
             enqueued_bytes += lane.enqueued_bytes
             dequeued_bytes += lane.dequeued_bytes
-        return Volume(depth, depth_bytes, enqueued, enqueued_bytes, dequeued_bytes)
+        return DestinationTotals(depth, depth_bytes, enqueued, enqueued_bytes, dequeued_bytes)
 
     @property
     def depth(self) -> int:

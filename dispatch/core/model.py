@@ -31,8 +31,8 @@ from ..selectors.selector import Selector
 from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore
 from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
 from .lifecycle import DestinationLifecycle
+from .lists.abstract_target_area import AbstractTargetArea
 from .lists.list_contents import NO_MESSAGES
-from .lists.list_keeper import ListKeeper
 from .lists.list_supply import ListSupply
 from .lists.load import Load
 from .lists.pager import READ_AGAIN
@@ -147,7 +147,7 @@ class CoreConsumer(SettlingConsumer):
         """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
 
     @abstractmethod
-    def die(self) -> None:
+    def disable_in_child(self) -> None:
         """Take and return nothing any more, because this is the copy in a forked child."""
 
     @abstractmethod
@@ -213,7 +213,7 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
         """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
         self.wake(ready)
 
-    def part_of(self, consumer: CoreConsumer) -> float:
+    def share_of(self, consumer: CoreConsumer) -> float:
         """Return a consumer's share of the lists' messages, by its rate compared with the others. O(consumers).
 
         The shares are equal while no consumer takes.
@@ -250,7 +250,7 @@ class TargetList(ListSupply):
         "selector_group",
         "skip_names",
         "load",
-        "is_shared",
+        "needs_claims",
         "counterpart",
         "is_unchecked",
         "is_timed",
@@ -268,7 +268,7 @@ class TargetList(ListSupply):
         self.load: Load[TargetList] | None = None
         # Whether other selector groups may take these messages too, so that each must be claimed before it is handed
         # out.
-        self.is_shared = False
+        self.needs_claims = False
         # The list of the same selector group and priority for messages of the other delivery mode.
         self.counterpart: TargetList | None = None
         # Whether direct messages can be handed out without checks: the list is neither shared nor timed, and has no
@@ -345,7 +345,7 @@ class TargetList(ListSupply):
         for first_read, last_read in load.runs:
             passed_over.remove(first_read, last_read)
         if passed_over:
-            self.lane.purges += 1
+            self.lane.purge_count += 1
             load.last = passed_over.first - 1
 
     def move_first_to(self, other: TargetList) -> None:
@@ -356,10 +356,10 @@ class TargetList(ListSupply):
     def share(self) -> None:
         """Have each message claimed before it is handed out, because other selector groups may take it too.
 
-        It stays so until the list ends, even if the others end first: nothing resets `is_shared` and `is_unchecked`. So
+        It stays so until the list ends, even if the others end first: nothing resets `needs_claims` and `is_unchecked`. So
         one consumer with a selector that comes and goes leaves the list without its fast path.
         """
-        self.is_shared = True
+        self.needs_claims = True
         self.is_unchecked = False
 
     def watch_times(self) -> None:
@@ -404,7 +404,9 @@ class TargetList(ListSupply):
         return held if held is not None and held[2] is not None else None
 
     def _check(self) -> None:
-        assert self.direct is not NO_MESSAGES or self.lane.sole is not self, "arrivals on the fast path would be lost"
+        assert self.direct is not NO_MESSAGES or self.lane.sole_list is not self, (
+            "arrivals on the fast path would be lost"
+        )
         super()._check()
 
 
@@ -418,8 +420,8 @@ class LaneState(LaneMessages):
     __slots__ = (
         "destination",
         "target_area",
-        "sole",
-        "purges",
+        "sole_list",
+        "purge_count",
         "unwanted",
         "is_timed",
         "pending_cache",
@@ -445,9 +447,9 @@ class LaneState(LaneMessages):
         self.target_area = target_area
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
         # Arrivals take the fast path to it.
-        self.sole: TargetList | None = None
+        self.sole_list: TargetList | None = None
         # How often messages were removed from the middle. A load that began before a removal must check again.
-        self.purges = 0
+        self.purge_count = 0
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unwanted: SequenceSet | None = None
         # Whether messages have, or had, a delay or an expiry; see admin/expiry.py.
@@ -523,7 +525,7 @@ class LaneState(LaneMessages):
         self.distribution.settled(self, first, messages)
         if self.delivery_counts is not None:
             self.forget_attempts(first, last)
-        self.destination.room_came()
+        self.destination.on_room_freed()
 
     def count_as_dead_letters(self, messages: int) -> None:
         """Count so many messages as dead letters that were counted as acknowledged. Requires: the lock."""
@@ -546,7 +548,7 @@ class LaneState(LaneMessages):
         return UNLIMITED
 
     @property
-    def swept_lane(self) -> LaneState:
+    def expiry_lane(self) -> LaneState:
         """The lane from which expired messages of this one are removed."""
         return self
 
@@ -620,7 +622,7 @@ class LaneState(LaneMessages):
         """
         return False
 
-    def loaded(self, load: Load[TargetList]) -> None:
+    def on_loaded(self, load: Load[TargetList]) -> None:
         """Note that a load was put into its list, because others may need the same messages.
 
         EagerLoader.install calls it. Default: no other list needs them.
@@ -634,7 +636,7 @@ class LaneState(LaneMessages):
         """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
         return self.target_area.reader.read_headers(self, sequence)
 
-    def not_read(self, problem: str) -> StoreFailed:
+    def read_error(self, problem: str) -> StoreFailed:
         """Return the error for a message that can't be read."""
         return StoreFailed(f"a message of {self.destination.name!r} can't be read ({problem})")
 
@@ -652,7 +654,7 @@ class Distribution(
         return destination.make_selector_group(selector)
 
 
-CoreListKeeper: TypeAlias = ListKeeper[LaneState, TargetList, "ConsumedDestination", Distribution]
+CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList, "ConsumedDestination", Distribution]
 """The TargetArea, as lanes, lists and destinations know it."""
 
 
@@ -671,12 +673,12 @@ class ConsumedDestination(DestinationLifecycle):
     spans_others: ClassVar[bool] = False
     """Whether its consumer takes from the lanes of other destinations; see `sources`."""
 
-    def __init__(self, target_area: CoreListKeeper, number: int, name: str) -> None:
+    def __init__(self, target_area: CoreTargetArea, number: int, name: str) -> None:
         super().__init__(number, name)
         self.target_area = target_area
         self.selector_groups: dict[str | None, SelectorGroup] = {}
         # Decides which consumer gets which message.
-        self.distribution: Distribution = target_area.distributions.first(self)
+        self.distribution: Distribution = target_area.distribution_chooser.initial(self)
         # The one consumer that gets everything. None: all consumers may take.
         self.exclusive: CoreConsumer | None = None
 

@@ -103,7 +103,7 @@ class Monitor:
         # Calls that were made inside a call of the same thread. They are made again as soon as it has left.
         self.postponed_calls: deque[Callable[[], object]] = deque()
 
-    def step_aside(self) -> None:
+    def yield_interpreter(self) -> None:
         """Make this thread give up the interpreter for a moment once it has released the lock. Requires: the lock.
 
         This is for a section that had to wait. Otherwise two busy threads hand the lock to each other at each message:

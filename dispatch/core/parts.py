@@ -14,7 +14,7 @@ from .destinations.destination_lanes import DestinationLanes
 from .destinations.destination_opener import DestinationOpener
 from .destinations.grouped_queues import GroupedQueues
 from .destinations.overhead import DestinationOverhead
-from .destinations.queue_registry import Queues
+from .destinations.queue_registry import QueueRegistry
 from .monitor import Monitor
 from .publisher import Publisher
 from .redelivery.delays import TimedLanes
@@ -27,7 +27,7 @@ class DestinationParts:
     """The owners that open queues and topics, make their lanes, and bound what all of them take."""
 
     opener: DestinationOpener
-    queues: Queues
+    queues: QueueRegistry
     lanes: DestinationLanes
     groups: GroupedQueues
     dead_letter_queues: DeadLetterQueues

@@ -1,11 +1,11 @@
 """Delivery rules: which consumer of a queue gets which message.
 
 Read `core.selector_groups.distribution_roles` first, which says what such a rule decides and what it is told. Then
-`ordinary.py`, the rule of almost all queues; then `assigning.py` and `grouped.py`, the only one that is hard.
+`ordinary.py`, the rule of almost all queues; then `assignments.py` and `grouped.py`, the only one that is hard.
 
-- distributions.py chooses which destination has which of these.
+- distribution_chooser.py chooses which destination has which of these.
 - ordinary.py: the consumers of a selector group share its lists, and whoever takes gets the next message.
-- grouped.py: message groups and consumer priorities. assigning.py says who has what, message_groups.py who owns
+- grouped.py: message groups and consumer priorities. assignments.py says who has what, message_groups.py who owns
   groups and what stands still, group_names.py which group a message has, precedence.py who comes first, rebalancing.py
   when an owner loses groups, idle_consumers.py who found nothing.
 - topic_turns.py: topic by topic, for the one consumer of a wildcard subscription.

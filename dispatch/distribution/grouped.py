@@ -1,6 +1,6 @@
-"""GroupAssigner: the distribution of queues whose messages have groups or whose consumers have priorities.
+"""GroupedDistribution: the distribution of queues whose messages have groups or whose consumers have priorities.
 
-This module adds and removes consumers, collects for a take, and puts messages in place that come back. assigning.py
+This module adds and removes consumers, collects for a take, and puts messages in place that come back. assignments.py
 assigns messages to consumers, precedence.py has the order of consumers, and rebalancing.py takes groups from an owner.
 """
 
@@ -23,7 +23,7 @@ from ..core.memory.group_memory import GroupMemory
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
 from ..core.selector_groups.distribution_roles import Collector
 from ..selectors.selector import Selector
-from .assigning import Assigning, OwnSelectorGroup, SharedSelectorGroup
+from .assignments import Assignments, OwnSelectorGroup, SharedSelectorGroup
 from .message_groups import bucket_of, put_aside
 from .precedence import demand_within
 from .rebalancing import Rebalancing
@@ -32,7 +32,7 @@ BATCH_MESSAGES: Final = 64
 """Messages that are read at a time to learn their groups."""
 
 
-class GroupAssigner(Distribution):
+class GroupedDistribution(Distribution):
     """Assigns the messages of one queue to its consumers by the rules of Assigning. The state lock guards it."""
 
     honours_groups = True
@@ -52,11 +52,11 @@ class GroupAssigner(Distribution):
         self._loads = loads
         self._consumer_memory = consumer_memory
         self._group_memory = group_memory
-        self._assigning = Assigning(queue, target_area, dispatch_area, loads, group_memory)
-        self._rebalancing = Rebalancing(self._assigning)
-        self.groups, self.names = self._assigning.groups, self._assigning.names
-        self._precedence = self._assigning.precedence
-        self._assigned_by_consumer = self._assigning.assigned_by_consumer
+        self._assignments = Assignments(queue, target_area, dispatch_area, loads, group_memory)
+        self._rebalancing = Rebalancing(self._assignments)
+        self.groups, self.names = self._assignments.groups, self._assignments.names
+        self._precedence = self._assignments.precedence
+        self._assigned_by_consumer = self._assignments.assigned_by_consumer
         # Number of takes that got a message.
         self._served = 0
 
@@ -68,7 +68,7 @@ class GroupAssigner(Distribution):
         Requires: this is the rule of the queue now.
         """
         for key, selector_group in self.queue.selector_groups.items():
-            shared = self.queue.selector_groups[key] = SharedSelectorGroup(self._assigning, selector_group.selector)
+            shared = self.queue.selector_groups[key] = SharedSelectorGroup(self._assignments, selector_group.selector)
             shared.lists, shared.misses = selector_group.lists, selector_group.misses
             shared.take_consumers(selector_group)
             shared.is_charged = True
@@ -81,7 +81,7 @@ class GroupAssigner(Distribution):
 
     def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> SharedSelectorGroup:
         """Return a new selector group for unassigned messages, which consumers with this selector share."""
-        return SharedSelectorGroup(self._assigning, selector)
+        return SharedSelectorGroup(self._assignments, selector)
 
     def own_selector_groups(self) -> Iterable[SelectorGroup]:
         """Return the selector group of each consumer's assigned messages."""
@@ -94,7 +94,7 @@ class GroupAssigner(Distribution):
         assigned = self._assigned_by_consumer[consumer] = OwnSelectorGroup(shared, consumer)
         self._precedence.join(consumer, shared)
         for lane in self.queue.all_lanes():
-            self._assigning.add_list(assigned, lane)
+            self._assignments.add_list(assigned, lane)
         pair(assigned)
         shared.note_waiting(consumer)
         consumer.move_to(assigned)
@@ -102,7 +102,7 @@ class GroupAssigner(Distribution):
     def add_lane(self, lane: LaneState) -> None:
         """Give each consumer a list over a new lane, which the unassigned messages have already."""
         for assigned in self._assigned_by_consumer.values():
-            self._assigning.add_list(assigned, lane)
+            self._assignments.add_list(assigned, lane)
             assigned.lists.sort(key=lambda target: (-target.lane.priority, not target.lane.is_persistent))
             pair(assigned)
 
@@ -120,12 +120,12 @@ class GroupAssigner(Distribution):
         assigned.idle.drop(consumer)
         if self.groups.owned(consumer):
             self.groups.disown(consumer, self.groups.buckets(consumer))
-        self._assigning.empty(assigned)
+        self._assignments.empty(assigned)
         for target in assigned.lists:
             self._target_area.drop(target)
             target.close()
         assigned.lists.clear()
-        self._assigning.offer_withheld(consumer)
+        self._assignments.offer_withheld(consumer)
         del self._assigned_by_consumer[consumer]
         self._consumer_memory.release(ASSIGNED_BYTES)
         self._precedence.leave(consumer)
@@ -142,20 +142,20 @@ class GroupAssigner(Distribution):
         It keeps the groups of which it holds messages. If it is slow and nobody is exclusive, the policy may let it
         keep all its groups.
         """
-        if self.queue.rebalances_groups or self._assigning.gets_no_more(consumer):
+        if self.queue.rebalances_groups or self._assignments.gets_no_more(consumer):
             self._rebalancing.take_all(consumer)
         else:
-            self._assigning.empty(self._assigned_by_consumer[consumer])
+            self._assignments.empty(self._assigned_by_consumer[consumer])
 
     def offer_passed_over(self) -> None:
         """Wake consumers that were passed over and may have a message now."""
         for consumer in {
             consumer
-            for shared in self._assigning.shared_groups()
+            for shared in self._assignments.shared_groups()
             for consumer in (*shared.withheld, *shared.reserved_for)
         }:
             if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
-                self._assigning.offer_withheld(consumer)
+                self._assignments.offer_withheld(consumer)
         for selector_group in self.queue.selector_groups.values():
             self._target_area.wake(selector_group)
 
@@ -213,7 +213,7 @@ class GroupAssigner(Distribution):
                 max_bytes, is_empty = self._hand_out(assigned.owner, own, most, max_bytes, deliveries)
                 if not is_empty or len(deliveries) >= most:
                     return
-                if not self._assigning.assign(assigned, shared_list, most - len(deliveries)):
+                if not self._assignments.assign(assigned, shared_list, most - len(deliveries)):
                     break
             if (
                 shared_list.direct
@@ -240,7 +240,7 @@ class GroupAssigner(Distribution):
     def reassign(self) -> None:
         """Make assigned messages unassigned, because older ones of unknown groups have come. O(owners)."""
         for consumer in self.groups.owners():
-            self._assigning.empty(self._assigned_by_consumer[consumer])
+            self._assignments.empty(self._assigned_by_consumer[consumer])
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Offer a pending message again, and keep it in the caches if there is room."""
@@ -272,7 +272,7 @@ class GroupAssigner(Distribution):
         """
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
-            for shared in self._assigning.shared_groups():
+            for shared in self._assignments.shared_groups():
                 shared.offer(lane, ((first, last),))
             return
         assigned = self._assigned_by_consumer[owner]
@@ -282,7 +282,7 @@ class GroupAssigner(Distribution):
             self._loads.request(own)
         else:
             assigned.shared_group.offer(lane, ((first, last),))
-        for shared in self._assigning.shared_groups():
+        for shared in self._assignments.shared_groups():
             if shared is not assigned.shared_group:
                 shared.withhold(owner, lane, first, last)
         self._target_area.wake(assigned)
@@ -325,9 +325,9 @@ class GroupAssigner(Distribution):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
         for consumer in [
-            promise.consumer for shared in self._assigning.shared_groups() for promise in shared.promises.values()
+            promise.consumer for shared in self._assignments.shared_groups() for promise in shared.promises.values()
         ]:
-            self._assigning.offer_withheld(consumer)
+            self._assignments.offer_withheld(consumer)
         self.names.forget(lane, gone)
         for first, last in gone:
             for sequence in self.groups.held_back(lane, first, last):

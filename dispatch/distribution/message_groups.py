@@ -42,14 +42,14 @@ def put_aside(lane: LaneState, runs: SequenceSet, first: int, last: int) -> None
     """
     runs.add(first, last)
     if len(runs) > RUNS_MAX and lane.is_persistent:
-        runs.blur()
+        runs.coarsen()
 
 
 def _place(lane: LaneState, sequence: int) -> tuple[int, int, int]:
     """Return a key that orders messages of one priority, persistent or not, by arrival. O(log turns)."""
     if lane.is_persistent:
         return sequence, 1, 0
-    return cast("NonPersistentLaneState", lane).non_persistent_lane.before(sequence), 0, sequence
+    return cast("NonPersistentLaneState", lane).non_persistent_lane.next_persistent(sequence), 0, sequence
 
 
 def _find(places: list[tuple[int, int, int]], lane: LaneState, sequence: int) -> int:

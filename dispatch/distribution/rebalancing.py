@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from ...store.numbering import UNLIMITED
 from ..core.model import CoreConsumer, consumer_of
-from .assigning import Assigning, OwnSelectorGroup
+from .assignments import Assignments, OwnSelectorGroup
 from .message_groups import bucket_of
 
 
 class Rebalancing:
     """Moves message groups of one queue from consumer to consumer. The state lock guards it."""
 
-    __slots__ = ("_assigning", "_queue", "_groups")
+    __slots__ = ("_assignments", "_queue", "_groups")
 
-    def __init__(self, assigning: Assigning) -> None:
-        self._assigning = assigning
+    def __init__(self, assigning: Assignments) -> None:
+        self._assignments = assigning
         self._queue = assigning.queue
         self._groups = assigning.groups
 
@@ -45,7 +45,7 @@ class Rebalancing:
 
     def _release(self, consumer: CoreConsumer, most: int) -> bool:
         """Take up to `most` groups from a consumer of which it holds no message; return whether there was one."""
-        assigned = self._assigning.assigned_by_consumer[consumer]
+        assigned = self._assignments.assigned_by_consumer[consumer]
         in_use = self._in_use(consumer)
         idle = [bucket for bucket in self._groups.buckets(consumer) if bucket not in in_use][:most]
         if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in assigned.lists)):
@@ -53,13 +53,15 @@ class Rebalancing:
         if idle:
             self._groups.disown(consumer, idle)
             assigned.idle.owns_otherwise(consumer)
-        self._assigning.empty(assigned)
-        self._assigning.offer_withheld(consumer)
+        self._assignments.empty(assigned)
+        self._assignments.offer_withheld(consumer)
         return True
 
     def _in_use(self, consumer: CoreConsumer) -> set[int]:
         """Return the buckets of which a consumer holds a message. O(in flight)."""
         held = [delivery for lane in self._queue.all_lanes() for delivery in lane.in_flight.values()]
         held += consumer.held_in_transactions()
-        groups = (self._assigning.names.of_delivery(delivery) for delivery in held if consumer_of(delivery) is consumer)
+        groups = (
+            self._assignments.names.of_delivery(delivery) for delivery in held if consumer_of(delivery) is consumer
+        )
         return {bucket_of(group) for group in groups if group is not None}

@@ -160,7 +160,7 @@ def _mean_charge(target: TargetList, otherwise: float) -> float:
 def _waiting_messages(target: TargetList, charge: float) -> float:
     """Estimate how many of the existing messages the list will still deliver, from its past matches. O(1)."""
     lane = target.lane
-    if not target.is_shared and target.selector_group.selector is None:
+    if not target.needs_claims and target.selector_group.selector is None:
         return max(lane.free_messages, 0)
     known = len(target.direct) + target.references.count + target.returned.count
     unseen = lane.published_end - target.frontier

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..admin.oldest import OldestMessages
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor, in_sections
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
 
 
@@ -15,7 +15,7 @@ class DestinationReports:
     No method requires the lock.
     """
 
-    def __init__(self, monitor: Monitor, queues: Queues, topics: Topics, oldest: OldestMessages) -> None:
+    def __init__(self, monitor: Monitor, queues: QueueRegistry, topics: TopicRegistry, oldest: OldestMessages) -> None:
         self._monitor = monitor
         self._queues = queues
         self._topics = topics

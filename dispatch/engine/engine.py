@@ -32,7 +32,7 @@ from .assembly.facades import (
     gather_topic_parts,
 )
 from .assembly.foundation import FoundationLayer, make_foundation
-from .assembly.housekeeping import Explaining, make_housekeeping
+from .assembly.housekeeping import ExplainFunctions, make_housekeeping
 from .assembly.layers import Layers
 from .assembly.redelivery import make_redelivery_layer
 from .assembly.store_layer import StoreLayer, open_store_layer
@@ -79,7 +79,7 @@ class Engine:
     Whoever is above the engine gets only some of its parts, as bundles. The layers are for the engine itself.
     """
 
-    def __init__(self, settings: Settings, environment: Environment, explaining: Explaining) -> None:
+    def __init__(self, settings: Settings, environment: Environment, explaining: ExplainFunctions) -> None:
         """Open the store. Requires: the directory lock is held."""
         self.monitor = Monitor(environment.clock)
         self.monitor.lock.on_broken.append(_log_broken)
@@ -125,11 +125,11 @@ class Engine:
         with self.monitor.lock:
             used = lanes.used_at_open(self._directory.branches.prepared)
             for queue in core.queues.restore(used):
-                layers.areas.target_area.distributions.begin_assigning(queue)
+                layers.areas.target_area.distribution_chooser.begin_assigning(queue)
             topics.restore(lanes, used)
             subscriptions = self._directory.subscriptions
             rows_bytes = subscriptions.rows_charge + self._directory.index.idle.charge_bytes
-            core.overhead.restore(self._open_destinations.census(), subscriptions.count, rows_bytes)
+            core.overhead.restore(self._open_destinations.count_destinations(), subscriptions.count, rows_bytes)
             topics.retention.apply_all(self._open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
                 if lane.store_lane.pending_messages:
@@ -150,7 +150,7 @@ class Engine:
                 forgotten,
                 event="delays_forgotten",
             )
-        self._die = partial(Engine.die_in_child, self)
+        self._die = partial(Engine.disable_in_child, self)
         _in_child.add(self._die)
 
     def close(self, timeout: float | None = None) -> None:
@@ -222,7 +222,7 @@ class Engine:
         for consumer in list(self._open_destinations.consumers()):
             consumer.wake_on_failure()
 
-    def die_in_child(self) -> None:
+    def disable_in_child(self) -> None:
         """Disable the copy of the store in a forked child, which must not write: the parent owns the directory."""
         made_anew = getattr(self.monitor.lock, "_at_fork_reinit", None)
         if made_anew is not None:  # a replacement of threading may have none, and other stores must be disabled too
@@ -231,7 +231,7 @@ class Engine:
         self.housekeeping.background.forget()
         self._directory.journal.stop()
         for consumer in self._open_destinations.consumers():
-            consumer.die()
+            consumer.disable_in_child()
 
     # ------------------------------------------------------------------ work
 

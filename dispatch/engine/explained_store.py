@@ -11,13 +11,13 @@ from ...store.maintenance.disk_use import DiskUse
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor
 from ..core.reclaim import MemoryParts, Reclaim
 from ..core.redelivery.delays import DelayedRedelivery
 from ..core.redelivery.due import DueMessages
-from ..producer.space import Space
-from ..topics.registry import Topics
+from ..producer.space_lines import SpaceLines
+from ..topics.registry import TopicRegistry
 from ..transactions.transaction import TransactionRegistry
 
 
@@ -28,7 +28,7 @@ class ExplainedDisk:
     journal: Journal
     retention: DataLogRetention
     disk_use: DiskUse
-    space: Space
+    space: SpaceLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class ExplainedStore:
     disk: ExplainedDisk
     memory: MemoryParts
     times: ExplainedTimes
-    queues: Queues
-    topics: Topics
+    queues: QueueRegistry
+    topics: TopicRegistry
     transactions: TransactionRegistry
     reclaim: Reclaim
     target_area: TargetArea

@@ -11,23 +11,23 @@ from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.move import Mover
 from ..admin.queue_admin import QueueAdmin
-from ..admin.temporaries import Temporaries
+from ..admin.temporaries import TemporaryDestinations
 from ..config.policies import Policies
-from ..consumer.consumers import Consumers
+from ..consumer.consumer_factory import ConsumerFactory
 from ..core.confirmer import Confirmer, ThreadConfirmer
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery.deadlines import AckDeadlines
 from ..host_properties import StoreProperties
 from ..loading.eager import EagerLoader
 from ..producer.producers import Producers
-from ..topics.consumers import TopicConsumers
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 from ..topics.retained import RetainedMessages
 from ..topics.subscriptions.patterns import PatternRegistry
 from ..topics.subscriptions.subscription_admin import SubscriptionAdmin
 from ..topics.topic_admin import TopicAdmin
+from ..topics.topic_consumer_factory import TopicConsumerFactory
 from ..transactions.transaction import TransactionRegistry
 from .health import HealthCheck
 from .reports import Reports
@@ -58,13 +58,13 @@ class QueueParts:
     producers: Producers
     confirmer: Confirmer
     policies: Policies
-    queues: Queues
-    consumers: Consumers
+    queues: QueueRegistry
+    consumers: ConsumerFactory
     deadlines: AckDeadlines
     browsers: Browsers
     mover: Mover
     queue_admin: QueueAdmin
-    temporaries: Temporaries
+    temporaries: TemporaryDestinations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +75,13 @@ class TopicParts:
     producers: Producers
     confirmer: Confirmer
     policies: Policies
-    topics: Topics
+    topics: TopicRegistry
     topic_admin: TopicAdmin
     patterns: PatternRegistry
-    topic_consumers: TopicConsumers
+    topic_consumers: TopicConsumerFactory
     subscription_admin: SubscriptionAdmin
     retained: RetainedMessages
-    temporaries: Temporaries
+    temporaries: TemporaryDestinations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ class IndexFit:
                 metadata.release(metadata.held_bytes - taken_bytes)
                 budget.follow()
 
-    def misfits(self) -> dict[str, int]:
+    def excess_bytes(self) -> dict[str, int]:
         """Return by how much index and metadata store are still too large; negative: too small. Requires: the lock."""
         shares, holders = self.shares, self._budget.holders
         return {

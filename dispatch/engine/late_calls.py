@@ -5,7 +5,7 @@ few must call upwards as well: a list that meets an expired message tells the ti
 Each such call is a method here, and says why the owner above can't be made first. The Engine passes the method to the
 constructor below, before the owner above exists.
 
-Three kinds of calls go upwards without it. `Explaining` is handed in from outside the engine. `Wakeups` reach the
+Three kinds of calls go upwards without it. `ExplainFunctions` is handed in from outside the engine. `Wakeups` reach the
 background threads, also with a checkpoint to make. Factories are passed to what makes consumers, lists and lanes late.
 """
 
@@ -69,12 +69,12 @@ class LateCalls(ListEvents):
         """For TargetArea: stop warming a lane that is gone, as with `unread`. Requires: the lock."""
         self.warmer.forget(lane)
 
-    def lane(self, number: int) -> LaneState | None:
+    def lane(self, lane_number: int) -> LaneState | None:
         """For DelayedRedelivery: return the lane of a number, of a queue or subscription, if it is open.
 
         Queues and topics remove messages, which cancels their delays. Requires: the lock.
         """
-        return self.numbered_lanes.find(number)
+        return self.numbered_lanes.find(lane_number)
 
     def status_of_the_whole(self) -> dict[str, Any]:
         """For StatusReporter: return the status without queues, topics and consumers. Requires: no lock.

@@ -72,7 +72,7 @@ class DestinationAudit:
         subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
         opened: list[DestinationState] = [*self._opened.queues_and_topics(), *subscriptions]
         return (
-            self._opened.census().charge_bytes
+            self._opened.count_destinations().charge_bytes
             + self._memory.destinations.lasting_bytes
             + self._opened.idle_charge
             + sum(lane.charged_bytes for each in opened for lane in each.all_lanes())

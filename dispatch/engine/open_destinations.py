@@ -7,17 +7,19 @@ from collections.abc import Collection, Iterator
 from ...store.format.destination_table import DestinationTable
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.overhead import DestinationCounts
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
 from ..core.model import CoreConsumer, LaneState
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 from ..topics.topic_state import TopicState
 
 
 class OpenDestinations:
     """Walks over open queues and topics, queues first. Every method requires the state lock."""
 
-    def __init__(self, rows: DestinationTable, opener: DestinationOpener, queues: Queues, topics: Topics) -> None:
+    def __init__(
+        self, rows: DestinationTable, opener: DestinationOpener, queues: QueueRegistry, topics: TopicRegistry
+    ) -> None:
         """Make the walks over a store. rows: all queues and topics, open or not."""
         self._rows = rows
         self._opener = opener
@@ -43,7 +45,7 @@ class OpenDestinations:
         yield from (consumer for queue in self.queues() for consumer in queue.consumers())
         yield from self._topics.consumers()
 
-    def census(self) -> DestinationCounts:
+    def count_destinations(self) -> DestinationCounts:
         """Return the numbers of things that are charged because they exist. O(open queues)."""
         return DestinationCounts(
             destinations=len(self._rows),

@@ -52,7 +52,7 @@ class PeriodicTask:
         self._logged: str | None = None
         self._logged_at = 0.0
 
-    def do(self, now: float, time_ms: int, *, is_due: bool = True) -> int:
+    def run_if_due(self, now: float, time_ms: int, *, is_due: bool = True) -> int:
         """Do the work if it is due, or if it failed and must be tried again; return how many things were done.
 
         now: monotonic seconds. time_ms: since 1970. StoreFailed is raised, because it ends all background work. Any

@@ -161,12 +161,12 @@ class Resizing:
         """Let the budget come closer to the new limit; return whether the change is complete. Requires: the lock."""
         budget = self._budget
         budget.follow()
-        self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._index_fit.misfits().values())
+        self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._index_fit.excess_bytes().values())
         return not self.is_under_way
 
     def _awaited(self) -> dict[str, int]:
         """Return the bytes that can't be taken away, by holder. Requires: the lock."""
-        budget, misfits = self._budget, self._index_fit.misfits()
+        budget, misfits = self._budget, self._index_fit.excess_bytes()
         holders = budget.holders
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
         if budget.free_bytes < 0 or min(misfits.values()) < 0:

@@ -111,7 +111,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
     O(consumers), and one walk over the lanes, because a thousand queues are scraped once a second.
     """
     lanes: list[LaneState] = [*filter(None, queue.lanes), *filter(None, queue.non_persistent_lanes)]
-    volume = queue.volume(lanes)
+    totals = queue.totals(lanes)
     in_flight = put_off = 0
     acknowledged, redelivered, unreadable, expired = queue.earlier[3:7]
     for lane in lanes:
@@ -129,15 +129,15 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         delivered += consumer.delivered
     # By place, in the order of the fields: names would cost as much as everything above.
     return DestinationStatistics(
-        volume.depth,
-        volume.depth_bytes,
+        totals.depth,
+        totals.depth_bytes,
         consumers,
         slow_consumers,
-        volume.enqueued,
+        totals.enqueued,
         delivered,
         acknowledged,
-        volume.enqueued_bytes,
-        volume.dequeued_bytes,
+        totals.enqueued_bytes,
+        totals.dequeued_bytes,
         redelivered,
         queue.dead_lettered,
         queue.missed,
@@ -147,7 +147,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         queue.blocked_sends,
         queue.blocked_seconds,
         queue.is_paused,
-        max(volume.depth - in_flight - put_off, 0),
+        max(totals.depth - in_flight - put_off, 0),
         in_flight,
         oldest_seconds,
     )

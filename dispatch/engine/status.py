@@ -15,12 +15,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from ..admin.oldest import OldestMessages
 from ..consumer.consumer import Consumer
 from ..consumer.statistics import ConsumerStatistics
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
 from ..core.lifecycle import Lifecycle
 from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
-from ..topics.registry import Topics
+from ..topics.registry import TopicRegistry
 from ..topics.topic_state import TopicState
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
 
@@ -103,8 +103,8 @@ class StatusReporter:
     def __init__(
         self,
         monitor: Monitor,
-        queues: Queues,
-        topics: Topics,
+        queues: QueueRegistry,
+        topics: TopicRegistry,
         oldest: OldestMessages,
         output: StatusOutput,
         interval_seconds: float,

@@ -284,7 +284,7 @@ class EagerLoader:
         Copy messages that other lists share and could find nowhere else.
         """
         target = load.target
-        is_only_copy = target.is_shared and not target.lane.is_persistent
+        is_only_copy = target.needs_claims and not target.lane.is_persistent
         for cache in target.lane.caches:
             if not cache.may_have(target.lane.number, load.last):
                 continue
@@ -297,17 +297,17 @@ class EagerLoader:
         """Take messages of a load from a cache, up to one that other lists need and that memory has no room to copy."""
         target = load.target
         memory, lane_number = target.memory, target.lane.number
-        is_shared = cache.is_shared(lane_number)
-        reserve = memory.lists_holder.reserve if is_shared else memory.lists_holder.reserve_again
+        shares_messages = cache.shares_messages(lane_number)
+        reserve = memory.lists_holder.reserve if shares_messages else memory.lists_holder.reserve_again
         for sequence in _sequences(load):
             message = cache.take(lane_number, sequence)
             if message is None:
                 continue
             charge = charge_bytes(message)
-            if is_needed and is_shared and memory.free_bytes < charge:
+            if is_needed and shares_messages and memory.free_bytes < charge:
                 self._target_area.make_room(charge, target)
             if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
-                assert is_shared, "what was just released can be reserved again"
+                assert shares_messages, "what was just released can be reserved again"
                 target.lane.pager.write_out((message,))
                 if cache.peek(lane_number, sequence) is not None:
                     self._end_before_cached(load, sequence, is_needed)
@@ -514,7 +514,7 @@ class EagerLoader:
         """Put the loaded messages into the list. Requires: the lock."""
         self.durations.record(self._monotonic() - load.began_at)
         target_area, target = self._target_area, load.target
-        if target.is_shared and not load.was_shared and load.from_cache and not target.lane.is_persistent:
+        if target.needs_claims and not load.needed_claims and load.from_cache and not target.lane.is_persistent:
             self._abandon(load)  # the load took the only copies, but other lists share these messages now
             return
         target_area.end_load(target)
@@ -529,7 +529,7 @@ class EagerLoader:
                 target.lane.unwanted.add(sequence, sequence)
         if load.from_cache:
             self._let_go(load, {message[0] for message in kept})
-        target.lane.loaded(load)
+        target.lane.on_loaded(load)
         if load.unreadable and is_alive:  # a message behind the cut is met again
             _give_up(target.lane, [found for found in load.unreadable if found[0] <= load.last])
         target.selector_group.load_ended(self._monitor.deferred)
@@ -543,7 +543,7 @@ class EagerLoader:
         Release the other memory.
         """
         target = load.target
-        if load.brings_all and is_alive and not target.is_shared and not _is_stale(load) and not load.unreadable:
+        if load.brings_all and is_alive and not target.needs_claims and not _is_stale(load) and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
             kept, kept_bytes = self._kept(load, is_alive)
@@ -578,7 +578,7 @@ class EagerLoader:
     def _kept(self, load: Load[TargetList], is_alive: bool) -> tuple[list[StoredMessage], int]:
         """Return the messages of a load that belong into its list, in order, and their charge."""
         target, store_lane = load.target, load.target.lane.store_lane
-        is_doubtful = target.is_shared or _is_stale(load)
+        is_doubtful = target.needs_claims or _is_stale(load)
         load.held.update(zip(map(sequence_of, load.messages), load.messages, strict=True))
         kept: list[StoredMessage] = []
         kept_bytes = 0
@@ -604,8 +604,8 @@ def _load_of(
         runs,
         is_scan=is_scan,
         is_return=is_return,
-        was_shared=target.is_shared,
-        purges=target.lane.purges,
+        needed_claims=target.needs_claims,
+        purge_count=target.lane.purge_count,
         began_at=began_at,
     )
 
@@ -617,7 +617,7 @@ def _sequences(load: Load[TargetList]) -> Iterator[int]:
 
 def _is_stale(load: Load[TargetList]) -> bool:
     """Return whether messages of a load may be gone, because messages were removed since it began."""
-    return load.purges != load.target.lane.purges
+    return load.purge_count != load.target.lane.purge_count
 
 
 def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:

@@ -43,8 +43,8 @@ class _HeadLoad:
     regions: list[Region]
     charge: int
     buffer_bytes: int
-    purges: int
-    """The value of the lane's `purges` when the load began."""
+    purge_count: int
+    """The value of the lane's `purge_count` when the load began."""
 
 
 class CacheWarmer:
@@ -165,7 +165,7 @@ class CacheWarmer:
                         del lanes[lane]
                         lanes[lane] = following
                         self.loading_bytes = content_bytes
-                        return _HeadLoad(lane, following, regions, content_bytes, buffer_bytes, lane.purges)
+                        return _HeadLoad(lane, following, regions, content_bytes, buffer_bytes, lane.purge_count)
                     self._reading.release(buffer_bytes)
             elif following > sequence:
                 lanes[lane] = following
@@ -216,7 +216,7 @@ class CacheWarmer:
         if lane.destination.selector_groups or not lane.destination.is_open or lane not in self._lanes:
             return
         for message in messages:
-            if load.purges == lane.purges or lane.store_lane.is_pending(message[0]):
+            if load.purge_count == lane.purge_count or lane.store_lane.is_pending(message[0]):
                 if not cache.fill(lane.store_lane.number, message):
                     self._lanes[lane] = min(self._lanes[lane], message[0])
                     self._full_memories.add(lane.memory)

@@ -84,7 +84,7 @@ class PlayedRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Lab:
+class RuleComparison:
     """The results of a whole trace under each limit and rule, the smallest limit first."""
 
     recorded_limit_bytes: int
@@ -96,7 +96,7 @@ class Lab:
     limits: tuple[PlayedRules, ...]
 
 
-def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> Lab:
+def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> RuleComparison:
     """Play a trace under each limit, or under the recorded one, and each rule.
 
     O(messages * limits * rules), and RAM holds the state of one rule at a time. SettingsError: it is no trace, or the
@@ -133,10 +133,10 @@ def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress =
             )
         )
     recorded_bytes = reader.header.memory_limit_bytes
-    return Lab(recorded_bytes, milliseconds / 1000, events, reader.unread_bytes, tuple(found))
+    return RuleComparison(recorded_bytes, milliseconds / 1000, events, reader.unread_bytes, tuple(found))
 
 
-def play_rules_file(path: str, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> Lab:
+def play_rules_file(path: str, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> RuleComparison:
     """Play the trace in a file. SettingsError with the file's name: it can't be read, or is no trace."""
     with opened_trace(path) as file:
         return play_rules(file, limits, on_progress)

@@ -21,7 +21,7 @@ from ...cache.spill.overflow import Overflow
 from ...store.disk.disk import Disk
 from ...store.environment.account import Unlimited
 from ...store.environment.clock import SteadyClock, SystemClock
-from ...store.format.places import Extent, Singles
+from ...store.format.places import Extent, SingleRecords
 from ...store.format.record import ReturnedRun
 from ...store.format.state_record import CountedRun
 from ...store.format.trace import (
@@ -40,7 +40,7 @@ from ...store.format.trace import (
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate, Question
-from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region
+from ...store.journal.reading import REGION_BYTES_MAX, ReadableFile, Region
 from ...store.message import HeaderValue
 from ...store.numbering import BLOCK_MASK, UNLIMITED
 from ...store.stored_message import StoredMessage
@@ -71,7 +71,7 @@ from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT
 from ..core.selector_groups.matching import NO_NAMES
-from ..distribution.distributions import Distributions
+from ..distribution.distribution_chooser import DistributionChooser
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 
@@ -92,7 +92,7 @@ class _EmptyFile:
         raise AssertionError("a played message has no bytes in the journal")
 
 
-_NOTHING: Final[Readable] = _EmptyFile()
+_NOTHING: Final[ReadableFile] = _EmptyFile()
 _NOT_ASKED: Final = "the trace says what becomes of deliveries"
 
 
@@ -112,7 +112,7 @@ class PlayedTimes:
     def expired_blocks(self, lane: Any, now_ms: int) -> list[int]:
         return []
 
-    def expired(self, lane: Any, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
+    def expired(self, lane: Any, block_number: int, now_ms: int) -> Iterator[tuple[int, int]]:
         return iter(())
 
     def refresh_expiry(self, lane: Any) -> None:
@@ -157,14 +157,14 @@ class PlayedStore:
 
     def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Region]:
         regions: list[Region] = []
-        parts: list[Extent | Singles] = []
+        parts: list[Extent | SingleRecords] = []
         region_bytes = 0
         for first, last in runs:
-            part = Singles(0, first, array("I"), array("I"))
+            part = SingleRecords(0, first, array("I"), array("I"))
             for sequence, length in enumerate(lane.lengths(first, last), first):
                 if region_bytes and region_bytes + length > REGION_BYTES_MAX:
                     regions.append(Region(_NOTHING, 0, 0, 0, region_bytes, [*parts, part]))
-                    part, parts, region_bytes = Singles(0, sequence, array("I"), array("I")), [], 0
+                    part, parts, region_bytes = SingleRecords(0, sequence, array("I"), array("I")), [], 0
                 part.lengths.append(length)
                 region_bytes += length
             parts.append(part)
@@ -182,7 +182,7 @@ class PlayedStore:
             self.message(sequence, length, READ)
             for region in regions
             for part in region.extents
-            if isinstance(part, Singles)
+            if isinstance(part, SingleRecords)
             for sequence, length in enumerate(part.lengths, part.first_sequence)
         ]
         self.read_messages += len(messages)
@@ -223,12 +223,12 @@ class PlayedLane:
 
     __slots__ = ("state", "lane", "base", "is_new")
 
-    def __init__(self, target_area: TargetArea, number: int) -> None:
+    def __init__(self, target_area: TargetArea, lane_number: int) -> None:
         self.base = 0
         # Whether the lane has only what it had when the store was opened.
         self.is_new = True
-        self.lane = NonPersistentLane(Unlimited(), number, 0)
-        queue = QueueState(target_area, number, str(number))
+        self.lane = NonPersistentLane(Unlimited(), lane_number, 0)
+        queue = QueueState(target_area, lane_number, str(lane_number))
         self.state = PlayedLaneState(queue, self.lane)
         queue.put_lane(0, self.state)
 
@@ -326,7 +326,7 @@ class PlayedConsumer(CoreConsumer):
     def end(self, held: Sequence[Delivery]) -> None:
         """Do nothing: the trace tells the outcome of deliveries."""
 
-    def die(self) -> None:
+    def disable_in_child(self) -> None:
         """Do nothing: a replay has no directory to which a forked child could write."""
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
@@ -390,8 +390,8 @@ class TracePlayer:
             self.loads,
             self.dispatch_area,
             events,
-            distributions=partial(
-                Distributions,
+            distribution_chooser=partial(
+                DistributionChooser,
                 dispatch_area=self.dispatch_area,
                 loads=self.loads,
                 consumer_memory=memory.consumers,
@@ -438,10 +438,10 @@ class TracePlayer:
             while self.loader.step():
                 pass
 
-    def _lane(self, number: int) -> PlayedLane:
-        found = self._lanes.get(number)
+    def _lane(self, lane_number: int) -> PlayedLane:
+        found = self._lanes.get(lane_number)
         if found is None:
-            found = self._lanes[number] = PlayedLane(self.target_area, number)
+            found = self._lanes[lane_number] = PlayedLane(self.target_area, lane_number)
         return found
 
     # ------------------------------------------------------------------ arrivals
@@ -452,8 +452,8 @@ class TracePlayer:
         if seconds > 0:
             self.watermarks.measure(seconds)
 
-    def _wait(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(number)
+    def _wait(self, lane_number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(lane_number)
         mean_bytes = extra // max(count, 1)
         sequences = lane.grow(first, (mean_bytes for _ in range(count)))
         if lane.is_new:
@@ -461,8 +461,8 @@ class TracePlayer:
         else:
             self.target_area.publish(lane.state, sequences)
 
-    def _arrive(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(number)
+    def _arrive(self, lane_number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(lane_number)
         lane.is_new = False
         sequences = lane.grow(first, (extra for _ in range(count)))
         message = self.store.message
@@ -472,8 +472,8 @@ class TracePlayer:
 
     # ------------------------------------------------------------------ takes
 
-    def _open(self, number: int, first: int, count: int, extra: int) -> None:
-        lane, target_area = self._lane(number), self.target_area
+    def _open(self, lane_number: int, first: int, count: int, extra: int) -> None:
+        lane, target_area = self._lane(lane_number), self.target_area
         lane.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
@@ -483,13 +483,13 @@ class TracePlayer:
         target_area.update_sole_lists(lane.state.destination)
         self._lists[listed] = (selector_group.lists[0], PlayedConsumer(lane.state.destination, selector_group))
 
-    def _close(self, number: int, first: int, count: int, extra: int) -> None:
+    def _close(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
         self.target_area.unsubscribe(target.lane.destination, target.selector_group)
 
-    def _take(self, number: int, first: int, count: int, extra: int) -> None:
+    def _take(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]
-        first -= self._lane(number).base
+        first -= self._lane(lane_number).base
         end = first + count
         loads_left = LOADS_IN_VAIN_MAX + target.lane.store_lane.pending_messages
         while count > 0:
@@ -519,8 +519,8 @@ class TracePlayer:
 
     # ------------------------------------------------------------------ settling
 
-    def _acknowledge(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(number)
+    def _acknowledge(self, lane_number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(lane_number)
         state, first = lane.state, first - lane.base
         in_flight = state.in_flight
         settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
@@ -534,15 +534,15 @@ class TracePlayer:
         for consumer in {id(consumer_of(delivery)): consumer_of(delivery) for delivery in deliveries}.values():
             self.dispatch_area.settle_run(lane, [found for found in deliveries if consumer_of(found) is consumer])
 
-    def _let_go(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(number)
+    def _let_go(self, lane_number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(lane_number)
         for sequence in range(first - lane.base, first - lane.base + count):
             delivery = lane.state.in_flight.get(sequence)
             if delivery is not None:
                 self.dispatch_area.settle(delivery)
 
-    def _offer(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(number)
+    def _offer(self, lane_number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(lane_number)
         sequence = first - lane.base
         if sequence in lane.state.in_flight:
             return
@@ -551,8 +551,8 @@ class TracePlayer:
             returned = self.store.message(sequence, length, ARRIVED) if extra else (sequence, b"", None, READ)
             self.target_area.offer_again(lane.state, returned)
 
-    def _forget(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(number)
+    def _forget(self, lane_number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(lane_number)
         first -= lane.base
         lane.lane.remove(first, first + count - 1)
         self._forget_run(lane.state, first, count)

@@ -10,7 +10,7 @@ from typing import Final
 from ...store.errors import SettingsError
 from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..config.sizes import MIB, format_size, parse_size
-from .lab import Lab, PlayedRule, PlayedRules
+from .lab import PlayedRule, PlayedRules, RuleComparison
 from .plan import LIMITS_MAX, Plan
 
 LIMIT_BYTES_MAX: Final = 1 << 50
@@ -84,7 +84,7 @@ def as_json(found: Plan) -> dict[str, object]:
 # ---------------------------------------------------------------------- rules
 
 
-def rules_table(found: Lab) -> list[str]:
+def rules_table(found: RuleComparison) -> list[str]:
     """Return a lab as lines for a terminal: a table for each limit."""
     lines: list[str] = []
     for played in found.limits:
@@ -133,7 +133,7 @@ def _points(regret: float) -> str:
     return f"{100 * regret:.1f} %"
 
 
-def rules_as_json(found: Lab) -> dict[str, object]:
+def rules_as_json(found: RuleComparison) -> dict[str, object]:
     """Return a lab as plain data."""
     limits = [
         dataclasses.asdict(played)

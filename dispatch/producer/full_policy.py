@@ -157,10 +157,14 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
         return oldest, *run
     (persistent, of_persistent), (non_persistent, of_non_persistent) = runs
     store_lane = cast(NonPersistentLane, non_persistent.lane.store_lane)
-    before = store_lane.before(of_non_persistent[0])
+    before = store_lane.next_persistent(of_non_persistent[0])
     if of_persistent[0] < before:
         return persistent, of_persistent[0], min(of_persistent[1], before - 1)
-    return non_persistent, of_non_persistent[0], min(of_non_persistent[1], store_lane.behind(of_persistent[0]) - 1)
+    return (
+        non_persistent,
+        of_non_persistent[0],
+        min(of_non_persistent[1], store_lane.next_non_persistent(of_persistent[0]) - 1),
+    )
 
 
 def _stamped(destination: DestinationState, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:

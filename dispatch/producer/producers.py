@@ -16,7 +16,7 @@ from ..transactions.transaction import TransactionRegistry
 from .full_policy import FullPolicy
 from .lifetimes import Lifetimes
 from .slice_writer import SliceWriter
-from .space import Space
+from .space_lines import SpaceLines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class SendParts:
     lifetimes: Lifetimes
     slices: SliceWriter
     """Writes messages with an id or with times."""
-    space: Space
+    space: SpaceLines
     """Where senders wait for disk space."""
     full_policy: FullPolicy
     """What a full destination does for senders that do not wait."""

@@ -206,7 +206,7 @@ class Sender:
                     if monitor.lock.failure is not None:
                         raise monitor.lock.failure
                     if monitor.entries != entries:
-                        monitor.step_aside()
+                        monitor.yield_interpreter()
                     monitor.entries += 1
                     if self._limits is not None:
                         self._limits.require_room(len(properties) + len(body))
@@ -260,7 +260,7 @@ class Sender:
                     if monitor.lock.failure is not None:
                         raise monitor.lock.failure
                     if monitor.entries != entries:
-                        monitor.step_aside()
+                        monitor.yield_interpreter()
                     monitor.entries += 1
                     if monitor.is_closed:
                         raise Closed("the store")

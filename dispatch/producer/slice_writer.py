@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...store.format.identity import Identity
-from ...store.format.times import Times, has_times, times_of, times_of_each
+from ...store.format.times import MessageTimes, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..core.destination_state import DestinationState
@@ -135,7 +135,7 @@ class SliceWriter:
             else:
                 sequence = lane.add(timestamp, properties, body)
             if found is not None:
-                self._windows.non_persistent.note(found)
+                self._windows.non_persistent.remember(found)
             ids.append(own_id if own_id is not None else f"{lane.id_prefix}{sequence}")
 
     def store_timed(
@@ -169,7 +169,7 @@ class SliceWriter:
         timestamp: int,
         first: int,
         part: Sequence[tuple[bytes, bytes]],
-        times: Sequence[Times],
+        times: Sequence[MessageTimes],
     ) -> None:
         """Let stored messages with times arrive; `first` is the sequence of the first one. Requires: the lock."""
         self._timed.note(lane)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .view import HOLDERS, OTHERS, ConsumerView, DataLogView, NoView, QueueView, View
+from .view import HOLDERS, OTHERS, ConsumerView, DataLogView, NoView, QueueView, StoreView
 
 WIDTH: Final = 80
 BAR_CELLS: Final = WIDTH - 2
@@ -70,7 +70,7 @@ def glyphs_of(encoding: str | None) -> Glyphs:
     return BLOCKS
 
 
-def screen(found: View | NoView, glyphs: Glyphs = BLOCKS) -> list[Line]:
+def screen(found: StoreView | NoView, glyphs: Glyphs = BLOCKS) -> list[Line]:
     """Return all lines of the screen."""
     if isinstance(found, NoView):
         return list(silence(found, glyphs))
@@ -84,7 +84,9 @@ def screen(found: View | NoView, glyphs: Glyphs = BLOCKS) -> list[Line]:
     ]
 
 
-def screen_body(view: View, glyphs: Glyphs, *, queues: int, consumers: int, gap: Sequence[Line] = ()) -> Iterator[Line]:
+def screen_body(
+    view: StoreView, glyphs: Glyphs, *, queues: int, consumers: int, gap: Sequence[Line] = ()
+) -> Iterator[Line]:
     """Yield queues, consumers and journal.
 
     queues, consumers: the most of them that are shown.
@@ -105,13 +107,13 @@ def silence(found: NoView, glyphs: Glyphs) -> Iterator[Line]:
     yield from (Line((Span(line),)) for line in wrap(found.advice))
 
 
-def _head(view: View, glyphs: Glyphs) -> Iterator[Line]:
+def _head(view: StoreView, glyphs: Glyphs) -> Iterator[Line]:
     right = f"pid {view.pid:.0f}  {clock_text(view.time)}"
     left = clip(f"forebay top  {view.broker}", WIDTH - len(right) - 2, glyphs)
     yield Span(left, "bold"), Span(" " * (WIDTH - cells(left) - len(right))), Span(right, "dim")
 
 
-def memory(view: View, glyphs: Glyphs) -> Iterator[Line]:
+def memory(view: StoreView, glyphs: Glyphs) -> Iterator[Line]:
     """Yield the bar of the memory limit with its legend, and the process's own memory beside it."""
     scale = max(view.limit_bytes, view.held_bytes)
     free = max(view.limit_bytes - view.held_bytes, 0.0)
@@ -136,12 +138,12 @@ def memory(view: View, glyphs: Glyphs) -> Iterator[Line]:
         yield (Span(f"tmp-storage on disk: {size(view.spilled_bytes)} of non-persistent messages"),)
 
 
-def _process(view: View) -> str:
+def _process(view: StoreView) -> str:
     said = [f"{size(held)} {name}" for held, name in ((view.resident_bytes, "RSS"), (view.unique_bytes, "USS")) if held]
     return ", ".join(said) or "unknown"
 
 
-def _queues(view: View, most: int, glyphs: Glyphs) -> Iterator[Line]:
+def _queues(view: StoreView, most: int, glyphs: Glyphs) -> Iterator[Line]:
     heads = ("depth", "ready", "in flight", "size", "in/s", "out/s")
     widths = (9, 9, 10, 11, 9, 9)
     yield _table_row("queues", heads, widths, "bold", glyphs)
@@ -164,7 +166,7 @@ def _queue_cells(queue: QueueView) -> tuple[str, ...]:
     return (*map(count, counts), size(queue.bytes), *map(count, rates))
 
 
-def _consumers(view: View, most: int, glyphs: Glyphs) -> Iterator[Line]:
+def _consumers(view: StoreView, most: int, glyphs: Glyphs) -> Iterator[Line]:
     yield (
         Span(f"{'consumers':<{NAME_CELLS}} {'watermark, in RAM of what may be':<36}{'taken/s':>9} in flight", "bold"),
     )
@@ -196,7 +198,7 @@ def _consumer(consumer: ConsumerView, glyphs: Glyphs) -> Line:
     )
 
 
-def _journal(view: View, glyphs: Glyphs) -> Iterator[Line]:
+def _journal(view: StoreView, glyphs: Glyphs) -> Iterator[Line]:
     size_bytes, live_bytes = sum(one.bytes for one in view.data_logs), sum(one.live_bytes for one in view.data_logs)
     number = max(view.data_log_count, len(view.data_logs))
     share = f", {100 * min(live_bytes / size_bytes, 1):.0f} % live" if size_bytes else ""
@@ -217,7 +219,7 @@ def _square(data_log: DataLogView, glyphs: Glyphs) -> Span:
     return Span(glyphs.squares[step], SQUARE_STYLES[step])
 
 
-def explained(view: View, glyphs: Glyphs) -> Iterator[Line]:
+def explained(view: StoreView, glyphs: Glyphs) -> Iterator[Line]:
     """Yield problems, and the sentence that explains."""
     for problem in view.problems:
         yield from (Line((Span(line, "bold red"),)) for line in wrap(f"problem: {problem}")[:SENTENCE_LINES])
@@ -315,7 +317,7 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:.{0 if unit == 'B' or size_bytes >= 99.95 else 1}f} {unit}"
 
 
-def line_of(seen: View | NoView) -> str:
+def line_of(seen: StoreView | NoView) -> str:
     """Return a look as one line."""
     if isinstance(seen, NoView):
         return f"{seen.sentence} {seen.advice}"

@@ -69,7 +69,7 @@ class DataLogView:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StoreView:
     """One look at one store."""
 
     broker: str
@@ -113,7 +113,7 @@ class NoView:
     advice: str
 
 
-def read_view(root: str, broker: str, now: float | None = None) -> View | NoView:
+def read_view(root: str, broker: str, now: float | None = None) -> StoreView | NoView:
     """Return what the store in a directory says of itself, or why it says nothing.
 
     now: seconds since the epoch.
@@ -136,7 +136,7 @@ def read_view(root: str, broker: str, now: float | None = None) -> View | NoView
     return view_of(status, broker)
 
 
-def view_of(status: Mapping[str, Any], broker: str) -> View:
+def view_of(status: Mapping[str, Any], broker: str) -> StoreView:
     """Return the content of a status as a view. Never raises, whatever is in it."""
     memory, process, health = (_part(status, name) for name in ("memory", "process", "health"))
     holders = _part(memory, "holders")
@@ -146,7 +146,7 @@ def view_of(status: Mapping[str, Any], broker: str) -> View:
     queues = sorted(_rows(status, "queues", _queue), key=lambda row: (-row.depth, row.name))
     data_logs = tuple(_rows(status, "data_logs", _data_log))
     problems = health.get("problems")
-    return View(
+    return StoreView(
         broker=printable(broker),
         time=_number(status, "time"),
         pid=_number(status, "pid"),

@@ -6,7 +6,7 @@ in which they are made.
 
 - registry.py: all topics, and how the state of one is made. topic_admin.py: deletes a topic.
   numbered_lanes.py: lanes by number, as records name them.
-- consumers.py: makes the consumers of subscriptions. reader.py: reads a topic from a cursor on.
+- topic_consumer_factory.py: makes the consumers of subscriptions. reader.py: reads a topic from a cursor on.
 - selector_matches.py: which selectors match the arriving message, judged once for all subscriptions.
 - `subscriptions`: how a subscription begins and ends, unsubscribe and seek, where a reader or a seek begins, the one
   consumer of many topics, and the acknowledgement of what the selector of a durable subscription does not match.

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from ...cache.spill.overflow import Overflow
 from ...store.errors import Closed
-from ...store.format.retained import Retained
-from ...store.format.times import Times, has_times, times_of
+from ...store.format.retained import RetainedMessage
+from ...store.format.times import MessageTimes, has_times, times_of
 from ...store.numbering import LANE_SHIFT, NON_PERSISTENT
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES
@@ -58,7 +58,7 @@ class FanOut:
         """Return how many messages were sent."""
         return self.next_sequence - self._not_sent
 
-    def give_retained(self, subscription: SubscriptionState, retained: Retained) -> None:
+    def give_retained(self, subscription: SubscriptionState, retained: RetainedMessage) -> None:
         """Give a new subscription a message that its topic retains.
 
         StoreFull or SpillFailed: the subscription does not get the message. RecordDamaged: nobody can read it.
@@ -85,7 +85,7 @@ class FanOut:
             self._buffer.arriving = None
         lane.retained = range(lane.retained.start if lane.retained else sequence, sequence + 1)
         if self.destination.evictor is not None:
-            self.destination.evictor.given((lane,), message)
+            self.destination.evictor.on_fan_out((lane,), message)
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Give a message to all subscriptions that want it; return its sequence.
@@ -94,11 +94,11 @@ class FanOut:
         """
         return self._give(timestamp, properties, body, None)
 
-    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes) -> int:
         """Give a message that has a delay, an expiry, or both to all subscriptions that want it."""
         return self._give(timestamp, properties, body, times)
 
-    def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
+    def _give(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes | None) -> int:
         if not self.destination.is_open:
             raise Closed("the topic")
         sequence = self.next_sequence
@@ -137,7 +137,7 @@ class FanOut:
         self.sent_bytes += len(properties) + len(body)
         if evictor is not None:
             topic.evicted += passed_over
-            evictor.given(given, message)
+            evictor.on_fan_out(given, message)
         return sequence
 
     def _lane_of(self, subscription: SubscriptionState) -> NonPersistentLaneState:

@@ -5,26 +5,28 @@ from __future__ import annotations
 from ...store.index.subscriptions import Subscriptions
 from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ..core.destinations.destination_lanes import DestinationLanes
-from ..core.destinations.queue_registry import Queues
+from ..core.destinations.queue_registry import QueueRegistry
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
-from .registry import Topics
+from .registry import TopicRegistry
 from .subscription_state import SubscriptionState
 
 
 class NumberedLanes:
     """Finds lanes by number. Every method requires the state lock."""
 
-    def __init__(self, queues: Queues, topics: Topics, lanes: DestinationLanes, subscribers: Subscriptions) -> None:
+    def __init__(
+        self, queues: QueueRegistry, topics: TopicRegistry, lanes: DestinationLanes, subscribers: Subscriptions
+    ) -> None:
         """Make the one NumberedLanes of a store. subscribers: what the store has of each subscription."""
         self._queues = queues
         self._topics = topics
         self._lanes = lanes
         self._subscribers = subscribers
 
-    def ensure(self, number: int) -> PersistentLaneState:
+    def ensure(self, lane_number: int) -> PersistentLaneState:
         """Return the lane with a number in a queue, topic or durable subscription, opened if needed. StoreFull."""
-        priority, owner = number & LANE_MASK, number >> LANE_SHIFT
+        priority, owner = lane_number & LANE_MASK, lane_number >> LANE_SHIFT
         if self._queues.has(owner):
             return self._lanes.ensure(self._queues.opened(owner), priority)
         subscriber = self._subscribers.opened(owner)
@@ -36,17 +38,17 @@ class NumberedLanes:
         assert subscription is not None
         return topic.keep(subscription).lane_of(lane)
 
-    def find(self, number: int) -> LaneState | None:
+    def find(self, lane_number: int) -> LaneState | None:
         """Return the lane with a number in a queue or subscription. None: it is not open."""
-        owner = (number & ~NON_PERSISTENT) >> LANE_SHIFT
+        owner = (lane_number & ~NON_PERSISTENT) >> LANE_SHIFT
         found = self._queues.by_number.get(owner) or self._subscription(owner)
         if found is None:
             return None
-        return (found.non_persistent_lanes if number & NON_PERSISTENT else found.lanes)[number & LANE_MASK]
+        return (found.non_persistent_lanes if lane_number & NON_PERSISTENT else found.lanes)[lane_number & LANE_MASK]
 
-    def _subscription(self, number: int) -> SubscriptionState | None:
+    def _subscription(self, subscription_number: int) -> SubscriptionState | None:
         """Return the subscription of a number if it is read or has state in RAM. O(subscriptions of its topic)."""
-        subscriber = self._subscribers.by_number.get(number)
+        subscriber = self._subscribers.by_number.get(subscription_number)
         topic = None if subscriber is None else self._topics.by_number.get(subscriber.facts.topic)
         found = () if topic is None else topic.subscriptions()
-        return next((subscription for subscription in found if subscription.number == number), None)
+        return next((subscription for subscription in found if subscription.number == subscription_number), None)

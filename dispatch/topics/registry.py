@@ -1,4 +1,4 @@
-"""Topics: all topics of a store. A topic is a row until it is used, and an object while it is open."""
+"""TopicRegistry: all topics of a store. A topic is a row until it is used, and an object while it is open."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TopicMaker:
         )
 
 
-class Topics(DestinationRegistry[TopicState]):
+class TopicRegistry(DestinationRegistry[TopicState]):
     """All topics by name and number. The state lock guards it."""
 
     kind = TOPIC

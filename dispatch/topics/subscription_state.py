@@ -22,7 +22,7 @@ from ...store.journal.reading import Region
 from ...store.numbering import BEHIND_ALL, UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.counting import Volume
+from ..core.counting import DestinationTotals
 from ..core.deliveries.contracts import LaneStore
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destination_state import DestinationState, NamedDestinationState
@@ -31,7 +31,7 @@ from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.lists.load import Load
-from ..core.model import CoreListKeeper, LaneState, SelectorGroup, TargetList
+from ..core.model import CoreTargetArea, LaneState, SelectorGroup, TargetList
 from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder
@@ -52,7 +52,7 @@ class EvictionRule(ABC):
         """Return whether the subscriber may get one more non-persistent message."""
 
     @abstractmethod
-    def given(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
+    def on_fan_out(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
         """Note that these lanes have just got a non-persistent message."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class SubscribedTopic(NamedDestinationState):
 
     def __init__(
         self,
-        target_area: CoreListKeeper,
+        target_area: CoreTargetArea,
         number: int,
         name: str,
         subscribers: Subscriptions,
@@ -278,7 +278,7 @@ class SubscriptionLaneState(QueueLaneState):
         charge_bytes = content_charge_bytes(self.store_lane.lengths(*run)[0])
         return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._reader_count)
 
-    def loaded(self, load: Load[TargetList]) -> None:
+    def on_loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""
         reading, messages = self._reading, self.topic_lane.store_lane
         fronts = self.topic_lane.fronts(but=self)
@@ -295,7 +295,7 @@ class SubscriptionLaneState(QueueLaneState):
         return self._reading.peek(sequence)
 
     @property
-    def swept_lane(self) -> LaneState:
+    def expiry_lane(self) -> LaneState:
         """Return the topic's lane, from which messages are removed when they have expired."""
         return self.topic_lane
 
@@ -471,9 +471,9 @@ class SubscriptionState(DestinationState):
         persistent = sum(store_lane.depth[1] for store_lane in filter(None, self.subscriber.lanes))
         return persistent + sum(lane.store_lane.pending_bytes for lane in self._non_persistent())
 
-    def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
+    def totals(self, lanes: Sequence[LaneMessages]) -> DestinationTotals:
         """Return depth, arrivals and departures, including those of lanes that are not open yet."""
-        whole = super().volume(lanes)
+        whole = super().totals(lanes)
         return whole._replace(
             depth=self.depth,
             depth_bytes=self.depth_bytes,

@@ -13,7 +13,7 @@ from ..core.lifecycle import Lifecycle
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction import TransactionRegistry
-from .registry import Topics
+from .registry import TopicRegistry
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .topic_state import TopicState
 
@@ -28,7 +28,7 @@ class TopicAdmin:
         journal: Journal,
         writer: DestinationWriter,
         confirmer: Confirmer,
-        topics: Topics,
+        topics: TopicRegistry,
         subscriptions: OpenSubscriptions,
         removals: Removals,
         transactions: TransactionRegistry,
@@ -63,7 +63,7 @@ class TopicAdmin:
         if not topic.is_open:
             return
         subscriptions, durable = topic.subscriptions(), topic.durable_numbers
-        if self._transactions.concern({topic.number, *durable, *(each.number for each in subscriptions)}):
+        if self._transactions.use_destinations({topic.number, *durable, *(each.number for each in subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
         unread = self._subscriptions.unread(durable, {subscription.number for subscription in topic.kept.values()})
         self._writer.delete(topic.number)

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from ...cache.accounting.budget import Holder
 from ...cache.spill.overflow import Overflow
 from ...store.directory_store import DirectoryStore
-from ..consumer.consumers import Consumers
+from ..consumer.consumer_factory import ConsumerFactory
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.parts import CoreParts
 from ..transactions.transaction import TransactionRegistry
-from .consumers import TopicConsumers
 from .fan_out_opener import FanOutOpener
 from .latest_keys import KeyMemory
 from .numbered_lanes import NumberedLanes
-from .registry import TopicMaker, Topics
+from .registry import TopicMaker, TopicRegistry
 from .retained import RetainedMessages
 from .retention.topic_retention import TopicRetention
 from .subscriptions.open_subscriptions import OpenSubscriptions
@@ -24,13 +23,14 @@ from .subscriptions.subscription_admin import SubscriptionAdmin
 from .subscriptions.unmatched import UnmatchedSweeper
 from .subscriptions.unrecorded import UnrecordedStore
 from .topic_admin import TopicAdmin
+from .topic_consumer_factory import TopicConsumerFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLayer:
     """The owners of topics in an open store. A class that needs only one owner takes that owner alone."""
 
-    topics: Topics
+    topics: TopicRegistry
     topic_admin: TopicAdmin
     numbered_lanes: NumberedLanes
     subscriptions: OpenSubscriptions
@@ -40,7 +40,7 @@ class TopicLayer:
     fan_out_opener: FanOutOpener
     retained: RetainedMessages
     admin: SubscriptionAdmin
-    consumers: TopicConsumers
+    consumers: TopicConsumerFactory
 
     def restore(self, lanes: DestinationLanes, used: set[int]) -> None:
         """Take over topics and subscriptions that opening the store found. Requires: the lock.
@@ -57,7 +57,7 @@ def make_topic_layer(
     directory: DirectoryStore,
     *,
     overflow: Overflow,
-    consumers: Consumers,
+    consumers: ConsumerFactory,
     transactions: TransactionRegistry,
     reading: Holder,
     keys: KeyMemory,
@@ -80,7 +80,7 @@ def make_topic_layer(
         overhead=core.destinations.overhead,
     )
     maker = _make_maker(core, directory, subscriptions, keys)
-    topics = Topics(
+    topics = TopicRegistry(
         monitor,
         directory.journal,
         directory.destination_writer,
@@ -112,7 +112,7 @@ def make_topic_layer(
         fan_out_opener=fan_out_opener,
         retained=retained,
         admin=admin,
-        consumers=TopicConsumers(
+        consumers=TopicConsumerFactory(
             monitor=monitor,
             journal=directory.journal,
             writer=writer,
@@ -171,7 +171,7 @@ def _make_topic_admin(
     core: CoreParts,
     directory: DirectoryStore,
     transactions: TransactionRegistry,
-    topics: Topics,
+    topics: TopicRegistry,
     subscriptions: OpenSubscriptions,
 ) -> TopicAdmin:
     return TopicAdmin(

@@ -18,7 +18,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.counting import EarlierCounts
 from ..core.destinations.overhead import FAN_OUT_BYTES
-from ..core.model import LANE_STATE_BYTES, CoreListKeeper, LaneState
+from ..core.model import LANE_STATE_BYTES, CoreTargetArea, LaneState
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
@@ -46,7 +46,7 @@ class TopicState(SubscribedTopic):
 
     def __init__(
         self,
-        target_area: CoreListKeeper,
+        target_area: CoreTargetArea,
         number: int,
         name: str,
         subscribers: Subscriptions,
@@ -131,9 +131,9 @@ class TopicState(SubscribedTopic):
         whole = super().counted
         return whole._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes, evicted=self.evicted)
 
-    def count_on(self, earlier: EarlierCounts) -> None:
+    def restore_counts(self, earlier: EarlierCounts) -> None:
         """Continue from these earlier counts, evicted messages included."""
-        super().count_on(earlier)
+        super().restore_counts(earlier)
         self.evicted = earlier.evicted
 
     def pools(self) -> Iterable[tuple[int, int]]:
@@ -226,7 +226,7 @@ class TopicLaneState(SubscribedLane):
             lane = subscription.lanes[priority]
             if lane is None or lane is but:
                 continue
-            sole = lane.sole
+            sole = lane.sole_list
             if sole is not None:
                 found.append(sole.first_to_load if sole.returned or sole.references else sole.frontier)
             else:
@@ -258,7 +258,7 @@ class TopicLaneState(SubscribedLane):
         self.published_end = messages[-1][0] + 1
         one_by_one: list[LaneState] = []
         for lane in self._readers(messages[0][0]):
-            if lane.sole is None:
+            if lane.sole_list is None:
                 one_by_one.append(lane)
             else:
                 lane.arrive_many(messages, charge)
@@ -291,10 +291,10 @@ class TopicLaneState(SubscribedLane):
         evictor.note_keys(self.priority, readers, messages, self.topic.selector_matches)
         admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
         for lane, count in admitted:
-            if count and lane.sole is not None:
+            if count and lane.sole_list is not None:
                 lane.arrive_many(messages[:count])
         for at, message in enumerate(messages):
-            one_by_one = [lane for lane, count in admitted if at < count and lane.sole is None]
+            one_by_one = [lane for lane, count in admitted if at < count and lane.sole_list is None]
             if one_by_one:
                 self._offer(message, one_by_one)
         for lane, count in admitted:

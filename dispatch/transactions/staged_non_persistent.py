@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ...store.format.branch import Branch
 from ...store.format.identity import Identity
-from ...store.format.times import Times, has_times, times_of, with_times
+from ...store.format.times import MessageTimes, has_times, times_of, with_times
 from ..admission.deduplication import DuplicateWindows
 from ..core.model import ConsumedDestination
 from ..core.publisher import DeferredMessage, Publisher
@@ -31,7 +31,7 @@ class NonPersistentTarget(Protocol):
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int: ...
 
-    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int: ...
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes) -> int: ...
 
 
 class _Kept(DeferredMessage):
@@ -133,7 +133,7 @@ class StagedNonPersistent:
         for kept in self._kept:
             kept.count_from(time_ms)
             if kept.found is not None:
-                self._windows.non_persistent.note(kept.found)
+                self._windows.non_persistent.remember(kept.found)
         given, self._kept, self.charge_bytes = self._kept, [], 0
         self._publisher.give(given)
 

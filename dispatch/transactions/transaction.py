@@ -28,7 +28,7 @@ from ...store.errors import (
 )
 from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
-from ...store.format.retained import Retained, encode_retained
+from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
 from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
@@ -123,7 +123,7 @@ class Transaction:
         """Number of messages that the transaction sends, without duplicates and messages that were given up."""
         return self._sent
 
-    def retain(self, name: str, message: Retained) -> None:
+    def retain(self, name: str, message: RetainedMessage) -> None:
         """Make a message the retained one of a name with the commit. A message without a body deletes the retained one.
 
         PropertiesFull or StoreFull: nothing has changed.
@@ -284,7 +284,7 @@ class Transaction:
             acknowledged[lane.destination] = acknowledged.get(lane.destination, 0) + self.acknowledged_in(number).count
         return {queue: (sent.get(queue, 0), acknowledged.get(queue, 0)) for queue in {**sent, **acknowledged}}
 
-    def concerns(self, numbers: Container[int]) -> bool:
+    def uses_destinations(self, numbers: Container[int]) -> bool:
         """Return whether the transaction sends to one of these destinations or acknowledges there.
 
         O(lanes + non-persistent messages).
@@ -594,9 +594,9 @@ class TransactionRegistry:
             raise TransactionError("the transaction belongs to another store")
         return transaction
 
-    def concern(self, numbers: Container[int]) -> bool:
+    def use_destinations(self, numbers: Container[int]) -> bool:
         """Return whether a transaction sends to one of these destinations or acknowledges there. O(transactions)."""
-        return any(transaction.concerns(numbers) for transaction in self.undecided.values())
+        return any(transaction.uses_destinations(numbers) for transaction in self.undecided.values())
 
     def destination_numbers(self) -> set[int]:
         """Return the numbers of all destinations in which a transaction sends or acknowledges."""

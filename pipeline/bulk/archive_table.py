@@ -36,7 +36,7 @@ from ...store.format.record import (
 from ...store.format.state_record import decode_destination, decode_state
 from ...store.inspect.dump import plain_headers
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, crc_of, decode_data_log_header
-from ...store.journal.scan import Damage, Found, scan
+from ...store.journal.scan import Damage, FoundRecord, scan
 from ...store.message import id_prefix
 
 SCHEMA: Final = pa.schema(
@@ -190,7 +190,7 @@ class _Rows:
             else:
                 yield self._other(found)
 
-    def _other(self, found: Found) -> dict[str, Any]:
+    def _other(self, found: FoundRecord) -> dict[str, Any]:
         kind = KIND_NAMES.get(found.header.kind, f"kind {found.header.kind}")
         row: dict[str, Any] = {"offset": found.offset, "kind": kind, "relocated": False, "head": found.head}
         if len(found.head) < found.header.length:
@@ -205,7 +205,7 @@ class _Rows:
                 self._names[destination.number] = row["destination"] = destination.name
         return row
 
-    def _slice(self, found: Found) -> Iterator[dict[str, Any]]:
+    def _slice(self, found: FoundRecord) -> Iterator[dict[str, Any]]:
         part = decode_slice(found.header, found.head)
         prefix = id_prefix(self._header.store_id, part.destination, part.priority)
         at = found.offset + found.header.head_bytes

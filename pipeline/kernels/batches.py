@@ -23,8 +23,8 @@ from ...store.format.record import ACK, KIND_NAMES, MESSAGE, RELOCATED, TRANSACT
 from ...store.inspect.facts import (
     RELOCATE,
     DecodedProperties,
+    DestinationNames,
     Fact,
-    Names,
     ScanOptions,
     UnreadableRange,
     decoded_properties,
@@ -32,8 +32,14 @@ from ...store.inspect.facts import (
     headers_text,
     rows_of,
 )
-from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, UnknownVersion, Walk, decode_data_log_header
-from ...store.journal.scan import Found
+from ...store.journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
+    RecordWalk,
+    UnknownVersion,
+    decode_data_log_header,
+)
+from ...store.journal.scan import FoundRecord
 from ...store.message import id_prefix
 from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..errors import NotRead
@@ -66,7 +72,7 @@ class Request:
     """Selects the wanted rows of a batch."""
 
 
-def batches(disk: Disk, request: Request, part: Part, names: Names | None = None) -> Iterator[Any]:
+def batches(disk: Disk, request: Request, part: Part, names: DestinationNames | None = None) -> Iterator[Any]:
     """Yield the record batches of one data log.
 
     For each part without rows, raise NotRead, or yield a row with `reports`.
@@ -97,7 +103,7 @@ def batches(disk: Disk, request: Request, part: Part, names: Names | None = None
         file.close()
 
 
-def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iterator[Any]:
+def _of_file(file: File, shape: _Shape, part: Part, names: DestinationNames | None) -> Iterator[Any]:
     try:
         header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
         if header.data_log != part.data_log:
@@ -111,7 +117,7 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
     except UnknownVersion as version:
         yield from shape.rows([UnreadableRange(0, part.size_bytes, str(version))])
         return
-    names = Names() if names is None else names
+    names = DestinationNames() if names is None else names
     offset: int | None = part.begin
     sequence: int | None = None
     offsets = directory_of(file, header, is_newest=part.is_newest and part.end is None)
@@ -131,11 +137,11 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
     yield from shape.rows(_scanned(file, header, shape.request.wanted, names, part, offset, sequence))
 
 
-def _learned(file: File, header: DataLogHeader, names: Names, end: int) -> int | None:
+def _learned(file: File, header: DataLogHeader, names: DestinationNames, end: int) -> int | None:
     """Learn the names in the records before an offset. Return the log sequence of the record that begins there."""
-    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence)
+    walk = RecordWalk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence)
     for _, record, head in walk:
-        names.learn(record, head)
+        names.add_from(record, head)
         if walk.end >= end:
             break
     return walk.next_log_sequence if walk.end == end else None
@@ -145,7 +151,7 @@ def _scanned(
     file: File,
     header: DataLogHeader,
     wanted: ScanOptions,
-    names: Names,
+    names: DestinationNames,
     part: Part,
     offset: int | None,
     sequence: int | None,
@@ -158,7 +164,7 @@ def _scanned(
         if fact.offset >= part.begin or isinstance(fact, UnreadableRange):
             yield fact
     if part.next_log_sequence is not None and part.end is None:
-        walk = Walk(
+        walk = RecordWalk(
             file, header, offset or DATA_LOG_HEADER_BYTES, next_log_sequence=sequence or header.first_log_sequence
         )
         for _ in walk:
@@ -220,7 +226,9 @@ class _Shape:
             columns.append(pa.array(values, field.type))
         yield from self._kept(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def of_heads(self, heads: Heads, file: File, header: DataLogHeader, names: Names, part: Part) -> Iterator[Any]:
+    def of_heads(
+        self, heads: Heads, file: File, header: DataLogHeader, names: DestinationNames, part: Part
+    ) -> Iterator[Any]:
         """Return the batch of some records. Raises NotVectorizable: nothing was made."""
         rows = _Rows(self.request, self.data_log, heads, file, header, names, part)
         if rows.count:
@@ -238,7 +246,14 @@ class _Rows:
     """The rows of some verified records, column by column."""
 
     def __init__(
-        self, request: Request, data_log: int, heads: Heads, file: File, header: DataLogHeader, names: Names, part: Part
+        self,
+        request: Request,
+        data_log: int,
+        heads: Heads,
+        file: File,
+        header: DataLogHeader,
+        names: DestinationNames,
+        part: Part,
     ) -> None:
         self._request = request
         self._data_log = data_log
@@ -292,9 +307,9 @@ class _Rows:
         heads = self._heads
         begin = int(heads.at[record])
         head = bytes(heads.region[begin : begin + int(heads.head_bytes[record])])
-        found = Found(heads.begin + begin, decode_header(head), head)
+        found = FoundRecord(heads.begin + begin, decode_header(head), head)
         try:
-            self._names.learn(found.header, head)
+            self._names.add_from(found.header, head)
             rows = list(rows_of(found, file, self._store_id, self._names, self._request.wanted))
         except RecordDamaged as damage:
             raise NotVectorizable from damage

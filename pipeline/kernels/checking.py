@@ -14,7 +14,7 @@ from typing import Any
 from ...store.disk.disk import File
 from ...store.format.record import RecordDamaged, decode_header
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, UnknownVersion, decode_data_log_header
-from ...store.journal.scan import Damage, Found
+from ...store.journal.scan import Damage, FoundRecord
 from ...store.recovery.verify import DataLogFacts, JournalFinding, examine, examine_record
 from .heads import NotVectorizable, directory_of, heads_of, messages_of, verify_messages
 
@@ -47,7 +47,7 @@ def _whole(data_log: int, file: File) -> DataLogFacts | None:
         for record in heads.rare.tolist():
             begin = int(heads.at[record])
             part = bytes(heads.region[begin : begin + int(heads.head_bytes[record])])
-            examine_record(facts, Found(heads.begin + begin, decode_header(part), part), names, array("I"))
+            examine_record(facts, FoundRecord(heads.begin + begin, decode_header(part), part), names, array("I"))
     seal = decode_header(file.read(int(offsets[-1]), DATA_LOG_HEADER_BYTES))
     facts.durable = max(facts.durable, seal.durable)
     facts.is_sealed = True

@@ -21,8 +21,8 @@ from ...store.format.state_record import decode_state
 from ...store.journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
+    RecordWalk,
     UnknownVersion,
-    Walk,
     attested_behind,
     decode_data_log_header,
 )
@@ -215,7 +215,7 @@ def _existing(disk: Disk, seen: list[_Seen]) -> tuple[int, set[int]] | None:
 def _stated(file: File, header: DataLogHeader, dropped: set[int]) -> set[int] | None:
     """Return the data logs that the state record of a data log names; add those of its drop records to `dropped`."""
     existing: set[int] | None = None
-    for _, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence):
+    for _, record, head in RecordWalk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence):
         if record.kind == STATE:
             existing = set(decode_state(head[HEADER_BYTES:]).data_logs)
         elif record.kind == DROP:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import JOURNAL, data_log_id, data_log_name
 from ...store.format.record import HEADER_BYTES, STATE, RecordDamaged
-from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header, seal_of
+from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, RecordWalk, decode_data_log_header, seal_of
 
 
 class Place(NamedTuple):
@@ -60,7 +60,9 @@ def _has_begun(disk: Disk, data_log: int) -> bool:
         return False
     try:
         header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
-        first = next(iter(Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence)), None)
+        first = next(
+            iter(RecordWalk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence)), None
+        )
         return first is not None and first[1].kind == STATE
     except RecordDamaged:
         return False
@@ -81,7 +83,7 @@ def _end_of(file: File, place: Place, left: int | None) -> tuple[int, bool]:
         end = fitting[-1] if fitting else place.offset
         return end, end == file.size() or not ends
     end = place.offset
-    for _ in (walk := Walk(file, header, place.offset)):
+    for _ in (walk := RecordWalk(file, header, place.offset)):
         if left is not None and walk.end - place.offset > left and end > place.offset:
             return end, False
         end = walk.end

@@ -16,7 +16,7 @@ from ..environment.clock import Clock
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
 from ..errors import StoreFailed, StoreFull, TooManyFiles
-from ..format.state_record import Backlog, StateRecord, encode_counts, encode_root
+from ..format.state_record import StateRecord, SubscriptionBacklog, encode_counts, encode_root
 from ..index.block import Block, BlockDamaged
 from ..index.block_cache import BlockHolder
 from ..index.fingerprints import Row
@@ -51,7 +51,7 @@ class _Root(NamedTuple):
     position: int
     state: StateRecord
     counts: bytes
-    backlogs: Iterable[Iterable[Backlog]]
+    backlogs: Iterable[Iterable[SubscriptionBacklog]]
 
     def encode(self) -> bytes:
         return encode_root(self.state, self.counts, chain.from_iterable(self.backlogs))

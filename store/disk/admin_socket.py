@@ -95,7 +95,7 @@ class AdminSocket:
         self.stop()
         self._close()
 
-    def die_in_child(self) -> None:
+    def disable_in_child(self) -> None:
         """Close the copies in a forked child. The name belongs to the parent."""
         self._is_mine = False
         self._close()
@@ -204,7 +204,7 @@ def _user_of(connection: socket.socket) -> int:
 
 def _die_in_child() -> None:
     for each in list(_open):
-        each.die_in_child()
+        each.disable_in_child()
 
 
 after_fork_in_child(_die_in_child)

@@ -273,8 +273,8 @@ def encode_commit(branch: Branch, time_ms: int = 0) -> bytes:
     )
 
 
-def encode_rollback(number: int) -> bytes:
-    return _NUMBER.pack(number)
+def encode_rollback(transaction_number: int) -> bytes:
+    return _NUMBER.pack(transaction_number)
 
 
 def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:

@@ -38,8 +38,8 @@ from .record import (
     LaneRun,
     MessageRecord,
     NeededRun,
-    Range,
     ReturnedRun,
+    SequenceRun,
     decode_needs,
     decode_ranges,
     decode_returns,
@@ -65,7 +65,7 @@ class AckRecord(NamedTuple):
     number: int
     """Number of the destination, or of the subscription that acknowledged."""
     priority: int
-    ranges: list[Range]
+    ranges: list[SequenceRun]
     """(first sequence, messages) of each run."""
 
 

@@ -45,28 +45,28 @@ class DestinationTable(MutableMapping[int, Destination]):
         """Yield the present numbers, even while destinations come and go."""
         return iter(self._rows.numbers)
 
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and self._rows.find(number) is not None
+    def __contains__(self, destination_number: object) -> bool:
+        return isinstance(destination_number, int) and self._rows.find(destination_number) is not None
 
-    def __getitem__(self, number: int) -> Destination:
+    def __getitem__(self, destination_number: int) -> Destination:
         """Return a destination. O(log destinations). KeyError."""
-        return self._destination(self._place(number))
+        return self._destination(self._place(destination_number))
 
-    def __setitem__(self, number: int, destination: Destination) -> None:
+    def __setitem__(self, destination_number: int, destination: Destination) -> None:
         """Add or replace a destination. O(destinations) copied bytes, no object."""
-        assert number == destination.number
-        if number in self:
-            del self[number]
-        place = self._rows.add(number, encode_destination(destination))
+        assert destination_number == destination.number
+        if destination_number in self:
+            del self[destination_number]
+        place = self._rows.add(destination_number, encode_destination(destination))
         by_name = self._by_name[destination.kind]
         by_name.insert(bisect_left(by_name, self._name(place), key=self._name), place)
 
-    def __delitem__(self, number: int) -> None:
+    def __delitem__(self, destination_number: int) -> None:
         """Forget a destination. Raises KeyError."""
-        place = self._place(number)
+        place = self._place(destination_number)
         by_name = self._by_name[self._kind(place)]
         del by_name[bisect_left(by_name, self._name(place), key=self._name)]
-        if self._rows.remove(number):
+        if self._rows.remove(destination_number):
             self._sort_by_name()
 
     def clear(self) -> None:
@@ -121,10 +121,10 @@ class DestinationTable(MutableMapping[int, Destination]):
 
     # ------------------------------------------------------------------ one row
 
-    def _place(self, number: int) -> int:
-        place = self._rows.find(number)
+    def _place(self, destination_number: int) -> int:
+        place = self._rows.find(destination_number)
         if place is None:
-            raise KeyError(number)
+            raise KeyError(destination_number)
         return place
 
     def _kind(self, place: int) -> int:
@@ -145,8 +145,8 @@ class DestinationTable(MutableMapping[int, Destination]):
         for by_name in self._by_name:
             names = list(map(self._name, by_name))
             assert names == sorted(names)
-        for number in self:
-            assert self[number].number == number
+        for destination_number in self:
+            assert self[destination_number].number == destination_number
 
 
 def _end_of(data: bytearray, place: int) -> int:

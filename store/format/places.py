@@ -21,7 +21,7 @@ class Extent(NamedTuple):
     messages: int
 
 
-class Singles(NamedTuple):
+class SingleRecords(NamedTuple):
     """Consecutive messages of one data log, each a record of its own, in columns because large backlogs are such
     messages.
     """
@@ -45,8 +45,8 @@ class Singles(NamedTuple):
     def messages(self) -> int:
         return len(self.offsets)
 
-    def part(self, first: int, behind: int) -> Singles:
+    def part(self, first: int, behind: int) -> SingleRecords:
         """Return the messages with indexes from first up to behind, without behind."""
-        return Singles(
+        return SingleRecords(
             self.data_log, self.first_sequence + first, self.offsets[first:behind], self.lengths[first:behind]
         )

@@ -230,7 +230,7 @@ class MessageRecord(NamedTuple):
         return self.table[1::3]
 
 
-class Range(NamedTuple):
+class SequenceRun(NamedTuple):
     """A run of sequences of one lane."""
 
     first: int
@@ -389,7 +389,7 @@ def log_sequence_behind(header: Header, head: bytes | memoryview) -> int:
     return header.log_sequence + int.from_bytes(head[HEADER_BYTES:LOST_BYTES], "little")
 
 
-def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
+def ranges_payload(destination: int, ranges: Iterable[SequenceRun]) -> bytes:
     return _NUMBER.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
 
 
@@ -455,13 +455,13 @@ def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> M
     return MessageRecord(destination, header.flags & PRIORITY_MASK, first_sequence, timestamp, table)
 
 
-def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[Range]]:
+def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[SequenceRun]]:
     """Return (destination, ranges) of a verified ack."""
     if header.length != _NUMBERED_BYTES + RANGE.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of an ack do not add up to its length")
     (destination,) = _NUMBER.unpack_from(head, HEADER_BYTES)
     return destination, [
-        Range(*RANGE.unpack_from(head, _NUMBERED_BYTES + RANGE.size * n)) for n in range(header.entries)
+        SequenceRun(*RANGE.unpack_from(head, _NUMBERED_BYTES + RANGE.size * n)) for n in range(header.entries)
     ]
 
 

@@ -32,7 +32,7 @@ _PREFIX: Final = f"{RESERVED_PREFIX}retained/"
 _HEAD: Final = struct.Struct("<QBI")
 
 
-class Retained(NamedTuple):
+class RetainedMessage(NamedTuple):
     """A message that a topic gives to each new subscription."""
 
     timestamp: int
@@ -93,12 +93,12 @@ def retain_key(header: str, properties: bytes) -> str:
     return f"{len(header)}/{header}/{text}"
 
 
-def encode_retained(message: Retained) -> bytes:
+def encode_retained(message: RetainedMessage) -> bytes:
     timestamp, priority, properties, body = message
     return _HEAD.pack(timestamp, priority, len(properties)) + properties + body
 
 
-def decode_retained(value: bytes) -> Retained:
+def decode_retained(value: bytes) -> RetainedMessage:
     """Return the message in a value. RecordDamaged: the bytes are no message."""
     if len(value) < _HEAD.size:
         raise RecordDamaged("a retained message is incomplete")
@@ -106,7 +106,7 @@ def decode_retained(value: bytes) -> Retained:
     begin = _HEAD.size + properties_bytes
     if priority >= PRIORITIES or begin > len(value):
         raise RecordDamaged("a retained message is incomplete, or has a priority that cannot be")
-    return Retained(timestamp, priority, value[_HEAD.size : begin], value[begin:])
+    return RetainedMessage(timestamp, priority, value[_HEAD.size : begin], value[begin:])
 
 
 def has_expired(value: bytes, now_ms: int) -> bool:

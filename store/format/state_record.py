@@ -123,8 +123,8 @@ def encoded_subscriptions(count: int, encoded: bytes) -> EncodedRows[Subscriptio
     return EncodedRows(count, encoded, _Reader.subscription)
 
 
-def encode_unsubscribe(number: int) -> bytes:
-    return _COUNT.pack(number)
+def encode_unsubscribe(subscription_number: int) -> bytes:
+    return _COUNT.pack(subscription_number)
 
 
 class WindowIds(NamedTuple):
@@ -193,7 +193,7 @@ class UseCounts(NamedTuple):
     committed_data_logs: tuple[int, ...] = ()
 
 
-class Backlog(NamedTuple):
+class SubscriptionBacklog(NamedTuple):
     """The messages of one lane that a durable subscription has not acknowledged, by blocks."""
 
     lane_number: int
@@ -293,7 +293,7 @@ def encode_counts(state: StateRecord, lanes: Iterable[LaneCounts], uses: Iterabl
     )
 
 
-def encode_root(state: StateRecord, counts: bytes, backlogs: Iterable[Backlog] = ()) -> bytes:
+def encode_root(state: StateRecord, counts: bytes, backlogs: Iterable[SubscriptionBacklog] = ()) -> bytes:
     """Encode what a checkpoint stores in addition to the blocks. counts: from `encode_counts` for the same state.
 
     It reads no part of the state that changes, so nobody has to wait for it.
@@ -301,7 +301,7 @@ def encode_root(state: StateRecord, counts: bytes, backlogs: Iterable[Backlog] =
     return b"".join((*_encode_names(state), counts, *_encode_backlogs(list(backlogs)), *_encode_sections(state)))
 
 
-def _encode_backlogs(backlogs: list[Backlog]) -> Iterator[bytes]:
+def _encode_backlogs(backlogs: list[SubscriptionBacklog]) -> Iterator[bytes]:
     yield _COUNT.pack(len(backlogs))
     for backlog in backlogs:
         yield _BACKLOG.pack(backlog.lane_number, backlog.pending_bytes, len(backlog.blocks), len(backlog.masks))
@@ -368,11 +368,11 @@ class _Reader:
         name, selector = self.name(name_bytes), self.text(selector_bytes) or None
         return Subscription(self.number(number), self.number(topic), name, selector, kind == _RETENTION)
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> SubscriptionBacklog:
         lane_number, pending_bytes, runs, masks = self.numbers(_BACKLOG)
         blocks = tuple((first, last) for first, last in (self.numbers(_LANE) for _ in range(runs)))
         masked = (_MASKED_BLOCK.unpack(self.take(_MASKED_BLOCK.size)) for _ in range(masks))
-        return Backlog(
+        return SubscriptionBacklog(
             lane_number, pending_bytes, blocks, tuple((at, int.from_bytes(mask, "little")) for at, mask in masked)
         )
 
@@ -443,8 +443,8 @@ def decode_unsubscribe(data: bytes) -> int:
     return _Reader(data).count()
 
 
-def encode_delete(number: int) -> bytes:
-    return _COUNT.pack(number)
+def encode_delete(destination_number: int) -> bytes:
+    return _COUNT.pack(destination_number)
 
 
 def decode_delete(data: bytes) -> int:
@@ -459,7 +459,7 @@ def decode_state(data: bytes) -> StateRecord:
     return state
 
 
-def decode_root(data: bytes) -> tuple[StateRecord, list[LaneCounts], list[UseCounts], list[Backlog]]:
+def decode_root(data: bytes) -> tuple[StateRecord, list[LaneCounts], list[UseCounts], list[SubscriptionBacklog]]:
     reader = _Reader(data)
     state = reader.state()
     (state.next_log_sequence,) = reader.numbers(_SEQUENCE)

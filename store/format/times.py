@@ -1,4 +1,4 @@
-"""Times: when a message is due and when it expires, in its properties and as columns of a block.
+"""MessageTimes: when a message is due and when it expires, in its properties and as columns of a block.
 
 All times are milliseconds since 1970 of the store's SteadyClock; 0 stands for none. The field comes first in the
 properties and has a checksum of its own, so a replay reads 23 bytes of a message and no body. A block has the columns
@@ -33,7 +33,7 @@ _CRC: Final = struct.Struct("<I")
 _TAIL: Final = struct.Struct("<qqqqBB")
 
 
-class Times(NamedTuple):
+class MessageTimes(NamedTuple):
     """The times of one message.
 
     due_at: below 0 in a transaction that is not committed: so many ms after its commit.
@@ -42,16 +42,16 @@ class Times(NamedTuple):
     expires_at: int
     due_at: int
 
-    def committed(self, now_ms: int) -> Times:
+    def committed(self, now_ms: int) -> MessageTimes:
         """Return these times for a transaction that is committed at this moment."""
-        return self if self.due_at >= 0 else Times(self.expires_at, now_ms - self.due_at)
+        return self if self.due_at >= 0 else MessageTimes(self.expires_at, now_ms - self.due_at)
 
-    def left(self, now_ms: int) -> Times:
+    def left(self, now_ms: int) -> MessageTimes:
         """Return the times of the message if it arrives anew: a delay that has ended is left out."""
-        return self if self.due_at > now_ms else Times(self.expires_at, 0)
+        return self if self.due_at > now_ms else MessageTimes(self.expires_at, 0)
 
 
-NO_TIMES: Final = Times(0, 0)
+NO_TIMES: Final = MessageTimes(0, 0)
 
 
 def encode_times(expires_at: int, due_at: int) -> bytes:
@@ -64,23 +64,23 @@ def has_times(properties: bytes) -> bool:
     return properties[:1] == _TAG
 
 
-def times_of(properties: bytes) -> Times:
+def times_of(properties: bytes) -> MessageTimes:
     """Return the times in the first bytes of a message; no times if the field is missing or damaged."""
     if properties[:1] != _TAG or len(properties) < TIMES_BYTES:
         return NO_TIMES
     if crc32(properties[: _FIELD.size]) != _CRC.unpack_from(properties, _FIELD.size)[0]:
         return NO_TIMES
     _, _, expires_at, due_at = _FIELD.unpack_from(properties)
-    return Times(expires_at, due_at) if expires_at >= 0 else NO_TIMES
+    return MessageTimes(expires_at, due_at) if expires_at >= 0 else NO_TIMES
 
 
-def times_of_each(contents: Sequence[tuple[bytes, bytes]]) -> list[Times]:
+def times_of_each(contents: Sequence[tuple[bytes, bytes]]) -> list[MessageTimes]:
     """Return the times of each (properties, body). If a field equals the previous one, it is not decoded again."""
     first = contents[0][0]
     field = first[:TIMES_BYTES]
     if field and all([properties is first or properties.startswith(field) for properties, _ in contents]):
         return [times_of(field)] * len(contents)
-    each: list[Times] = []
+    each: list[MessageTimes] = []
     field, times = b"", NO_TIMES
     for properties, _ in contents:
         if not field or not properties.startswith(field):
@@ -96,16 +96,16 @@ def split_times(properties: bytes) -> tuple[bytes, bytes]:
     return properties[:behind], properties[behind:]
 
 
-def with_times(properties: bytes, times: Times) -> bytes:
+def with_times(properties: bytes, times: MessageTimes) -> bytes:
     """Return the same properties with these times, if they have any; the length stays the same."""
     return encode_times(*times) + properties[TIMES_BYTES:] if has_times(properties) else properties
 
 
-def read_times(file: File, content_offset: int, part: MessageRecord) -> list[Times]:
+def read_times(file: File, content_offset: int, part: MessageRecord) -> list[MessageTimes]:
     """Read the times of each message of a slice whose contents begin there. A torn or damaged body has no times."""
     lengths, with_properties = part.lengths, part.table[2::3]
     whole = file.read(content_offset, sum(lengths)) if sum(lengths) <= CONTENTS_READ_WHOLE else None
-    found: list[Times] = []
+    found: list[MessageTimes] = []
     at = 0
     for length, properties_bytes in zip(lengths, with_properties, strict=True):
         times = NO_TIMES
@@ -130,7 +130,7 @@ class BlockTimes:
         # Lower bounds of the times at which a pending message is due, and expires.
         self.earliest = [NEVER, NEVER]
 
-    def put(self, index: int, times: Times) -> None:
+    def put(self, index: int, times: MessageTimes) -> None:
         """Set the times of the message with this index. O(1)."""
         for kind, value in ((DUE, times.due_at), (EXPIRY, times.expires_at)):
             column = self.columns[kind]
@@ -144,7 +144,7 @@ class BlockTimes:
         if times.due_at > 0:
             self.waiting |= 1 << index
 
-    def put_each(self, index: int, each: Sequence[Times]) -> None:
+    def put_each(self, index: int, each: Sequence[MessageTimes]) -> None:
         """Set the times of the messages from this index on. O(messages)."""
         column = self.columns[EXPIRY]
         expiries, dues = zip(*each, strict=True)
@@ -189,9 +189,9 @@ class BlockTimes:
             self.waiting &= ~((1 << high + 1) - (1 << low))
             self.refresh(0)
 
-    def of(self, index: int) -> Times:
+    def of(self, index: int) -> MessageTimes:
         due, expiry = (column[index] if index < len(column) else 0 for column in self.columns)
-        return Times(expiry, due)
+        return MessageTimes(expiry, due)
 
     def expired(self, now_ms: int, gone: int) -> int:
         """Return a bit for each pending message that has expired. Updates the earliest time. O(512)."""

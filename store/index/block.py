@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from ..format.places import Extent, Singles
+from ..format.places import Extent, SingleRecords
 from ..format.record import ENTRY_BYTES, SLICE_BYTES
 from ..format.times import DUE, EXPIRY, NEVER, TIMES_BLOCKS, BlockTimes, packed_times
 from ..numbering import BLOCK_MESSAGES, BLOCK_SHIFT
@@ -186,11 +186,11 @@ class Block:
         present = present >> first << first
         return first_run(present, most) if present else None
 
-    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+    def extents(self, first: int, last: int) -> Iterator[Extent | SingleRecords]:
         """Yield where first..last are. Requires: all of them are pending, so none is a hole."""
         return self._sent_extents(first, last) if self.relocated is None else self._extents(self.relocated, first, last)
 
-    def _extents(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[Extent | Singles]:
+    def _extents(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[Extent | SingleRecords]:
         base = self.number << BLOCK_SHIFT
         for low, high, begin, messages, data_log, offset in relocated.within(first, last):
             yield from self._sent_extents(first, low - 1)
@@ -199,12 +199,12 @@ class Block:
             first = high + 1
         yield from self._sent_extents(first, last)
 
-    def _sent_extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+    def _sent_extents(self, first: int, last: int) -> Iterator[Extent | SingleRecords]:
         base = self.number << BLOCK_SHIFT
         starts, offsets, lengths = self.starts, self.offsets, self.lengths
         for data_log, low, high in self._sent_files(first, last):
             if starts is None:
-                yield Singles(data_log, base + low, offsets[low : high + 1], lengths[low : high + 1])
+                yield SingleRecords(data_log, base + low, offsets[low : high + 1], lengths[low : high + 1])
                 continue
             record = bisect_right(starts, low) - 1
             while low <= high:
@@ -251,7 +251,7 @@ class Block:
         )
 
     @classmethod
-    def unpack(cls, number: int, data: bytes) -> Block:
+    def unpack(cls, block_number: int, data: bytes) -> Block:
         """Return the block in these bytes. Raises BlockDamaged if `pack` can't have made them."""
         if len(data) < _PACKED.size:
             raise BlockDamaged("too short")
@@ -268,7 +268,7 @@ class Block:
         is_long_enough = len(data) >= end if has_relocated else len(data) == end
         if messages > BLOCK_MESSAGES or planes > 4 or parts > 7 or not is_long_enough:
             raise BlockDamaged("its parts do not add up")
-        block = cls(number)
+        block = cls(block_number)
         at = _PACKED.size
         lengths = bytearray(4 * messages)
         for plane in range(planes):
@@ -342,9 +342,9 @@ class PutOffBlock(Block):
         return head + self.times.pack(BLOCK_MESSAGES, 0)
 
     @classmethod
-    def unpack(cls, number: int, data: bytes) -> PutOffBlock:
+    def unpack(cls, block_number: int, data: bytes) -> PutOffBlock:
         """Return the block in these bytes. Raises BlockDamaged if `pack` can't have made them."""
-        block = cls(number)
+        block = cls(block_number)
         found = BlockTimes.unpack(data, BLOCK_MESSAGES, 0)
         if found is None or data[: found[1]] != _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64)):
             raise BlockDamaged("when messages come back does not add up")

@@ -34,8 +34,8 @@ class BlockHolder(JournaledLane):
 
     __slots__ = HOLDER_SLOTS
 
-    def __init__(self, cache: BlockCache, number: int, destination_number: int, priority: int) -> None:
-        super().__init__(number, destination_number, priority)
+    def __init__(self, cache: BlockCache, lane_number: int, destination_number: int, priority: int) -> None:
+        super().__init__(lane_number, destination_number, priority)
         self.cache = cache
         # The block to which messages are added, while it is in RAM.
         self.tail: Block | None = None
@@ -48,20 +48,20 @@ class BlockHolder(JournaledLane):
         # Numbers of stored blocks whose rows the next checkpoint deletes.
         self.rows_to_delete = SequenceSet()
 
-    def block(self, number: int) -> Block | None:
+    def block(self, block_number: int) -> Block | None:
         """Return a block from RAM or the metadata store. None: it has no pending message."""
-        block = self.resident.get(number)
-        if block is None and number in self.blocks:
-            block = self.cache.fetch(self, number)
+        block = self.resident.get(block_number)
+        if block is None and block_number in self.blocks:
+            block = self.cache.fetch(self, block_number)
         return block
 
     def pending_from(self) -> int:
         """A sequence before which no message is pending: the beginning of the first block. O(1)."""
         return self.blocks.first << BLOCK_SHIFT if self.blocks else self.next_sequence
 
-    def unpack(self, number: int, packed: bytes) -> Block:
+    def unpack(self, block_number: int, packed: bytes) -> Block:
         """Return the block in these bytes. Raises BlockDamaged."""
-        return Block.unpack(number, packed)
+        return Block.unpack(block_number, packed)
 
     def retire(self, block: Block) -> None:
         """Forget a block that has no pending message."""
@@ -160,9 +160,9 @@ class BlockCache:
         self._charge(1 + block.extra_blocks)
         holder.resident[block.number] = block
 
-    def holder(self, number: int) -> BlockHolder:
+    def holder(self, lane_number: int) -> BlockHolder:
         """Return the lane of a number, or the timetable of messages that come back."""
-        return self.put_off[number ^ PUT_OFF] if number & PUT_OFF else self._holders[number]
+        return self.put_off[lane_number ^ PUT_OFF] if lane_number & PUT_OFF else self._holders[lane_number]
 
     def _make_room(self, blocks: int) -> None:
         while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
@@ -240,21 +240,21 @@ class BlockCache:
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
             self.is_filling = True
 
-    def fetch(self, holder: BlockHolder, number: int) -> Block:
+    def fetch(self, holder: BlockHolder, block_number: int) -> Block:
         """Read a block that is not in RAM and keep it. Raises BlockDamaged, or what `doubt` raises instead."""
-        block = self._read(holder, number)
+        block = self._read(holder, block_number)
         self.admit(holder, block)
-        self._clean[holder.number, number] = block
+        self._clean[holder.number, block_number] = block
         return block
 
-    def peek(self, holder: BlockHolder, number: int) -> Block:
+    def peek(self, holder: BlockHolder, block_number: int) -> Block:
         """Return a block with pending messages; if it is not in RAM, read it and do not keep it."""
-        return holder.resident.get(number) or self._read(holder, number)
+        return holder.resident.get(block_number) or self._read(holder, block_number)
 
-    def _read(self, holder: BlockHolder, number: int) -> Block:
-        packed = self._read_block(holder.number, number)
+    def _read(self, holder: BlockHolder, block_number: int) -> Block:
+        packed = self._read_block(holder.number, block_number)
         try:
-            return holder.unpack(number, packed)
+            return holder.unpack(block_number, packed)
         except BlockDamaged as damage:
             self._doubt(damage)  # its checksum is right, so whoever wrote it had another idea of a block
             raise

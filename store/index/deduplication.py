@@ -80,12 +80,12 @@ class Deduplication:
         """Return whether ids of messages to this destination are kept at all."""
         return destination in self._sizes
 
-    def knows(self, found: Identity) -> bool:
+    def has_seen(self, found: Identity) -> bool:
         """Return whether this message was stored already, as far back as the window reaches."""
         window = self._windows.get((found.destination, found.producer))
         return window is not None and window.ids.has(found.message)
 
-    def note(self, found: Identity) -> None:
+    def remember(self, found: Identity) -> None:
         """Remember that this message is stored. A second call changes nothing."""
         size = self._sizes.get(found.destination, 0)
         if not size:
@@ -155,7 +155,7 @@ class Deduplication:
             self._drop(key)
         for destination, producer, ids in windows:
             for at in range(0, len(ids), DIGEST_BYTES):
-                self.note(Identity(destination, producer, ids[at : at + DIGEST_BYTES]))
+                self.remember(Identity(destination, producer, ids[at : at + DIGEST_BYTES]))
 
     # ------------------------------------------------------------------ memory
 

@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..format.places import Extent, Singles
+from ..format.places import Extent, SingleRecords
 from ..format.record import RecordDamaged, check_run
-from ..format.times import DUE, EXPIRY, NO_TIMES, Times
+from ..format.times import DUE, EXPIRY, NO_TIMES, MessageTimes
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NO_DESTINATION
 from ..structures.bits import ones
 from .block import Block
@@ -274,20 +274,20 @@ class DestinationLane(BlockHolder):
         self.pending_messages += len(lengths) - pending.bit_count()
         self.added_bytes += added_bytes - freed_bytes
 
-    def _block_for(self, number: int) -> Block:
+    def _block_for(self, block_number: int) -> Block:
         """Return the block, dirty; make it again if it has no pending message."""
-        block = self.block(number)
+        block = self.block(block_number)
         if block is None:
-            block = Block(number)
+            block = Block(block_number)
             self.cache.admit(self, block)
-            self.blocks.add(number, number)
-            block.fill(min(self.next_sequence - (number << BLOCK_SHIFT), BLOCK_MESSAGES))
+            self.blocks.add(block_number, block_number)
+            block.fill(min(self.next_sequence - (block_number << BLOCK_SHIFT), BLOCK_MESSAGES))
         return self._touched(block)
 
-    def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | Singles]:
+    def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | SingleRecords]:
         """Return those of first..last, in one block, that are pending and in a record between begin and end."""
         block = self.block(first >> BLOCK_SHIFT)
-        found: list[Extent | Singles] = []
+        found: list[Extent | SingleRecords] = []
         if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
             return found
         low, high = first & BLOCK_MASK, last & BLOCK_MASK
@@ -295,14 +295,14 @@ class DestinationLane(BlockHolder):
             for extent in block.extents(run[0], min(run[1], high)):
                 if extent.data_log != data_log:
                     continue
-                if isinstance(extent, Singles):
+                if isinstance(extent, SingleRecords):
                     extent = extent.part(bisect_left(extent.offsets, begin), bisect_left(extent.offsets, end))
                 if extent.messages and begin <= extent.offset < end:
                     found.append(extent)
             low = run[1] + 1
         return found
 
-    def put_times(self, first: int, times: Sequence[Times]) -> None:
+    def put_times(self, first: int, times: Sequence[MessageTimes]) -> None:
         """Set the times of messages from `first` on. Requires: they are in one block and were just added or moved.
 
         O(messages).
@@ -335,7 +335,7 @@ class DestinationLane(BlockHolder):
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
 
-    def times_of(self, sequence: int) -> Times:
+    def times_of(self, sequence: int) -> MessageTimes:
         """Return when a pending message is due, or was due recently, and when it expires."""
         block = self.block(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
@@ -345,15 +345,15 @@ class DestinationLane(BlockHolder):
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
 
-    def is_complete(self, number: int) -> bool:
+    def is_complete(self, block_number: int) -> bool:
         """Return whether no more messages will be added to a block."""
-        return self.next_sequence >> BLOCK_SHIFT > number
+        return self.next_sequence >> BLOCK_SHIFT > block_number
 
-    def has_pending_besides(self, number: int, examined: int) -> bool:
+    def has_pending_besides(self, block_number: int, examined: int) -> bool:
         """Return whether a block has pending messages without a bit in `examined`, where the lowest bit is for its
         first.
         """
-        block = self.block(number)
+        block = self.block(block_number)
         return block is not None and ones(0, len(block.lengths) - 1) & ~block.gone & ~examined != 0
 
     def _retire_if_empty(self, block: Block) -> None:
@@ -399,7 +399,7 @@ class DestinationLane(BlockHolder):
         assert block is not None
         return block.lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
 
-    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+    def extents(self, first: int, last: int) -> Iterator[Extent | SingleRecords]:
         """Return where first..last are. Requires: they are in one block and pending."""
         block = self.block(first >> BLOCK_SHIFT)
         assert block is not None

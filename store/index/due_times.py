@@ -66,12 +66,12 @@ class DueTimes:
         """Return the numbers of blocks with expired messages, in order; at most EXPIRED_BLOCKS_MAX."""
         return sorted(self._blocks(lane, EXPIRY, now_ms, EXPIRED_BLOCKS_MAX))
 
-    def expired(self, lane: DestinationLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
+    def expired(self, lane: DestinationLane, block_number: int, now_ms: int) -> Iterator[tuple[int, int]]:
         """Yield runs of the pending messages of a block that have expired."""
-        block = lane.block(number)
+        block = lane.block(block_number)
         if block is None or block.times is None:
             return iter(())
-        return runs_of_ones(block.times.expired(now_ms, block.gone), number << BLOCK_SHIFT)
+        return runs_of_ones(block.times.expired(now_ms, block.gone), block_number << BLOCK_SHIFT)
 
     def refresh_due(self, lane: BlockHolder) -> None:
         """Find out what is due next, after a message that waited was removed."""

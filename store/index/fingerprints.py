@@ -132,11 +132,11 @@ class Fingerprints:
         for name, data in survey.pack().items():
             self._put(lane.number, survey.number, name, data)
 
-    def _put(self, lane_number: int, number: int, name: str, data: bytes) -> None:
+    def _put(self, lane_number: int, block_number: int, name: str, data: bytes) -> None:
         held_bytes = self._fresh_bytes + _row_bytes(name, data)
         if self._cache.hold_fingerprints(held_bytes):
             self._fresh_bytes = held_bytes
-            fresh = self._fresh.setdefault((lane_number, number), {})
+            fresh = self._fresh.setdefault((lane_number, block_number), {})
             if name in fresh:
                 self._fresh_bytes -= _row_bytes(name, fresh[name])
             fresh[name] = data

@@ -33,33 +33,33 @@ class IdleLanes:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def __contains__(self, number: int) -> bool:
-        return self.find(number) > 0
+    def __contains__(self, lane_number: int) -> bool:
+        return self.find(lane_number) > 0
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield the number and the next sequence of each lane, from a snapshot."""
         return zip(self._numbers[:], self._next_sequences[:], strict=True)
 
-    def find(self, number: int) -> int:
+    def find(self, lane_number: int) -> int:
         """Return the next sequence of a lane; 0 if none is known. O(log lanes)."""
-        at = bisect_left(self._numbers, number)
-        is_known = at < len(self._numbers) and self._numbers[at] == number
+        at = bisect_left(self._numbers, lane_number)
+        is_known = at < len(self._numbers) and self._numbers[at] == lane_number
         return self._next_sequences[at] if is_known else 0
 
-    def put(self, number: int, next_sequence: int) -> None:
+    def put(self, lane_number: int, next_sequence: int) -> None:
         """Keep the next sequence of a lane, unless it was never used. O(lanes) copied bytes."""
-        at = bisect_left(self._numbers, number)
-        if at < len(self._numbers) and self._numbers[at] == number:
+        at = bisect_left(self._numbers, lane_number)
+        if at < len(self._numbers) and self._numbers[at] == lane_number:
             self._next_sequences[at] = next_sequence
         elif next_sequence:
-            self._numbers.insert(at, number)
+            self._numbers.insert(at, lane_number)
             self._next_sequences.insert(at, next_sequence)
             self._account.charge(IDLE_LANE_BYTES)
 
-    def take(self, number: int) -> int:
+    def take(self, lane_number: int) -> int:
         """Return the next sequence of a lane and forget the row, because the caller makes the lane an object."""
-        at = bisect_left(self._numbers, number)
-        if at == len(self._numbers) or self._numbers[at] != number:
+        at = bisect_left(self._numbers, lane_number)
+        if at == len(self._numbers) or self._numbers[at] != lane_number:
             return 0
         del self._numbers[at]
         self._account.release(IDLE_LANE_BYTES)

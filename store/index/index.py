@@ -121,34 +121,34 @@ class Index:
         yield from self.idle
         yield from ((number, lane.next_sequence) for number, lane in self.lanes.items())
 
-    def skip_to(self, number: int, sequence: int) -> None:
+    def skip_to(self, lane_number: int, sequence: int) -> None:
         """Skip to a sequence in a lane as `DestinationLane.skip_to` does, without making an object for it.
 
         Raises RecordDamaged as `DestinationLane.skip_to` does.
         """
-        lane = self.lanes.get(number)
+        lane = self.lanes.get(lane_number)
         if lane is not None:
             lane.skip_to(sequence)
             return
-        check_run(number, sequence, int(sequence > 0))
-        self.idle.put(number, max(self.idle.find(number), sequence))
+        check_run(lane_number, sequence, int(sequence > 0))
+        self.idle.put(lane_number, max(self.idle.find(lane_number), sequence))
 
-    def put_away(self, number: int) -> None:
+    def put_away(self, lane_number: int) -> None:
         """Make a lane without pending messages a row: now, or once a checkpoint has deleted its rows.
 
         Requires: nobody has the lane. Later, callers must ask `lane` for it again.
         """
-        lane = self.lanes.get(number)
+        lane = self.lanes.get(lane_number)
         if lane is None or not lane.is_idle:
             return
-        self.delivery_count_table.forget_lanes((number,))  # they are of messages that are gone
+        self.delivery_count_table.forget_lanes((lane_number,))  # they are of messages that are gone
         lane.retire_all()
         if self._is_storing or lane.blocks_on_disk.count:
-            self._leaving[number] = None
+            self._leaving[lane_number] = None
         else:
-            del self.lanes[number]
+            del self.lanes[lane_number]
             self._lanes_account.release(INDEX_LANE_BYTES)
-            self.idle.put(number, lane.next_sequence)
+            self.idle.put(lane_number, lane.next_sequence)
             lane.left()
 
     def put_away_all(self) -> None:
@@ -176,8 +176,8 @@ class Index:
         lane.put_off = known
         return known
 
-    def _make_put_off(self, number: int) -> PutOffLane:
-        made = self.put_off[number] = self.cache.put_off[number] = PutOffLane(self.cache, number)
+    def _make_put_off(self, lane_number: int) -> PutOffLane:
+        made = self.put_off[lane_number] = self.cache.put_off[lane_number] = PutOffLane(self.cache, lane_number)
         return made
 
     def remove(self, lane: JournaledLane, first: int, last: int, ack_data_log: int) -> int:
@@ -214,12 +214,12 @@ class Index:
             if lane_number & NON_PERSISTENT or lane_number >> LANE_SHIFT not in destinations:
                 put_off.forget_all()
 
-    def find_lane(self, number: int) -> DestinationLane | None:
+    def find_lane(self, lane_number: int) -> DestinationLane | None:
         """Return the lane of a number; None: it is a row, or there is none."""
-        return self.lanes.get(number)
+        return self.lanes.get(lane_number)
 
-    def lane_numbered(self, number: int) -> DestinationLane:
-        return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
+    def lane_numbered(self, lane_number: int) -> DestinationLane:
+        return self.lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def restore(
         self,
@@ -260,13 +260,13 @@ class Index:
             use.acked_data_logs.update(counted.acked_data_logs)
             use.committed_data_logs.update(counted.committed_data_logs)
 
-    def _holder(self, number: int) -> BlockHolder:
+    def _holder(self, lane_number: int) -> BlockHolder:
         """Return the lane of a number, made if needed, or the timetable that a checkpoint has stored."""
-        if not number & PUT_OFF:
-            return self.lane_numbered(number)
-        if number ^ PUT_OFF not in self.put_off:
+        if not lane_number & PUT_OFF:
+            return self.lane_numbered(lane_number)
+        if lane_number ^ PUT_OFF not in self.put_off:
             raise RecordDamaged("what came back of a lane is not in the root")
-        return self.put_off[number ^ PUT_OFF]
+        return self.put_off[lane_number ^ PUT_OFF]
 
     def counts(self) -> tuple[Iterator[LaneCounts], list[UseCounts]]:
         """Return what `restore` takes over, except the blocks.

@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..format.places import Extent, Singles
-from ..format.times import DUE, NEVER, Times
+from ..format.places import Extent, SingleRecords
+from ..format.times import DUE, NEVER, MessageTimes
 from ..numbering import BLOCK_MESSAGES
 from ..structures.bits import first_run, ones
 
@@ -32,8 +32,8 @@ class PendingLane:
 
     __slots__ = PENDING_SLOTS
 
-    def __init__(self, number: int, destination_number: int, priority: int) -> None:
-        self.number = number
+    def __init__(self, lane_number: int, destination_number: int, priority: int) -> None:
+        self.number = lane_number
         self.destination_number = destination_number
         self.priority = priority
         # The sequence that the next message gets.
@@ -84,7 +84,7 @@ class PendingLane:
         """Return the content bytes of first..last. Requires: they are in one block and pending."""
         raise NotImplementedError
 
-    def times_of(self, sequence: int) -> Times:
+    def times_of(self, sequence: int) -> MessageTimes:
         """Return when a pending message is due, or was due recently, and when it expires."""
         raise NotImplementedError
 
@@ -135,6 +135,6 @@ class JournaledLane(PendingLane):
         """Remove one sequence. Every single ack takes this path."""
         raise NotImplementedError
 
-    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+    def extents(self, first: int, last: int) -> Iterator[Extent | SingleRecords]:
         """Return where first..last are. Requires: they are in one block and pending."""
         raise NotImplementedError

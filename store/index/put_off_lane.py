@@ -32,9 +32,9 @@ class PutOffLane(BlockHolder):
         """Make an empty timetable. lane_number: that of the lane with the messages."""
         super().__init__(cache, PUT_OFF | lane_number, lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
-    def unpack(self, number: int, packed: bytes) -> Block:
+    def unpack(self, block_number: int, packed: bytes) -> Block:
         """Return the block of put-off messages in these bytes. Raises BlockDamaged."""
-        return PutOffBlock.unpack(number, packed)
+        return PutOffBlock.unpack(block_number, packed)
 
     def put(self, first: int, last: int, due_at: int) -> None:
         """Let first..last wait until this time, whatever was known of them. O(messages)."""

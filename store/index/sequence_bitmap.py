@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..environment.account import OverdraftAccount, Uncounted
-from ..format.state_record import Backlog
+from ..format.state_record import SubscriptionBacklog
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from ..structures.bits import ones
 from ..structures.sequence_set import SequenceSet
@@ -84,12 +84,12 @@ class SequenceBitmap:
         elif steps < 0:
             self._account.release(-STEP_BYTES * steps)
 
-    def mask(self, number: int) -> int:
+    def mask(self, block_number: int) -> int:
         """Return the sequences of a block in the set, as a bit for each. O(log runs)."""
-        mask = self._masks.get(number)
+        mask = self._masks.get(block_number)
         if mask is not None:
             return mask
-        return FULL_BLOCK if number in self.blocks else 0
+        return FULL_BLOCK if block_number in self.blocks else 0
 
     def __contains__(self, sequence: int) -> bool:
         return bool(self.mask(sequence >> BLOCK_SHIFT) >> (sequence & BLOCK_MASK) & 1)
@@ -114,28 +114,28 @@ class SequenceBitmap:
                 self.blocks.add(max(low, start + 1), high)
         self.count = self._counted()
 
-    def remove(self, number: int, mask: int) -> None:
+    def remove(self, block_number: int, mask: int) -> None:
         """Remove the sequences in a mask from a block; those that are not in are ignored. O(log runs)."""
-        self._set(number, self.mask(number) & ~mask)
+        self._set(block_number, self.mask(block_number) & ~mask)
 
-    def _set(self, number: int, mask: int) -> None:
-        before = self.mask(number)
+    def _set(self, block_number: int, mask: int) -> None:
+        before = self.mask(block_number)
         self.count += mask.bit_count() - before.bit_count()
         if mask and not before:
-            self.blocks.add(number, number)
+            self.blocks.add(block_number, block_number)
         elif before and not mask:
-            self.blocks.remove(number, number)
+            self.blocks.remove(block_number, block_number)
         masks = self._masks
         if 0 < mask < FULL_BLOCK:
-            masks[number] = mask
+            masks[block_number] = mask
             if len(masks) > self._paid_masks:
                 self._pay()
-        elif masks.pop(number, None) is not None and len(masks) + 2 * STEP_MASKS <= self._paid_masks:
+        elif masks.pop(block_number, None) is not None and len(masks) + 2 * STEP_MASKS <= self._paid_masks:
             self._pay()
 
-    def next_block(self, number: int) -> int | None:
-        """Return the first block at or behind `number` with a sequence in the set. None: there is none. O(log runs)."""
-        run = self.blocks.next_from(number)
+    def next_block(self, block_number: int) -> int | None:
+        """Return the first block at or behind `block_number` with a sequence in the set. None: there is none. O(log runs)."""
+        run = self.blocks.next_from(block_number)
         return None if run is None else run[0]
 
     def clear(self) -> None:
@@ -144,11 +144,11 @@ class SequenceBitmap:
         self.count = 0
         self._pay()
 
-    def backlog(self, lane_number: int, pending_bytes: int) -> Backlog:
+    def backlog(self, lane_number: int, pending_bytes: int) -> SubscriptionBacklog:
         """Return the whole set as a checkpoint stores it."""
-        return Backlog(lane_number, pending_bytes, tuple(self.blocks), tuple(self._masks.items()))
+        return SubscriptionBacklog(lane_number, pending_bytes, tuple(self.blocks), tuple(self._masks.items()))
 
-    def restore(self, backlog: Backlog) -> None:
+    def restore(self, backlog: SubscriptionBacklog) -> None:
         """Take over the set that a checkpoint stored. O(runs + masks)."""
         self.clear()
         for first, last in backlog.blocks:

@@ -55,12 +55,12 @@ class SubscriptionTable:
         """Yield the present numbers."""
         return iter(self._rows.numbers)
 
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and self._rows.find(number) is not None
+    def __contains__(self, subscription_number: object) -> bool:
+        return isinstance(subscription_number, int) and self._rows.find(subscription_number) is not None
 
-    def find(self, number: int) -> Subscription | None:
+    def find(self, subscription_number: int) -> Subscription | None:
         """Return the facts of a subscription, or None. O(log subscriptions)."""
-        place = self._rows.find(number)
+        place = self._rows.find(subscription_number)
         return None if place is None else self._facts(place)
 
     def add(self, facts: Subscription) -> None:
@@ -70,14 +70,14 @@ class SubscriptionTable:
         self._by_name.insert(bisect_left(self._by_name, self._key(place), key=self._key), place)
         self._charge(_row_charge(len(row)))
 
-    def remove(self, number: int) -> None:
+    def remove(self, subscription_number: int) -> None:
         """Forget a subscription, if it is there. O(subscriptions) copied bytes."""
-        place = self._rows.find(number)
+        place = self._rows.find(subscription_number)
         if place is None:
             return
         del self._by_name[bisect_left(self._by_name, self._key(place), key=self._key)]
         self._charge(-_row_charge(self._rows.size_at(place)))
-        if self._rows.remove(number):
+        if self._rows.remove(subscription_number):
             self._sort_by_name()
 
     def remove_topic(self, topic: int) -> list[int]:
@@ -169,8 +169,8 @@ class SubscriptionTable:
         keys = list(map(self._key, self._by_name))
         assert keys == sorted(keys)
         assert self._charged_bytes == sum(_row_charge(self._rows.size_at(place)) for place in self._rows.places)
-        for number, place in zip(self._rows.numbers, self._rows.places, strict=True):
-            assert self._facts(place).number == number
+        for subscription_number, place in zip(self._rows.numbers, self._rows.places, strict=True):
+            assert self._facts(place).number == subscription_number
 
 
 def _end_of(data: bytearray, place: int) -> int:
@@ -219,7 +219,10 @@ class Cursors:
     def __iter__(self) -> Iterator[tuple[int, Cursor]]:
         """Yield subscriptions with their cursors, from a snapshot."""
         numbers, columns = self._numbers[:], [column[:] for column in self._columns]
-        return ((number, Cursor(*fields)) for number, *fields in zip(numbers, *columns, strict=True))
+        return (
+            (subscription_number, Cursor(*fields))
+            for subscription_number, *fields in zip(numbers, *columns, strict=True)
+        )
 
     @property
     def numbers(self) -> array[int]:
@@ -246,26 +249,26 @@ class Cursors:
             self._lowest = min(self._columns[0])
         return self._lowest
 
-    def find(self, number: int) -> Cursor | None:
+    def find(self, subscription_number: int) -> Cursor | None:
         """Return a cursor, or None. O(log subscriptions)."""
-        at = self._at(number)
+        at = self._at(subscription_number)
         return None if at is None else Cursor(*(column[at] for column in self._columns))
 
-    def put(self, number: int, cursor: Cursor) -> None:
+    def put(self, subscription_number: int, cursor: Cursor) -> None:
         """Add the cursor of a subscription that has none here. Copies O(subscriptions) bytes."""
         if self._numbers is _NO_NUMBERS:
             self._numbers, self._columns = array("I"), (array("Q"), array("q"), array("Q"), array("q"))
-        at = bisect_left(self._numbers, number)
-        self._numbers.insert(at, number)
+        at = bisect_left(self._numbers, subscription_number)
+        self._numbers.insert(at, subscription_number)
         for column, field in zip(self._columns, cursor, strict=True):
             column.insert(at, field)
         if self._lowest is not None or len(self._numbers) == 1:
             self._lowest = min(cursor.next_sequence, cursor.next_sequence if self._lowest is None else self._lowest)
         self._account.charge(CURSOR_BYTES)
 
-    def take(self, number: int) -> Cursor | None:
+    def take(self, subscription_number: int) -> Cursor | None:
         """Return a cursor and forget the row, because the subscription is in use now. None if there is none."""
-        at = self._at(number)
+        at = self._at(subscription_number)
         if at is None:
             return None
         del self._numbers[at]
@@ -285,9 +288,9 @@ class Cursors:
         """Bytes that are charged for all cursors."""
         return CURSOR_BYTES * len(self)
 
-    def _at(self, number: int) -> int | None:
-        at = bisect_left(self._numbers, number)
-        return at if at < len(self._numbers) and self._numbers[at] == number else None
+    def _at(self, subscription_number: int) -> int | None:
+        at = bisect_left(self._numbers, subscription_number)
+        return at if at < len(self._numbers) and self._numbers[at] == subscription_number else None
 
     def _check(self) -> None:
         assert list(self._numbers) == sorted(set(self._numbers))

@@ -17,7 +17,7 @@ from typing import Final
 
 from ..environment.account import OverdraftAccount, Uncounted
 from ..format.record import SEQUENCE_MAX, RecordDamaged
-from ..format.state_record import TOPIC, Backlog, Destination, EncodedRows, StateRecord, Subscription
+from ..format.state_record import TOPIC, Destination, EncodedRows, StateRecord, Subscription, SubscriptionBacklog
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
 from .index import Index, LaneMaker
 from .pending_lane import JournaledLane
@@ -52,29 +52,31 @@ class _Topic(LaneHome):
 
     __slots__ = ("number", "subscribers", "retention", "lanes", "_topics", "_open")
 
-    def __init__(self, number: int, topics: dict[int, _Topic], open_subscription: Callable[[int], object]) -> None:
+    def __init__(
+        self, topic_number: int, topics: dict[int, _Topic], open_subscription: Callable[[int], object]
+    ) -> None:
         """Make it and add it to `topics`.
 
         topics: topics by number, from which it removes itself with its last lane and subscription.
         open_subscription: opens the subscription of a number.
         """
         self._open = open_subscription
-        self.number = number
+        self.number = topic_number
         # Open subscriptions by number.
         self.subscribers: dict[int, Subscriber] = {}
         self.retention: Subscriber | None = None
         self.lanes: list[TopicLane] = []
         self._topics = topics
-        topics[number] = self
+        topics[topic_number] = self
 
     def lane_left(self, lane: TopicLane) -> None:
         """Forget a lane that is a row of the index now; forget the topic with its last lane."""
         self.lanes.remove(lane)
         self.leave_if_empty()
 
-    def open_subscription(self, number: int) -> None:
+    def open_subscription(self, subscription_number: int) -> None:
         """Make lanes for a subscription that is a row."""
-        self._open(number)
+        self._open(subscription_number)
 
     def leave_if_empty(self) -> None:
         """Remove itself from the topics if it has no lane and no subscription."""
@@ -140,9 +142,9 @@ class Subscriptions(LaneMaker):
         at = bisect_left(self._numbers, destination)
         return at < len(self._numbers) and self._numbers[at] == destination
 
-    def _topic(self, number: int) -> _Topic:
+    def _topic(self, topic_number: int) -> _Topic:
         """Return the entry of a topic, made if needed."""
-        return self._topics.get(number) or _Topic(number, self._topics, self.opened)
+        return self._topics.get(topic_number) or _Topic(topic_number, self._topics, self.opened)
 
     def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
         """Make a lane of a topic whose next message has that sequence, and add it to each subscription."""
@@ -167,8 +169,8 @@ class Subscriptions(LaneMaker):
 
     # ------------------------------------------------------------------ opening and putting away
 
-    def __contains__(self, number: int) -> bool:
-        return number in self.by_number or number in self.table
+    def __contains__(self, subscription_number: int) -> bool:
+        return subscription_number in self.by_number or subscription_number in self.table
 
     @property
     def count(self) -> int:
@@ -183,14 +185,14 @@ class Subscriptions(LaneMaker):
         """Return the numbers of all subscriptions."""
         return {*self.table, *self.by_number}
 
-    def opened(self, number: int) -> Subscriber | None:
+    def opened(self, subscription_number: int) -> Subscriber | None:
         """Return a subscription, open, to use it. None: there is none. O(log subscriptions)."""
-        found = self.by_number.get(number)
-        if found is None and (facts := self.table.find(number)) is not None:
+        found = self.by_number.get(subscription_number)
+        if found is None and (facts := self.table.find(subscription_number)) is not None:
             topic = self._topic(facts.topic)
             found = self._add(topic, Subscriber(facts, is_durable=True))
             for lane in topic.lanes:
-                self._add_lane(found, lane, lane.cursors.take(number))
+                self._add_lane(found, lane, lane.cursors.take(subscription_number))
         return found
 
     def _add(self, topic: _Topic, subscriber: Subscriber) -> Subscriber:
@@ -198,26 +200,26 @@ class Subscriptions(LaneMaker):
         self.by_number[subscriber.facts.number] = topic.subscribers[subscriber.facts.number] = subscriber
         return subscriber
 
-    def for_report(self, number: int) -> Subscriber | None:
+    def for_report(self, subscription_number: int) -> Subscriber | None:
         """Return a subscription for reading its present state. None: there is none.
 
         For a closed subscription this is a separate object, which must not be changed.
         """
-        found = self.by_number.get(number)
-        if found is None and (facts := self.table.find(number)) is not None:
+        found = self.by_number.get(subscription_number)
+        if found is None and (facts := self.table.find(subscription_number)) is not None:
             found, topic = Subscriber(facts, is_durable=True), self._topics.get(facts.topic)
             for lane in topic.lanes if topic is not None else ():
                 found.lanes[lane.priority] = SubscriptionLane(
-                    lane, number, is_durable=True, cursor=lane.cursors.find(number)
+                    lane, subscription_number, is_durable=True, cursor=lane.cursors.find(subscription_number)
                 )
         return found
 
-    def put_away(self, number: int) -> None:
+    def put_away(self, subscription_number: int) -> None:
         """Make a durable subscription rows, if it needs just all messages from some place on.
 
         Requires: nobody has it. Later, callers must ask `opened` for it again. O(lanes + subscriptions copied).
         """
-        found = self.by_number.get(number)
+        found = self.by_number.get(subscription_number)
         if found is None or not found.is_durable or found.facts.is_retention:
             return
         cursors = [(lane, lane.cursor) for lane in found.lanes if lane is not None]
@@ -227,7 +229,7 @@ class Subscriptions(LaneMaker):
             assert cursor is not None
             lane.topic.put_away(lane, cursor)
         topic = self._topics[found.facts.topic]
-        del self.by_number[number], topic.subscribers[number]
+        del self.by_number[subscription_number], topic.subscribers[subscription_number]
         self._account.release(SUBSCRIBER_BYTES)
         topic.leave_if_empty()
 
@@ -255,23 +257,23 @@ class Subscriptions(LaneMaker):
                 self._add_lane(subscriber, lane)
         return subscriber
 
-    def unsubscribe(self, number: int) -> None:
+    def unsubscribe(self, subscription_number: int) -> None:
         """End a subscription and its needs, if it exists. O(blocks it had)."""
-        subscriber = self.opened(number)
+        subscriber = self.opened(subscription_number)
         if subscriber is not None:
             topic = self._topics[subscriber.facts.topic]
-            del self.by_number[number], topic.subscribers[number]
+            del self.by_number[subscription_number], topic.subscribers[subscription_number]
             self._account.release(SUBSCRIBER_BYTES)
-            self.table.remove(number)
+            self.table.remove(subscription_number)
             if topic.retention is subscriber:
                 topic.retention = None
-            self._index.delivery_count_table.forget(number)
-            self._index.forget_put_off(number)
+            self._index.delivery_count_table.forget(subscription_number)
+            self._index.forget_put_off(subscription_number)
             for lane in filter(None, subscriber.lanes):
                 lane.end()
             topic.leave_if_empty()
 
-    def seek(self, number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
+    def seek(self, subscription_number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
         """Make the existing messages from some places on pending for a subscription, by a record in data_log or
         NO_RECORD.
 
@@ -280,29 +282,31 @@ class Subscriptions(LaneMaker):
             that has messages now, because without it a replay would restore the acknowledged and pending messages from
             before.
         """
-        if self.opened(number) is None:
+        if self.opened(subscription_number) is None:
             return
         for priority, first in firsts:
-            lane = self.lane(number, priority)
+            lane = self.lane(subscription_number, priority)
             assert isinstance(lane, SubscriptionLane)
             lane.seek(first)
         if data_log == NO_RECORD:
             return
-        lanes = persistent_lanes_of(number)  # non-persistent messages have no place in a journal, and stay unchanged
+        lanes = persistent_lanes_of(
+            subscription_number
+        )  # non-persistent messages have no place in a journal, and stay unchanged
         self._index.delivery_count_table.forget_lanes(lanes)
         self._index.forget_put_off_lanes(lanes)
         needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
         self._index.use(data_log).acked_data_logs.update(needed)
 
-    def delete_topic(self, number: int) -> None:
+    def delete_topic(self, topic_number: int) -> None:
         """End the subscriptions of a topic, including those in use. Does nothing for a queue. O(subscriptions).
 
         Requires: the index forgets the topic's lanes.
         """
-        if self.is_topic(number):
-            del self._numbers[bisect_left(self._numbers, number)]
-        topic = self._topics.pop(number, None)
-        numbers = set(self.table.remove_topic(number))
+        if self.is_topic(topic_number):
+            del self._numbers[bisect_left(self._numbers, topic_number)]
+        topic = self._topics.pop(topic_number, None)
+        numbers = set(self.table.remove_topic(topic_number))
         if topic is not None:
             numbers |= topic.subscribers.keys()
             for subscription in topic.subscribers:
@@ -336,9 +340,9 @@ class Subscriptions(LaneMaker):
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 
-    def lane_numbered(self, number: int) -> JournaledLane:
+    def lane_numbered(self, lane_number: int) -> JournaledLane:
         """Return the lane with number (destination or subscription << 4 | priority)."""
-        return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
+        return self.lane(lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def lane(self, number: int, priority: int) -> JournaledLane:
         """Return the lane that acks with this number are about: a subscription's, or a destination's own."""
@@ -398,7 +402,7 @@ class Subscriptions(LaneMaker):
             lane.forget_noted()
         self._backlogs.forget_noted()
 
-    def restore(self, backlogs: Iterable[Backlog]) -> None:
+    def restore(self, backlogs: Iterable[SubscriptionBacklog]) -> None:
         """Take over the backlogs of a checkpoint.
 
         The next sweep removes what only subscriptions that were not durable needed.

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ..environment.account import OverdraftAccount, Uncounted
-from ..format.places import Extent, Singles
+from ..format.places import Extent, SingleRecords
 from ..format.record import NeededRun
-from ..format.state_record import Backlog
-from ..format.times import Times
+from ..format.state_record import SubscriptionBacklog
+from ..format.times import MessageTimes
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
 from ..structures.bits import ones, runs_of_ones
 from ..structures.sequence_set import SequenceSet
@@ -113,7 +113,7 @@ class LaneHome(ABC):
         """Forget a lane that is only a row of the index now."""
 
     @abstractmethod
-    def open_subscription(self, number: int) -> None:
+    def open_subscription(self, subscription_number: int) -> None:
         """Give a subscription that is a row lanes of its own again."""
 
 
@@ -167,9 +167,11 @@ class TopicLane(DestinationLane):
         """Whether any subscription gets the messages."""
         return bool(self.subscribers) or len(self.cursors) > 0
 
-    def add_cursor(self, number: int) -> None:
+    def add_cursor(self, subscription_number: int) -> None:
         """Add a row for a subscription that is not in use. It gets messages that are sent from now on."""
-        self.cursors.put(number, Cursor(self.next_sequence, self.sent_bytes, self.next_sequence, self.sent_bytes))
+        self.cursors.put(
+            subscription_number, Cursor(self.next_sequence, self.sent_bytes, self.next_sequence, self.sent_bytes)
+        )
         self.is_unread = False
 
     def put_away(self, lane: SubscriptionLane, cursor: Cursor) -> None:
@@ -239,7 +241,7 @@ class TopicLane(DestinationLane):
         """Content bytes of messages that came, including those to which nobody had subscribed."""
         return self.sent_bytes
 
-    def put_times(self, first: int, times: Sequence[Times]) -> None:
+    def put_times(self, first: int, times: Sequence[MessageTimes]) -> None:
         """Set the times of messages that were just added. Without subscriptions they are gone already."""
         if not self.is_unread:
             super().put_times(first, times)
@@ -297,18 +299,18 @@ class TopicLane(DestinationLane):
                 found.append(NeededRun(number, begin, end - begin))
         return found
 
-    def masks(self, number: int) -> Iterator[tuple[int, int]]:
+    def masks(self, block_number: int) -> Iterator[tuple[int, int]]:
         """Yield each subscription with the messages of a block that it needs. O(subscriptions)."""
-        yield from ((subscription, lane.mask(number)) for subscription, lane in self.subscribers.items())
+        yield from ((subscription, lane.mask(block_number)) for subscription, lane in self.subscribers.items())
         cursors = self.cursors
         yield from (
-            (subscription, self._mask_from(begin, number))
+            (subscription, self._mask_from(begin, block_number))
             for subscription, begin in zip(cursors.numbers, cursors.next_sequences, strict=True)
         )
 
-    def _mask_from(self, begin: int, number: int) -> int:
+    def _mask_from(self, begin: int, block_number: int) -> int:
         """Return the messages of a block that were sent from a sequence on."""
-        base = number << BLOCK_SHIFT
+        base = block_number << BLOCK_SHIFT
         low, high = max(begin - base, 0), min(self.next_sequence - 1 - base, BLOCK_MASK)
         return ones(low, high) if low <= high else 0
 
@@ -416,7 +418,7 @@ class NotedBacklogs:
         self._cursors = cursors.numbers[:], cursors.next_sequences[:], cursors.sent_bytes[:]
         self._priority, self._end, self._sent_bytes = topic.priority, topic.next_sequence, topic.sent_bytes
 
-    def __iter__(self) -> Iterator[Backlog]:
+    def __iter__(self) -> Iterator[SubscriptionBacklog]:
         for number, first, sent_bytes in zip(*self._cursors, strict=True):
             lane, size = number << LANE_SHIFT | self._priority, self._sent_bytes - sent_bytes
             pending = _NOTHING if first == self._end else SequenceBitmap.of_run(first, self._end - 1)
@@ -450,12 +452,14 @@ class SubscriptionLane(JournaledLane):
         "_sets",
     )
 
-    def __init__(self, topic: TopicLane, number: int, *, is_durable: bool, cursor: Cursor | None = None) -> None:
+    def __init__(
+        self, topic: TopicLane, subscription_number: int, *, is_durable: bool, cursor: Cursor | None = None
+    ) -> None:
         """Make the lane. It keeps no message until `enter`.
 
         cursor: what the subscription needs; None: messages that are sent from now on.
         """
-        super().__init__(number << LANE_SHIFT | topic.priority, number, topic.priority)
+        super().__init__(subscription_number << LANE_SHIFT | topic.priority, subscription_number, topic.priority)
         self.topic = topic
         self.is_durable = is_durable
         # Whether the pending bytes are an estimate; see `seek`.
@@ -625,22 +629,22 @@ class SubscriptionLane(JournaledLane):
         self.topic.touched.add(block.number, block.number)
         return mask.bit_count()
 
-    def restate(self, number: int, cover: int, needed: int) -> None:
+    def restate(self, block_number: int, cover: int, needed: int) -> None:
         """Make those of `cover` in a block pending that are in `needed` and in the topic's lane, and no others of
         `cover`.
         """
         self.catch_up()
-        before = self.pending.mask(number) & cover
+        before = self.pending.mask(block_number) & cover
         if surplus := before & ~needed:
-            self._remove_mask(self._place(number), surplus, NO_RECORD)
-        base, added = number << BLOCK_SHIFT, needed & ~before
+            self._remove_mask(self._place(block_number), surplus, NO_RECORD)
+        base, added = block_number << BLOCK_SHIFT, needed & ~before
         for first, last in runs_of_ones(added):
             self._own().add(base + first, base + last)
             self.added_bytes += sum(self.topic.lengths(base + first, base + last))
         self.pending_messages = self.pending.count
 
-    def _place(self, number: int) -> Block:
-        block = self.topic.block(number)
+    def _place(self, block_number: int) -> Block:
+        block = self.topic.block(block_number)
         assert block is not None, "what a subscription needs stays in its topic's lane"
         return block
 
@@ -664,7 +668,7 @@ class SubscriptionLane(JournaledLane):
             number = self.pending.next_block(number + 1)
         return None
 
-    def times_of(self, sequence: int) -> Times:
+    def times_of(self, sequence: int) -> MessageTimes:
         return self.topic.times_of(sequence)
 
     def waiting(self, first: int, last: int) -> int:
@@ -673,7 +677,7 @@ class SubscriptionLane(JournaledLane):
     def lengths(self, first: int, last: int) -> array[int]:
         return self.topic.lengths(first, last)
 
-    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+    def extents(self, first: int, last: int) -> Iterator[Extent | SingleRecords]:
         return self.topic.extents(first, last)
 
     @property
@@ -692,13 +696,13 @@ class SubscriptionLane(JournaledLane):
             self.pending_bytes + max(topic.sent_bytes - self._sent_bytes, 0),
         )
 
-    def mask(self, number: int) -> int:
+    def mask(self, block_number: int) -> int:
         """Return which messages of a block are pending, including messages since the last catch_up."""
-        mask, base = self.pending.mask(number), number << BLOCK_SHIFT
+        mask, base = self.pending.mask(block_number), block_number << BLOCK_SHIFT
         low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
         return mask | ones(low, high) if low <= high else mask
 
-    def restore(self, backlog: Backlog) -> None:
+    def restore(self, backlog: SubscriptionBacklog) -> None:
         """Take over what a checkpoint stored. Requires: the topic's lane is as it was then."""
         self.first_sequence = self.first_bytes = 0
         self._replace(_NOTHING)

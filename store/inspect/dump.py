@@ -47,10 +47,10 @@ from ..format.state_record import (
     StateRecord,
     Subscription,
 )
-from ..format.times import Times, times_of
+from ..format.times import MessageTimes, times_of
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.journal import location_text
-from ..journal.scan import Damage, Found, open_data_logs, scan
+from ..journal.scan import Damage, FoundRecord, open_data_logs, scan
 from ..journal.sync_mark import told_durable
 from ..message import HeaderValue, id_prefix
 from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
@@ -135,7 +135,7 @@ def _rows(data_log: int, file: File | OSError, names: NamesByNumber, with_header
 
 
 def _messages(
-    row: Row, file: File, found: Found, store_id: bytes, names: NamesByNumber, with_headers: bool
+    row: Row, file: File, found: FoundRecord, store_id: bytes, names: NamesByNumber, with_headers: bool
 ) -> Iterator[Row]:
     part = decode_slice(found.header, found.head)
     row |= {"destination": names.get(part.destination, part.destination), "priority": part.priority}
@@ -168,7 +168,7 @@ def _messages(
         begin += length
 
 
-def _times(times: Times) -> Row:
+def _times(times: MessageTimes) -> Row:
     row: Row = {}
     if times.expires_at:
         row["expires_at"] = times.expires_at

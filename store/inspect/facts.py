@@ -57,7 +57,7 @@ from ..format.state_record import (
 )
 from ..format.times import times_of
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, attested_behind
-from ..journal.scan import Damage, Found, scan
+from ..journal.scan import Damage, FoundRecord, scan
 from ..message import Headers, HeaderValue, id_prefix
 from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 
@@ -111,14 +111,14 @@ class UnreadableRange:
 _NAMING_KINDS: Final = frozenset((DESTINATION, SUBSCRIBE, STATE))
 
 
-class Names:
+class DestinationNames:
     """The names of destinations and subscriptions by number, as far as a data log says."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
         self._subscriptions: dict[int, Subscription] = {}
 
-    def learn(self, record: Header, head: bytes) -> None:
+    def add_from(self, record: Header, head: bytes) -> None:
         """Take names from a verified record of any kind. RecordDamaged: it says what is not possible."""
         if record.kind not in _NAMING_KINDS:
             return
@@ -153,7 +153,7 @@ def facts_of(
     file: File,
     header: DataLogHeader,
     wanted: ScanOptions,
-    names: Names | None = None,
+    names: DestinationNames | None = None,
     *,
     offset: int | None = None,
     next_log_sequence: int | None = None,
@@ -165,7 +165,7 @@ def facts_of(
         there. offset, next_log_sequence: begin at that record instead of the first. If bodies are wanted, a message
         whose body does not verify has no row.
     """
-    names = Names() if names is None else names
+    names = DestinationNames() if names is None else names
     durable: int | None = None
     for found in scan(file, header, offset=offset, next_log_sequence=next_log_sequence):
         if is_newest and (isinstance(found, Damage) or found.bad_messages):
@@ -177,14 +177,14 @@ def facts_of(
             yield UnreadableRange(found.offset, found.length, found.problem)
             continue
         try:
-            names.learn(found.header, found.head)
+            names.add_from(found.header, found.head)
             yield from rows_of(found, file, header.store_id, names, wanted)
         except RecordDamaged as damage:
             yield UnreadableRange(found.offset, found.header.length, str(damage))
 
 
 def rows_of(
-    found: Found, file: File, store_id: bytes, names: Names, wanted: ScanOptions
+    found: FoundRecord, file: File, store_id: bytes, names: DestinationNames, wanted: ScanOptions
 ) -> Iterator[Fact | UnreadableRange]:
     """Yield the rows of one record whose head verifies. RecordDamaged: it says what is not possible."""
     record = found.header
@@ -196,7 +196,7 @@ def rows_of(
 
 
 def _messages(
-    found: Found, file: File, store_id: bytes, names: Names, wanted: ScanOptions
+    found: FoundRecord, file: File, store_id: bytes, names: DestinationNames, wanted: ScanOptions
 ) -> Iterator[Fact | UnreadableRange]:
     record = found.header
     part = decode_slice(record, found.head)
@@ -277,7 +277,7 @@ def plain_value(value: HeaderValue) -> object:
     return value
 
 
-def _others(found: Found, names: Names) -> Iterator[Fact]:
+def _others(found: FoundRecord, names: DestinationNames) -> Iterator[Fact]:
     """Yield the rows of a record without messages: one per run, or one for the record."""
     record = found.header
     kind = KIND_NAMES.get(record.kind, f"kind {record.kind}")
@@ -323,11 +323,11 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
     yield from rows or [row]
 
 
-def _named(row: Fact, names: Names, number: int) -> Fact:
+def _named(row: Fact, names: DestinationNames, number: int) -> Fact:
     destination, subscription = names.of(number)
     return row._replace(destination=destination, subscription=subscription)
 
 
-def _run(row: Fact, names: Names, lane_number: int, first: int, messages: int) -> Fact:
+def _run(row: Fact, names: DestinationNames, lane_number: int, first: int, messages: int) -> Fact:
     named = _named(row, names, lane_number >> LANE_SHIFT)
     return named._replace(priority=lane_number & LANE_MASK, sequence=first, messages=messages)

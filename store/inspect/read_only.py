@@ -23,7 +23,7 @@ from ..index.subscriptions import Subscriptions
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
-    Walk,
+    RecordWalk,
     decode_data_log_header,
     find_records,
 )
@@ -147,7 +147,7 @@ class _ForeignTail(JournalTail):
         try:
             is_last = next(find_records(file, header, offset + 1), None) is None
             # Search before the second look: anything whole behind this place was written after it.
-            return is_last or any(True for _ in Walk(file, header, offset, verify_from=0))
+            return is_last or any(True for _ in RecordWalk(file, header, offset, verify_from=0))
         finally:
             file.close()
 

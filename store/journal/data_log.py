@@ -128,7 +128,7 @@ record, bytes of its content).
 """
 
 
-class Walk:
+class RecordWalk:
     """A walk over the records of a data log. After the iteration, `end` and `problem` tell where and why it stopped."""
 
     def __init__(
@@ -299,7 +299,7 @@ def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tup
     """
     size = file.size()
     window = ForwardReader(file, offset)
-    while window.reach(offset + HEADER_BYTES):
+    while window.read_up_to(offset + HEADER_BYTES):
         at = window.data.find(MAGIC_BYTES, offset + MAGIC_OFFSET - window.begin)
         place = window.begin + at - MAGIC_OFFSET if at >= 0 else window.end - MAGIC_OFFSET - 1
         offset = place + (at >= 0)
@@ -316,14 +316,14 @@ def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tup
 
 def _head_in(window: ForwardReader, place: int, salt: int, size: int) -> Header | None:
     """Return the header of the record that begins at `place`. None: there is no record whose head verifies."""
-    if not window.reach(place + HEADER_BYTES):
+    if not window.read_up_to(place + HEADER_BYTES):
         return None
     try:
         record = decode_header(window.data, place - window.begin)
     except RecordDamaged:
         return None
     head_end = place + record.head_bytes
-    if place + record.length > size or record.head_bytes > _HEAD_BYTES_MAX or not window.reach(head_end):
+    if place + record.length > size or record.head_bytes > _HEAD_BYTES_MAX or not window.read_up_to(head_end):
         return None
     return record if window.checksum(place + 4, head_end, salt) == record.crc else None
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..disk.disk import NO_SPACE, Directory, Disk, File, known_free_bytes
 from ..disk.layout import JOURNAL, data_log_name
 from .data_log import DATA_LOG_HEADER_BYTES
-from .reserve import LAST_BYTES, Reserve
+from .reserve import LAST_BYTES, DiskReserve
 
 
 class NewDataLog(NamedTuple):
@@ -27,7 +27,7 @@ class NewDataLog(NamedTuple):
 class DataLogFiles:
     """The names of one journal's data logs on the disk. Errors are OSError, as the disk raised them."""
 
-    def __init__(self, disk: Disk, reserve: Reserve, file_bytes: int) -> None:
+    def __init__(self, disk: Disk, reserve: DiskReserve, file_bytes: int) -> None:
         """Make it for a directory that exists. file_bytes: size of a data log."""
         self._disk = disk
         self._reserve = reserve

@@ -40,7 +40,7 @@ class ForwardReader:
         """Offset behind the last byte that is in memory."""
         return self.begin + len(self.data)
 
-    def reach(self, end: int) -> bool:
+    def read_up_to(self, end: int) -> bool:
         """Read on until all bytes up to `end` are held. False: the file ends before it."""
         while self.end < end:
             more = self._file.read(self.end, max(_READ_BYTES, end - self.end))

@@ -17,7 +17,7 @@ from ..disk.disk import Disk, known_free_bytes
 from ..errors import StoreFailed, StoreFull
 from ..format.record import DROP, HEADER_BYTES, RELOCATED, TRANSACTIONAL
 from .data_log import RECORDS_MAX
-from .reserve import ADDING_KINDS, LAST_BYTES, LESSER_KINDS, LESSER_SHARE, Reserve
+from .reserve import ADDING_KINDS, LAST_BYTES, LESSER_KINDS, LESSER_SHARE, DiskReserve
 
 
 class Fullness:
@@ -30,7 +30,7 @@ class Fullness:
     def __init__(
         self,
         disk: Disk,
-        reserve: Reserve,
+        reserve: DiskReserve,
         file_bytes: int,
         limit_bytes: int | None,
         journal_bytes: Callable[[], int],

@@ -50,7 +50,7 @@ from .data_log import (
 from .data_log_files import DataLogFiles, NewDataLog
 from .fullness import Fullness
 from .open_data_logs import OpenDataLogs
-from .reserve import SETTLING, Reserve
+from .reserve import SETTLING, DiskReserve
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
@@ -119,7 +119,7 @@ class Journal:
         self._clock_ms, self._monotonic = clock_ms, monotonic
         self._random_salt = random_salt
         self._first_record = first_record
-        reserve = Reserve(disk, max_file_bytes if has_reserve else 0)
+        reserve = DiskReserve(disk, max_file_bytes if has_reserve else 0)
         self.fullness: Final = Fullness(
             disk, reserve, max_file_bytes, store_limit_bytes, lambda: self.journal_bytes, self.fail
         )

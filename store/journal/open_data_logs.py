@@ -22,7 +22,7 @@ T = TypeVar("T")
 READERS_MAX: Final = 128
 
 
-class Unsynced(NamedTuple):
+class UnsyncedWrites(NamedTuple):
     """What a sync has to bring to the device."""
 
     sealed: tuple[File, ...]
@@ -34,7 +34,7 @@ class Unsynced(NamedTuple):
 class OpenDataLogs:
     """The open files of one journal."""
 
-    unsynced: Unsynced
+    unsynced: UnsyncedWrites
     """What a sync has to do now. Every sync reads it, so it is made anew only when it changes. Requires: the lock."""
 
     def __init__(
@@ -67,7 +67,7 @@ class OpenDataLogs:
         self._newest_id = data_log
         self._newest = self._readers[data_log] = file, salt
         self._names += 1
-        self.unsynced = Unsynced(self._sealed, self._names, file)
+        self.unsynced = UnsyncedWrites(self._sealed, self._names, file)
 
     # ------------------------------------------------------------------ reading
 
@@ -123,7 +123,7 @@ class OpenDataLogs:
 
     # ------------------------------------------------------------------ syncing
 
-    def sync(self, unsynced: Unsynced) -> None:
+    def sync(self, unsynced: UnsyncedWrites) -> None:
         """Bring that to the device. Raises OSError. Requires: the sync lock, so that no other sync goes on."""
         if unsynced.names:
             for file in unsynced.sealed:
@@ -131,7 +131,7 @@ class OpenDataLogs:
             self._sync_names()
         unsynced.newest.sync()
 
-    def note_synced(self, synced: Unsynced) -> None:
+    def note_synced(self, synced: UnsyncedWrites) -> None:
         """Forget what is on the device, only now, so that an interrupted sync is repeated as a whole.
 
         Requires: the lock.

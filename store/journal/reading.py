@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from ..disk.disk import File
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..errors import TooManyFiles
-from ..format.places import Extent, Singles
+from ..format.places import Extent, SingleRecords
 from ..format.record import (
     ENTRY_BYTES,
     FLAGS_OFFSET,
@@ -46,13 +46,13 @@ _ONE: Final = struct.Struct("<I32xQQIII")
 assert _ONE.size == ONE_BYTES
 
 
-class Readable(Protocol):
+class ReadableFile(Protocol):
     """The part of a `File` that a region needs."""
 
     def read(self, offset: int, length: int) -> bytes: ...
 
 
-class Unopened:
+class UnopenedDataLog:
     """Stands for a data log that could not be opened. Only its messages are unreadable."""
 
     def __init__(self, error: OSError) -> None:
@@ -64,7 +64,7 @@ class Unopened:
         raise self._error
 
 
-def sent_at(file: Readable, salt: int, offset: int, messages: int) -> int:
+def sent_at(file: ReadableFile, salt: int, offset: int, messages: int) -> int:
     """Return when the messages of a record were sent, in ms since 1970. This is one small read.
 
     messages: how many the record has. OSError; RecordDamaged if its head does not verify.
@@ -78,21 +78,21 @@ def sent_at(file: Readable, salt: int, offset: int, messages: int) -> int:
 class Region(NamedTuple):
     """One read of `length` bytes at offset, and the extents in it."""
 
-    file: Readable
+    file: ReadableFile
     salt: int
     data_log: int
     offset: int
     length: int
-    extents: list[Extent | Singles]
+    extents: list[Extent | SingleRecords]
 
 
-def plan_regions(extents: Iterable[Extent | Singles], reader: Callable[[int], tuple[File, int]]) -> list[Region]:
+def plan_regions(extents: Iterable[Extent | SingleRecords], reader: Callable[[int], tuple[File, int]]) -> list[Region]:
     """Gather extents, in their order, into regions. A record larger than a region is a region of its own.
 
     reader: returns the open file of a data log, and its salt.
     """
     regions: list[Region] = []
-    gathered: list[Extent | Singles] = []
+    gathered: list[Extent | SingleRecords] = []
     data_log = begin = end = -1
     for extent in chain.from_iterable(_halved(extent) for extent in extents):
         offset = extent.offset
@@ -115,9 +115,9 @@ def plan_regions(extents: Iterable[Extent | Singles], reader: Callable[[int], tu
     return regions
 
 
-def _halved(extent: Extent | Singles) -> Iterator[Extent | Singles]:
+def _halved(extent: Extent | SingleRecords) -> Iterator[Extent | SingleRecords]:
     """Split single records in halves until each part fits into one region and lies close together; yield the parts."""
-    if isinstance(extent, Singles) and extent.messages > 1:
+    if isinstance(extent, SingleRecords) and extent.messages > 1:
         wanted_bytes = sum(extent.lengths) + ONE_BYTES * extent.messages
         if extent.record_bytes > min(REGION_BYTES_MAX, wanted_bytes + max(wanted_bytes, GAP_BYTES_MAX)):
             middle = extent.messages // 2
@@ -127,13 +127,13 @@ def _halved(extent: Extent | Singles) -> Iterator[Extent | Singles]:
     yield extent
 
 
-def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[Readable, int]:
+def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[ReadableFile, int]:
     try:
         return reader(data_log)
     except OSError as error:
-        return Unopened(error), 0
+        return UnopenedDataLog(error), 0
     except RecordDamaged as damage:
-        return Unopened(OSError(errno.EIO, str(damage))), 0
+        return UnopenedDataLog(OSError(errno.EIO, str(damage))), 0
 
 
 def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
@@ -157,7 +157,7 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
                 _unreadable(region.extents[0], f"the read failed ({error.strerror})", unreadable)
             continue
         for extent in region.extents:
-            if isinstance(extent, Singles):
+            if isinstance(extent, SingleRecords):
                 _read_singles(extent, data, region.offset, region.salt, messages, unreadable)
             else:
                 try:
@@ -175,7 +175,7 @@ def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[Store
     """
     (extent,) = region.extents
     place = f"data-{extent.data_log}.log at {extent.offset}"
-    if isinstance(extent, Singles):
+    if isinstance(extent, SingleRecords):
         record_bytes = ONE_BYTES + extent.lengths[0]
         extent = Extent(extent.data_log, extent.offset, record_bytes, 1, 0, extent.first_sequence, 1)
     sequence, file = extent.first_sequence, region.file
@@ -198,7 +198,7 @@ def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[Store
 
 
 def read_verified(
-    file: Readable,
+    file: ReadableFile,
     begin: int,
     length: int,
     properties_bytes: int,
@@ -223,19 +223,19 @@ def read_verified(
 
 def _records_of(region: Region) -> list[Region]:
     """Return a region for each record; the whole region if its file is not open."""
-    if isinstance(region.file, Unopened):
+    if isinstance(region.file, UnopenedDataLog):
         return [region._replace(extents=[extent]) for extent in region.extents]
-    extents: list[Extent | Singles] = []
+    extents: list[Extent | SingleRecords] = []
     for extent in region.extents:
-        if isinstance(extent, Singles):
+        if isinstance(extent, SingleRecords):
             extents += [extent.part(n, n + 1) for n in range(extent.messages)]
         else:
             extents.append(extent)
     return [region._replace(offset=extent.offset, length=extent.record_bytes, extents=[extent]) for extent in extents]
 
 
-def _unreadable(extent: Extent | Singles, problem: str, unreadable: list[tuple[int, str]]) -> None:
-    if isinstance(extent, Singles):
+def _unreadable(extent: Extent | SingleRecords, problem: str, unreadable: list[tuple[int, str]]) -> None:
+    if isinstance(extent, SingleRecords):
         unreadable += [
             (extent.first_sequence + n, f"data-{extent.data_log}.log at {offset}: {problem}")
             for n, offset in enumerate(extent.offsets)
@@ -246,7 +246,7 @@ def _unreadable(extent: Extent | Singles, problem: str, unreadable: list[tuple[i
 
 
 def _read_singles(
-    extent: Singles,
+    extent: SingleRecords,
     data: bytes,
     base: int,
     salt: int,

@@ -1,4 +1,4 @@
-"""Reserve: disk space that is set aside, so that operations that make room on a full disk have room themselves.
+"""DiskReserve: disk space that is set aside, so that operations that make room on a full disk have room themselves.
 
 It is two files without content in the journal's directory. One is as large as a data log. If a full disk has no space
 for the next data log, this file is renamed to become it: acks and drops go on there while sends are refused. It has
@@ -39,7 +39,7 @@ _INDEX_SHARE: Final = 4
 """The index's part has the size of a data log divided by this."""
 
 
-class Reserve:
+class DiskReserve:
     """The two files of the reserve. Every method requires the lock. Errors are OSError, as the disk raised them."""
 
     def __init__(self, disk: Disk, file_bytes: int) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from ..disk.disk import Disk, File
 from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..format.record import MESSAGE, Header, RecordDamaged, decode_slice
-from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, crc_of, find_records, record_at, used_bytes
+from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, RecordWalk, crc_of, find_records, record_at, used_bytes
 
 RELISTINGS_MAX: Final = 3
 """Listings of the directory for one data log that was deleted meanwhile; after that it is reported."""
@@ -23,7 +23,7 @@ LOOKS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRecord:
     """A record whose head verifies."""
 
     offset: int
@@ -91,7 +91,7 @@ def scan(
     offset: int | None = None,
     next_log_sequence: int | None = None,
     on_unseen: Callable[[int], object] = _nobody,
-) -> Iterator[Found | Damage]:
+) -> Iterator[FoundRecord | Damage]:
     """Read a data log to its end and verify every byte. Without damage this is one pass, in reads of 1 MiB.
 
     offset, next_log_sequence: begin at that record, with that log sequence, instead of the first. on_unseen: called
@@ -103,9 +103,9 @@ def scan(
     due: int | None = header.first_log_sequence if next_log_sequence is None else next_log_sequence
     expected = header.first_log_sequence if next_log_sequence is None else next_log_sequence
     while True:
-        walk = Walk(file, header, offset, next_log_sequence=due, verify_from=0)
+        walk = RecordWalk(file, header, offset, next_log_sequence=due, verify_from=0)
         for place, record, head in walk:
-            yield Found(place, record, head)
+            yield FoundRecord(place, record, head)
         offset, due, expected = walk.end, walk.next_log_sequence, walk.next_log_sequence or expected
         if walk.is_sealed:
             if used := used_bytes(file, offset):
@@ -114,7 +114,7 @@ def scan(
         # Search before the second look: anything whole behind this place was written after it. So a record that does
         # not verify even then is not one that a live process is just writing.
         behind = next(find_records(file, header, offset + 1), None)
-        if any(True for _ in Walk(file, header, offset, next_log_sequence=due, verify_from=0)):
+        if any(True for _ in RecordWalk(file, header, offset, next_log_sequence=due, verify_from=0)):
             looks += 1
             if looks == LOOKS_MAX:
                 on_unseen(offset)
@@ -146,13 +146,13 @@ def _gap(offset: int, behind: tuple[int, Header], expected: int, problem: str) -
     return Damage(offset, next_offset - offset, f"{problem}; records up to offset {next_offset} are lost: {lost}")
 
 
-def _found_by_halves(file: File, offset: int, record: Header, head: bytes, problem: str) -> Found | Damage:
+def _found_by_halves(file: File, offset: int, record: Header, head: bytes, problem: str) -> FoundRecord | Damage:
     """Return a record at which the walk stopped although its head verifies."""
     try:
         bad_messages = _bad_messages(file, offset, record, head) if record.kind == MESSAGE else ()
     except RecordDamaged:
         return Damage(offset, record.length, problem)
-    return Found(offset, record, head, bad_messages) if bad_messages else Damage(offset, 0, problem)
+    return FoundRecord(offset, record, head, bad_messages) if bad_messages else Damage(offset, 0, problem)
 
 
 def _bad_messages(file: File, offset: int, record: Header, head: bytes) -> tuple[int, ...]:

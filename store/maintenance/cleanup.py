@@ -44,7 +44,7 @@ class Cleanup:
 
     def on_room(self, room_came: Callable[[], None]) -> None:
         """Set the callback for discarded data logs. It is called under the lock."""
-        self.cleaner.room_came = room_came
+        self.cleaner.on_room_freed = room_came
 
     def run(self) -> CleanupReport:
         """Delete data logs that nothing needs, relocate messages that keep too much, and delete again.

@@ -109,7 +109,7 @@ class _Source:
     """Sequence at which to continue in the last of these lanes."""
 
 
-class Bounds(NamedTuple):
+class JournalSizes(NamedTuple):
     """Sizes of the journal and its targets in bytes. `journal` is the size that a cleanup would leave now."""
 
     journal: int
@@ -180,7 +180,7 @@ class Relocation:
 
     # ------------------------------------------------------------------ choosing a data log
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> JournalSizes:
         """Return the sizes that decide about relocation. Requires: the lock. O(data logs)."""
         uses, sizes = self._index.uses, self._journal.sizes
         doomed = self._removable()
@@ -195,7 +195,7 @@ class Relocation:
             live_bytes = prepared_bytes + sum(use.pending_bytes for use in uses.values())
         newest_only_bytes = self.live_share * live_bytes + self._data_log_bytes
         allowed_bytes = self.data_logs_allowed * self._data_log_bytes
-        return Bounds(
+        return JournalSizes(
             remaining_bytes,
             journal_bytes,
             newest_only_bytes,
@@ -241,7 +241,7 @@ class Relocation:
             copied_bytes, scanned_bytes = self.appended_bytes, self._scanned_bytes
             self.is_wanted = self.step()
             copied_bytes, scanned_bytes = self.appended_bytes - copied_bytes, self._scanned_bytes - scanned_bytes
-            self._throttle.spend(copied_bytes + scanned_bytes // SCAN_SHARE, now)
+            self._throttle.count_copied(copied_bytes + scanned_bytes // SCAN_SHARE, now)
             steps += self.is_wanted
         if steps:
             with self._lock:

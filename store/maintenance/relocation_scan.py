@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ..disk.disk import File
-from ..format.places import Extent, Singles
+from ..format.places import Extent, SingleRecords
 from ..format.record import (
     COUNT_MASK,
     DIRECTORY,
@@ -56,7 +56,7 @@ class LiveMessages(NamedTuple):
     """Pending messages in the data log at hand."""
 
     lane: DestinationLane
-    extent: Extent | Singles
+    extent: Extent | SingleRecords
 
 
 def batches(found: list[LiveMessages]) -> Iterator[list[LiveMessages]]:
@@ -75,9 +75,9 @@ def batches(found: list[LiveMessages]) -> Iterator[list[LiveMessages]]:
         yield batch
 
 
-def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
+def _cut(extent: Extent | SingleRecords) -> Iterator[Extent | SingleRecords]:
     """Yield single records in parts of BATCH_BYTES, including what lies between them."""
-    if isinstance(extent, Singles) and extent.messages > 1 and extent.record_bytes > BATCH_BYTES:
+    if isinstance(extent, SingleRecords) and extent.messages > 1 and extent.record_bytes > BATCH_BYTES:
         middle = extent.messages // 2
         yield from _cut(extent.part(0, middle))
         yield from _cut(extent.part(middle, extent.messages))

@@ -19,7 +19,7 @@ from ..index.block import Block
 from ..index.destination_lane import DestinationLane
 from ..index.index import Index
 from ..index.topic_lane import TopicLane
-from ..journal.reading import Readable, sent_at
+from ..journal.reading import ReadableFile, sent_at
 from ..structures.bits import ones, runs_of_ones
 from .leases import Lease
 
@@ -98,7 +98,7 @@ class RetentionReasons:
         lock: OwnedLock,
         destinations: Mapping[int, Destination],
         newest: int,
-        reader: Callable[[int], tuple[Readable, int]],
+        reader: Callable[[int], tuple[ReadableFile, int]],
         *,
         replayed: int | None = None,
         transactions: Mapping[str, Collection[int]] | None = None,

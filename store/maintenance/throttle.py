@@ -42,7 +42,7 @@ class Throttle:
     def allows(self, now: float) -> bool:
         return self._credit_bytes > 0 or not self.is_busy(now)
 
-    def spend(self, copied_bytes: int, now: float) -> None:
+    def count_copied(self, copied_bytes: int, now: float) -> None:
         """Count copied bytes. A debt is possible and is worked off first; copies in idle time cost nothing."""
         if self.is_busy(now):
             self._credit_bytes -= copied_bytes

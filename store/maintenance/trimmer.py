@@ -16,7 +16,7 @@ from ..index.pending_lane import JournaledLane
 from ..index.subscriptions import Subscriptions
 from ..index.topic_lane import SubscriptionLane
 from ..numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
-from .positions import Positions
+from .time_search import TimeSearch
 
 BLOCKS_AT_ONCE: Final = 64
 """Blocks of a lane that one record trims, and that are examined before the state lock is released."""
@@ -40,7 +40,7 @@ class Trimmer:
     def __init__(
         self,
         subscriptions: Subscriptions,
-        positions: Positions,
+        positions: TimeSearch,
         lock: OwnedLock,
         remove: Callable[[JournaledLane, int, int], int],
         newest: Callable[[], int],
@@ -123,7 +123,7 @@ class Trimmer:
         time = self._sent_at(lane)
         if time is None or time >= until_ms:
             return 0
-        end = self._positions.at(lane.topic, until_ms)
+        end = self._positions.first_sequence_at(lane.topic, until_ms)
         removed = 0
         while True:
             with self._lock, self._all_or_broken:
@@ -143,7 +143,7 @@ class Trimmer:
             times = sorted((self._sent_at(lane) or 0, at) for at, lane in enumerate(lanes) if lane.depth[0])
             oldest, end = lanes[times[0][1]], BEHIND_ALL
             if len(times) > 1:  # up to the message where another lane's turn comes
-                end = self._positions.at(oldest.topic, times[1][0] + TURN_MS)
+                end = self._positions.first_sequence_at(oldest.topic, times[1][0] + TURN_MS)
             with self._lock, self._all_or_broken:
                 removed += self._trim_bytes(oldest, excess, end)
 

@@ -14,7 +14,7 @@ from ..format.state_record import StateRecord
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.shutdown_marker import ShutdownMarker
 from ..state.journaled_state import JournaledState
-from .recovery import Recovered, Recovery
+from .recovery import RecoveredJournal, Recovery
 from .repair import Repair
 
 
@@ -42,7 +42,7 @@ def recover(
     verifies_all: bool,
     repair_salt: Callable[[], int] | None,
     on_progress: OnProgress = tell_nobody,
-) -> Recovered:
+) -> RecoveredJournal:
     """Recover; if the journal is damaged, repair it and recover once more. Raises JournalCorrupt.
 
     marker, write_checkpoint, synced, verifies_all, on_progress: see Recovery. repair_salt: makes the salt of a data log

@@ -36,8 +36,8 @@ from ..index.topic_lane import NO_RECORD
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
+    RecordWalk,
     UnknownVersion,
-    Walk,
     attested_behind,
     decode_data_log_header,
     record_at,
@@ -87,7 +87,7 @@ class RecoveryReport:
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredJournal:
     """Where the journal goes on, and what recovery found."""
 
     destinations: DestinationTable
@@ -195,14 +195,14 @@ class Recovery:
         self._least_sequences: dict[int, int] = {}
         # Destinations and subscriptions in that index.
         self._known = StateRecord()
-        self._result = Recovered(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
+        self._result = RecoveredJournal(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
         self.replay = Replay(journaled, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
 
     def _is_gone(self, data_log: int) -> bool:
         return data_log not in self._result.sizes or data_log in self._left_out
 
-    def run(self) -> Recovered:
+    def run(self) -> RecoveredJournal:
         result = self._result
         ids = self._list()
         self._disk.sync_directory(JOURNAL)
@@ -505,7 +505,7 @@ class Recovery:
                 )
         return self._checked(JournalEnd(position, [], position, "the data log ends"))
 
-    def _replay_file(self, header: DataLogHeader, offset: int, next_log_sequence: int) -> tuple[Walk, int]:
+    def _replay_file(self, header: DataLogHeader, offset: int, next_log_sequence: int) -> tuple[RecordWalk, int]:
         """Apply the records of one data log from an offset on, and make them durable.
 
         Return the finished walk and the size of the file.
@@ -559,12 +559,12 @@ class Recovery:
         told = f"{SYNC_MARK} tells so up to {location_text(self._synced)}"
         return f" ({told}; if journal/ is a copy from before that, delete {STATE_DIRECTORY})"
 
-    def _walk(self, file: File, header: DataLogHeader, offset: int, next_log_sequence: int) -> Walk:
+    def _walk(self, file: File, header: DataLogHeader, offset: int, next_log_sequence: int) -> RecordWalk:
         durable_log, durable_offset = self.durable >> OFFSET_BITS, self.durable & OFFSET_MASK
         verify_from = 0
         if header.data_log <= durable_log:
             verify_from = durable_offset if header.data_log == durable_log else OFFSET_MASK
-        walk = Walk(file, header, offset, next_log_sequence=next_log_sequence, verify_from=verify_from)
+        walk = RecordWalk(file, header, offset, next_log_sequence=next_log_sequence, verify_from=verify_from)
         for place, record, head in walk:
             try:
                 self.replay.apply(file, header.data_log << OFFSET_BITS | place, record, head)

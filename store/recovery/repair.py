@@ -24,8 +24,8 @@ from ..format.state_record import decode_state
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
+    RecordWalk,
     UnknownVersion,
-    Walk,
     decode_data_log_header,
     encode_header,
     find_records,
@@ -198,7 +198,7 @@ class Repair:
         due, next_due = header.first_log_sequence, header.first_log_sequence
         follows: int | None = due
         while True:
-            walk = Walk(file, header, offset, next_log_sequence=follows)
+            walk = RecordWalk(file, header, offset, next_log_sequence=follows)
             for _, record, head in walk:
                 self._note(header.data_log, record, head)
             self.durable = max(self.durable, walk.durable)

@@ -57,14 +57,14 @@ from ..format.state_record import (
     StateRecord,
     Subscription,
 )
-from ..format.times import Times, read_times
+from ..format.times import MessageTimes, read_times
 from ..index.destination_lane import DestinationLane
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
     Plain,
-    Walk,
+    RecordWalk,
     crc_of,
 )
 from ..journal.journal import location_text
@@ -264,7 +264,7 @@ class Replay:
             if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
                 found = own_identity(file.read(begin, properties_bytes))
                 if found is not None:
-                    self._duplicates.note(identity(part.destination, *found))
+                    self._duplicates.remember(identity(part.destination, *found))
             begin += length
 
     def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_log_sequence: int) -> None:
@@ -322,7 +322,7 @@ class Replay:
         def make_room() -> None:
             self.checkpoint_if_crowded(file, position, record.epoch, record.log_sequence)
 
-        def times_of(placed: CommittedSlice) -> list[Times]:
+        def times_of(placed: CommittedSlice) -> list[MessageTimes]:
             return reader.times(commit.number, placed)
 
         try:
@@ -333,7 +333,7 @@ class Replay:
         self._properties.apply(commit.properties)
         self._branches.forget(commit.number)
         for found in commit.identities:
-            self._duplicates.note(found)
+            self._duplicates.remember(found)
 
     def forget_lost_slices(self) -> None:
         """Remove from prepared branches what a repair could not bring back, and acks of messages that are gone.
@@ -356,12 +356,12 @@ class Replay:
         finally:
             reader.close()
 
-    def _is_lost(self, reader: _Reader, number: int, placed: PlacedSlice) -> bool:
+    def _is_lost(self, reader: _Reader, transaction_number: int, placed: PlacedSlice) -> bool:
         home = placed.position >> OFFSET_BITS
         if self._is_gone(home):
             return True
         try:
-            reader.lengths(number, placed)
+            reader.lengths(transaction_number, placed)
             if placed.lane_number >> LANE_SHIFT not in self.destinations:
                 raise RecordDamaged("a transaction sends to what is not there")
         except RecordDamaged as damage:
@@ -377,7 +377,7 @@ class Replay:
             return False
         file = self._disk.open_for_reading(data_log_name(data_log))
         try:
-            return any(record.kind == LOST for _, record, _ in Walk(file, header, DATA_LOG_HEADER_BYTES))
+            return any(record.kind == LOST for _, record, _ in RecordWalk(file, header, DATA_LOG_HEADER_BYTES))
         finally:
             file.close()
 
@@ -402,7 +402,7 @@ class Replay:
             self._index.use(by_data_log)
             file = self._disk.open_for_reading(data_log_name(data_log))
             try:
-                walk = Walk(file, header, DATA_LOG_HEADER_BYTES)
+                walk = RecordWalk(file, header, DATA_LOG_HEADER_BYTES)
                 for offset, found, part in walk:
                     if found.kind == MESSAGE and not found.is_transactional:
                         self._remove_all_but(left, data_log, offset, decode_slice(found, part), by_data_log)
@@ -490,13 +490,13 @@ class Replay:
             self._subscriptions.register(destination)
             self._duplicates.register(destination.number, destination.name)
 
-    def _delete(self, number: int) -> None:
-        self.destinations.pop(number, None)
-        self._duplicates.forget(number)
-        self._properties.forget_retained(number)
-        self._deleted.add(number)
-        self._subscriptions.delete_topic(number)
-        self._index.forget(number)
+    def _delete(self, destination_number: int) -> None:
+        self.destinations.pop(destination_number, None)
+        self._duplicates.forget(destination_number)
+        self._properties.forget_retained(destination_number)
+        self._deleted.add(destination_number)
+        self._subscriptions.delete_topic(destination_number)
+        self._index.forget(destination_number)
 
     def forget_deleted(self) -> None:
         """Forget deleted queues again at the end, because survivors may have made lanes for them."""
@@ -512,7 +512,7 @@ class Replay:
             self._index.skip_to(number, sequence)
         self._subscriptions.apply(state)
         self._properties.restore(state.properties)
-        self._branches.agree_with(state)
+        self._branches.reconcile_with(state)
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)
         self._index.delivery_count_table.apply(state.attempts)
@@ -528,11 +528,11 @@ class _Reader:
         self._data_log = 0
         self._file: File | None = None
 
-    def lengths(self, number: int, placed: PlacedSlice | CommittedSlice) -> Sequence[int]:
-        return read_lengths(*self._opened(placed), number, placed)
+    def lengths(self, transaction_number: int, placed: PlacedSlice | CommittedSlice) -> Sequence[int]:
+        return read_lengths(*self._opened(placed), transaction_number, placed)
 
-    def times(self, number: int, placed: CommittedSlice) -> list[Times]:
-        return read_slice_times(*self._opened(placed), number, placed)
+    def times(self, transaction_number: int, placed: CommittedSlice) -> list[MessageTimes]:
+        return read_slice_times(*self._opened(placed), transaction_number, placed)
 
     def _opened(self, placed: PlacedSlice | CommittedSlice) -> tuple[File, int]:
         data_log = placed.position >> OFFSET_BITS

@@ -38,7 +38,7 @@ from ..journal.data_log import (
     directory_payload,
     used_bytes,
 )
-from ..journal.scan import Damage, Found, open_data_logs, scan
+from ..journal.scan import Damage, FoundRecord, open_data_logs, scan
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..structures.sequence_set import SequenceSet
 
@@ -165,7 +165,7 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
         offsets.append(found.offset)
 
 
-def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
+def examine_record(facts: DataLogFacts, found: FoundRecord, names: dict[int, str], offsets: array[int]) -> None:
     """Raise RecordDamaged for content that can't be right although its checksums are."""
     record, head = found.header, found.head
     payload = head[HEADER_BYTES:]
@@ -193,7 +193,7 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
             pass  # decode has accepted it
 
 
-def _bad_messages(found: Found, names: dict[int, str]) -> str:
+def _bad_messages(found: FoundRecord, names: dict[int, str]) -> str:
     part = decode_slice(found.header, found.head)
     runs = SequenceSet()
     for index in found.bad_messages:

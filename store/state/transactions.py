@@ -24,7 +24,7 @@ from ..format.record import (
     verify_head,
 )
 from ..format.state_record import StateRecord
-from ..format.times import Times, read_times
+from ..format.times import MessageTimes, read_times
 from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.pending_lane import JournaledLane
@@ -90,8 +90,8 @@ class Branches:
     def is_prepared(self, xid: bytes) -> bool:
         return any(branch.xid == xid for branch in self._branches.values())
 
-    def find(self, number: int) -> Branch | None:
-        return self._branches.get(number)
+    def find(self, transaction_number: int) -> Branch | None:
+        return self._branches.get(transaction_number)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return the sequences of a lane that branches without an outcome acknowledge. O(branches)."""
@@ -137,16 +137,16 @@ class Branches:
             if not counter[data_log]:
                 del counter[data_log]
 
-    def forget(self, number: int) -> None:
+    def forget(self, transaction_number: int) -> None:
         """Forget a transaction that has an outcome, or can't have one any more."""
-        branch = self._branches.pop(number, None)
+        branch = self._branches.pop(transaction_number, None)
         if branch is None:
             return
         self._duplicates.let_go(branch.identities)
         self._properties.let_go(branch.properties)
         self.uncount(branch)
 
-    def agree_with(self, state: StateRecord) -> None:
+    def reconcile_with(self, state: StateRecord) -> None:
         """Forget the transactions that a state record does not name, and take over those that it describes."""
         stated = {branch.number for branch in state.branches}
         for number in set(self._branches) - stated - set(state.open_transactions):
@@ -164,9 +164,9 @@ class Branches:
         self._open_slices.clear()
         self._prepared_bytes.clear()
 
-    def begin(self, number: int) -> Branch:
+    def begin(self, transaction_number: int) -> Branch:
         """Add a branch with a number that no other one ever had."""
-        branch = self._branches[number] = Branch(number)
+        branch = self._branches[transaction_number] = Branch(transaction_number)
         return branch
 
 
@@ -175,7 +175,7 @@ def apply_commit(
     commit: CommitRecord,
     data_log: int,
     lengths_of: Callable[[CommittedSlice], Sequence[int] | None],
-    times_of: Callable[[CommittedSlice], list[Times]],
+    times_of: Callable[[CommittedSlice], list[MessageTimes]],
     make_room: Callable[[], None],
     acked_lane: Callable[[int], JournaledLane],
 ) -> None:
@@ -209,14 +209,16 @@ def apply_commit(
         make_room()
 
 
-def read_lengths(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> tuple[int, ...]:
+def read_lengths(
+    file: File, salt: int, transaction_number: int, placed: PlacedSlice | CommittedSlice
+) -> tuple[int, ...]:
     """Return the content length of each message of a transaction's slice. RecordDamaged: another record is there."""
-    return _read_slice(file, salt, number, placed).lengths
+    return _read_slice(file, salt, transaction_number, placed).lengths
 
 
-def read_slice_times(file: File, salt: int, number: int, placed: CommittedSlice) -> list[Times]:
+def read_slice_times(file: File, salt: int, transaction_number: int, placed: CommittedSlice) -> list[MessageTimes]:
     """Return the times of each message of a transaction's slice. RecordDamaged: another record is there."""
-    part = _read_slice(file, salt, number, placed)
+    part = _read_slice(file, salt, transaction_number, placed)
     return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
 
 
@@ -241,14 +243,14 @@ def read_contents(
     return part, contents
 
 
-def _read_slice(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> MessageRecord:
+def _read_slice(file: File, salt: int, transaction_number: int, placed: PlacedSlice | CommittedSlice) -> MessageRecord:
     head = file.read(placed.position & OFFSET_MASK, SLICE_BYTES + ENTRY_BYTES * placed.messages)
     header = decode_header(head)
     if header.head_bytes != len(head):
         raise RecordDamaged("another record lies there")
     verify_head(header, head, salt)
     part = decode_slice(header, head)
-    if not header.is_transactional or part.first_sequence != number:
+    if not header.is_transactional or part.first_sequence != transaction_number:
         raise RecordDamaged("the slice belongs to another transaction")
     if part.destination << LANE_SHIFT | part.priority != placed.lane_number:
         raise RecordDamaged("the slice belongs to another lane")

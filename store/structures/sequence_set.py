@@ -131,7 +131,7 @@ class SequenceSet:
         at = bisect_right(self._firsts, number) - 1
         return min(number, self._lasts[at]) if at >= 0 else None
 
-    def blur(self) -> None:
+    def coarsen(self) -> None:
         """Fill the smaller half of the gaps: the set has half as many runs, and numbers that were not in.
 
         O(runs log runs).

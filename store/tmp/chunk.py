@@ -42,7 +42,7 @@ class TmpFile:
         self.is_damaged = False
 
 
-class Share:
+class ChunkShare:
     """The messages of one chunk, or of a range of its sequences, that one owner still holds, as a bit for each."""
 
     __slots__ = ("chunk", "held")
@@ -89,7 +89,7 @@ class Chunk:
         self._offsets = array("I")
         self.owner_planes: list[int] = []
         # Shares of all owners. Together they hold what the planes count.
-        self.shares: list[Share] = []
+        self.shares: list[ChunkShare] = []
         self.live_bytes = 0
 
     def __len__(self) -> int:

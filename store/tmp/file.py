@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..format.record import crc32
-from ..journal.reading import PIECE_BYTES, Readable, read_verified
+from ..journal.reading import PIECE_BYTES, ReadableFile, read_verified
 from ..stored_message import StoredMessage
 
 HEAD: Final = struct.Struct("<IIIQQ")
@@ -36,7 +36,7 @@ SpilledMessage = tuple[int, bytes, bytes, int]
 class TmpRegion(NamedTuple):
     """A read from offset on, and the messages in it. It is valid without any lock."""
 
-    file: Readable | None
+    file: ReadableFile | None
     """The open file. None: it could not be opened, and `problem` says why."""
     problem: str
     number: int

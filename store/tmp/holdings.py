@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .chunk import Chunk, Share
+from .chunk import Chunk, ChunkShare
 
 _SLACK_MAX: Final = 64
 
@@ -24,7 +24,7 @@ class TmpOwner:
     def __init__(self) -> None:
         # Lower bound of the first sequence of each share, above everything that the previous share holds.
         self._keys = array("q")
-        self._shares: list[Share | None] = []
+        self._shares: list[ChunkShare | None] = []
         # Index of the first share. Earlier ones were removed from the front.
         self._head = 0
 
@@ -32,12 +32,12 @@ class TmpOwner:
         """Return the number of shares."""
         return len(self._keys) - self._head
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[ChunkShare]:
         for at in range(self._head, len(self._shares)):
             yield self._share(at)
 
     @property
-    def last(self) -> Share:
+    def last(self) -> ChunkShare:
         """The share with the highest sequences. Requires: there is one."""
         return self._share(-1)
 
@@ -45,7 +45,7 @@ class TmpOwner:
         """Return whether messages behind all of this chunk only enlarge the last share."""
         return chunk is not None and len(self) > 0 and self.last.chunk is chunk
 
-    def within(self, first: int, last: int) -> Iterator[tuple[Share, int]]:
+    def within(self, first: int, last: int) -> Iterator[tuple[ChunkShare, int]]:
         """Yield each share that holds a message from first to last, with the bits of those, in order."""
         at = self._find(first)
         while at < len(self._keys) and self._keys[at] <= last:
@@ -92,14 +92,14 @@ class TmpOwner:
                 below, above = self._halves(at, sequence)
                 if above:
                     splits += below > 0
-                    end = bisect_left(sequences, Share(self._share(at).chunk, above).first_sequence, begin)
+                    end = bisect_left(sequences, ChunkShare(self._share(at).chunk, above).first_sequence, begin)
                 elif at + 1 < len(self._keys):
                     end = bisect_left(sequences, self._keys[at + 1], begin)
             pieces.append((begin, end))
             begin = end
         return pieces, splits
 
-    def insert(self, share: Share) -> None:
+    def insert(self, share: ChunkShare) -> None:
         """Add a share. Requires: it is one of the pieces that fit."""
         sequence, last_sequence = share.first_sequence, share.last_sequence
         at = self._find(sequence)
@@ -108,7 +108,7 @@ class TmpOwner:
             if below and above:
                 split = self._share(at)
                 split.held = below
-                rest = Share(split.chunk, above)
+                rest = ChunkShare(split.chunk, above)
                 rest.chunk.shares.append(rest)
                 self._put(at + 1, last_sequence + 1, rest)
             at += below > 0
@@ -116,7 +116,7 @@ class TmpOwner:
         if at + 1 < len(self._keys) and self._keys[at + 1] <= last_sequence:
             self._keys[at + 1] = last_sequence + 1
 
-    def _put(self, at: int, key: int, share: Share) -> None:
+    def _put(self, at: int, key: int, share: ChunkShare) -> None:
         self._keys.insert(at, key)
         self._shares.insert(at, share)
 
@@ -132,7 +132,7 @@ class TmpOwner:
         """Return the index of the share that may hold a sequence: the last one with a key up to it, or the first."""
         return max(bisect_right(self._keys, sequence, self._head) - 1, self._head)
 
-    def _share(self, at: int) -> Share:
+    def _share(self, at: int) -> ChunkShare:
         share = self._shares[at]
         assert share is not None
         return share

@@ -16,7 +16,7 @@ from typing import Final
 
 from ..environment.account import Account
 from ..errors import Closed, StoreFull
-from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
+from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, MessageTimes
 from ..index.pending_lane import PendingLane
 from ..numbering import BEHIND_ALL, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NON_PERSISTENT
 from ..stored_message import StoredMessage
@@ -132,7 +132,7 @@ class NonPersistentLane(PendingLane):
         self._charge(TIMES_CHARGE_BYTES)
         self._has_times_ahead = True
 
-    def put_times(self, sequence: int, times: Times) -> None:
+    def put_times(self, sequence: int, times: MessageTimes) -> None:
         """Set the times of the message that was added last. Requires: an earlier admit_times."""
         block = self._blocks[sequence >> BLOCK_SHIFT]
         if block.times is None:
@@ -148,10 +148,10 @@ class NonPersistentLane(PendingLane):
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
 
-    def _begin_block(self, number: int) -> None:
+    def _begin_block(self, block_number: int) -> None:
         self._charge(BLOCK_CHARGE_BYTES)
-        block = self._blocks[number] = NonPersistentBlock()
-        self._numbers.add(number, number)
+        block = self._blocks[block_number] = NonPersistentBlock()
+        self._numbers.add(block_number, block_number)
         self._tail = block.lengths
 
     def _charge(self, charge_bytes: int) -> None:
@@ -160,9 +160,9 @@ class NonPersistentLane(PendingLane):
         if not self._account.reserve(charge_bytes):
             raise StoreFull(charge_bytes, 0, "memory_limit")
 
-    def _forget(self, number: int) -> None:
-        times = self._blocks.pop(number).times
-        self._numbers.remove(number, number)
+    def _forget(self, block_number: int) -> None:
+        times = self._blocks.pop(block_number).times
+        self._numbers.remove(block_number, block_number)
         self._account.release(BLOCK_CHARGE_BYTES + (TIMES_CHARGE_BYTES if times is not None else 0))
         self._forget_turns()
 
@@ -254,7 +254,7 @@ class NonPersistentLane(PendingLane):
         """A sequence before which no message is pending: the beginning of the first block."""
         return self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
 
-    def times_of(self, sequence: int) -> Times:
+    def times_of(self, sequence: int) -> MessageTimes:
         """Return when a pending message is due, or was due recently, and when it expires."""
         block = self._blocks.get(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
@@ -264,9 +264,9 @@ class NonPersistentLane(PendingLane):
         times = self._blocks[first >> BLOCK_SHIFT].times
         return 0 if times is None else times.waiting >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
 
-    def expired(self, number: int, now_ms: int) -> int:
+    def expired(self, block_number: int, now_ms: int) -> int:
         """Return a bit for each pending message of a block that has expired."""
-        block = self._blocks.get(number)
+        block = self._blocks.get(block_number)
         return 0 if block is None or block.times is None else block.times.expired(now_ms, block.gone)
 
     def timed_blocks(self) -> list[tuple[int, BlockTimes, int]]:
@@ -331,13 +331,13 @@ class NonPersistentLane(PendingLane):
         turns.add(persistent_sequence, self.next_sequence)
         self.newest_turn = persistent_sequence
 
-    def before(self, sequence: int) -> int:
+    def next_persistent(self, sequence: int) -> int:
         """Return the persistent sequence before which this message comes. O(log turns)."""
-        return 0 if self._turns is None else self._turns.before(sequence)
+        return 0 if self._turns is None else self._turns.next_persistent(sequence)
 
-    def behind(self, persistent_sequence: int) -> int:
+    def next_non_persistent(self, persistent_sequence: int) -> int:
         """Return the first sequence of a message that comes behind this persistent one. O(log turns)."""
-        return BEHIND_ALL if self._turns is None else self._turns.behind(persistent_sequence)
+        return BEHIND_ALL if self._turns is None else self._turns.next_non_persistent(persistent_sequence)
 
     def _forget_turns(self) -> None:
         """Forget the turns of messages before the first block."""
@@ -387,9 +387,9 @@ class NonPersistentDueTimes:
         """Return the numbers of blocks with expired messages, in order."""
         return [number for number, times, _ in lane.timed_blocks() if times.earliest[EXPIRY] <= now_ms]
 
-    def expired(self, lane: NonPersistentLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
+    def expired(self, lane: NonPersistentLane, block_number: int, now_ms: int) -> Iterator[tuple[int, int]]:
         """Yield runs of the pending messages of a block that have expired."""
-        return runs_of_ones(lane.expired(number, now_ms), number << BLOCK_SHIFT)
+        return runs_of_ones(lane.expired(block_number, now_ms), block_number << BLOCK_SHIFT)
 
     def refresh_expiry(self, lane: NonPersistentLane) -> None:
         """Find out what expires next, after expired messages were removed."""

@@ -28,7 +28,7 @@ class TmpPlan(NamedTuple):
     """The last planned sequence; -1: there is none."""
 
 
-class Planning:
+class TmpPlanBuilder:
     """A plan in the making: messages gathered into reads, in the given order."""
 
     def __init__(self, files: TmpFiles) -> None:

@@ -74,7 +74,7 @@ class SpillTurns:
             return False
         return turn - self._last[0] <= _STEP_MAX and sequence - self._last[1] <= _STEP_MAX
 
-    def before(self, sequence: int) -> int:
+    def next_persistent(self, sequence: int) -> int:
         """Return the persistent sequence before which this message comes. 0 before the first turn. O(log turns)."""
         group = bisect_right(self._first_sequences, sequence) - 1
         if group < 0:
@@ -84,7 +84,7 @@ class SpillTurns:
         steps = bisect_right(list(accumulate(self._sequence_steps[begin:end], initial=at)), sequence) - 1
         return turn + sum(self._steps[begin : begin + steps])
 
-    def behind(self, persistent_sequence: int) -> int:
+    def next_non_persistent(self, persistent_sequence: int) -> int:
         """Return the first sequence of a message that comes behind this persistent one. O(log turns)."""
         group = bisect_right(self._firsts, persistent_sequence)
         if group:

@@ -21,11 +21,11 @@ from ..environment.late_log import LateLogger
 from ..errors import Closed, ForebayError, SpillFailed, StoreFull
 from ..journal.reading import REGION_BYTES_MAX
 from ..structures.bits import runs_of_ones
-from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, TmpFile
+from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, ChunkShare, TmpFile
 from .file import SpilledMessage, message_bytes, read_regions
 from .files import BATCH_BYTES_MAX, SpillBatch, TmpFiles
 from .holdings import TmpOwner
-from .plan import Planning, TmpPlan
+from .plan import TmpPlan, TmpPlanBuilder
 
 logger = LateLogger("forebay.store.tmp_storage")
 
@@ -107,7 +107,7 @@ class TmpStorage:
 
     def on_room(self, room_came: Callable[[], None]) -> None:
         """Set the callback for deleted files. It is called under the state lock."""
-        self._files.room_came = room_came
+        self._files.on_room_freed = room_came
 
     @property
     def statistics(self) -> TmpStorageStatistics:
@@ -230,7 +230,7 @@ class TmpStorage:
             if held.grows(grown):
                 held.last.held |= bits << at
             for piece in pieces:
-                share = Share(chunk, piece << at)
+                share = ChunkShare(chunk, piece << at)
                 chunk.shares.append(share)
                 held.insert(share)
 
@@ -261,7 +261,7 @@ class TmpStorage:
         It plans at most max_messages with at most max_bytes of content, but at least one message. Neighbours are read
         together, up to 256 KiB.
         """
-        planning = Planning(self._files)
+        planning = TmpPlanBuilder(self._files)
         for first, last in runs:
             for share, held in self._owners.get(owner, _NOBODY).within(first, last):
                 for low, last in runs_of_ones(held):
@@ -305,7 +305,7 @@ class TmpStorage:
         self._account.release(SHARE_CHARGE_BYTES * len(held_by) + OWNER_CHARGE_BYTES)
         return dropped
 
-    def _release(self, share: Share, messages: int) -> None:
+    def _release(self, share: ChunkShare, messages: int) -> None:
         """Take these bits from one owner. A chunk or file without held messages is deleted."""
         chunk = share.chunk
         if not share.held:
@@ -359,7 +359,7 @@ class TmpStorage:
         if not self._account.reserve(buffer_bytes):
             return False
         try:
-            planning = Planning(self._files)
+            planning = TmpPlanBuilder(self._files)
             for low, last in runs_of_ones(chunk.live):
                 planning.gather(chunk, low, last + 1)
             found, unreadable = read_regions(planning.regions)

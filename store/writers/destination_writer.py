@@ -47,7 +47,7 @@ class DestinationWriter:
             self._duplicates.register(destination.number, name)
         return destination
 
-    def delete(self, number: int) -> None:
+    def delete(self, destination_number: int) -> None:
         """Delete a queue or topic with everything in it, and the topic's subscriptions. Its number is never used again.
 
         O(blocks of its index).
@@ -59,15 +59,15 @@ class DestinationWriter:
         Requires: no transaction without an outcome uses the queue. Raises StoreFull: nothing has changed.
         """
         with self._journal.all_or_broken:
-            self._journal.append(DELETE, 0, 1, encode_delete(number))
-            del self._table[number]
-            self._subscriptions.delete_topic(number)
-            self._index.forget(number)
-            self._duplicates.forget(number)
-            self._properties.forget_retained(number)
+            self._journal.append(DELETE, 0, 1, encode_delete(destination_number))
+            del self._table[destination_number]
+            self._subscriptions.delete_topic(destination_number)
+            self._index.forget(destination_number)
+            self._duplicates.forget(destination_number)
+            self._properties.forget_retained(destination_number)
 
-    def note_groups(self, number: int) -> None:
+    def note_groups(self, destination_number: int) -> None:
         """Record that a queue has messages with groups from now on. The fact survives a restart."""
-        if not (known := self._table[number]).has_groups:
+        if not (known := self._table[destination_number]).has_groups:
             self._journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
-            self._table[number] = known._replace(has_groups=True)
+            self._table[destination_number] = known._replace(has_groups=True)

@@ -33,5 +33,5 @@ class DiscardWriter:
             self._journal.append_ack(lane.priority, lane.destination_number, first, messages)
             lane.pass_over(messages, content_bytes)
         for identity in identities:
-            self._duplicates.note(identity)
+            self._duplicates.remember(identity)
         return first

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload, seek_payload
+from ..format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, SequenceRun, ranges_payload, seek_payload
 from ..format.state_record import Subscription, encode_subscription, encode_unsubscribe
 from ..index.subscriptions import Subscriber, Subscriptions
 from ..index.topic_lane import NO_RECORD, SubscriptionLane
@@ -93,7 +93,7 @@ class SubscriptionWriter:
             with self._journal.all_or_broken:
                 data_log = NO_RECORD
                 if is_durable:
-                    ranges = [Range(first, last - first + 1) for first, last in part]
+                    ranges = [SequenceRun(first, last - first + 1) for first, last in part]
                     self._journal.append(
                         ACK, lane.priority, len(ranges), ranges_payload(lane.destination_number, ranges)
                     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..errors import ForebayError, StoreFailed, StoreFull
 from ..format.branch import Branch, CommitRecord, CommittedSlice, encode_branch, encode_commit, encode_rollback
 from ..format.record import COMMIT, HEADER_BYTES, PREPARE, ROLLBACK, TIMED, TRANSACTIONAL, RecordDamaged
-from ..format.times import TIMES_BLOCKS, Times
+from ..format.times import TIMES_BLOCKS, MessageTimes
 from ..index.deduplication import Deduplication
 from ..index.destination_lane import DestinationLane
 from ..index.index import Index
@@ -134,7 +134,7 @@ class TransactionWriter:
             def lengths_of(placed: CommittedSlice) -> Sequence[int]:
                 return lengths.get(placed.position) or self._read_lengths(branch.number, placed)
 
-            def times_of(placed: CommittedSlice) -> list[Times]:
+            def times_of(placed: CommittedSlice) -> list[MessageTimes]:
                 return self._read_times(branch.number, placed)
 
             def make_room() -> None:
@@ -149,7 +149,7 @@ class TransactionWriter:
             self._properties.apply(branch.properties)
             self._branches.forget(branch.number)
             for found in branch.identities:
-                self._duplicates.note(found)
+                self._duplicates.remember(found)
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:
@@ -158,7 +158,7 @@ class TransactionWriter:
         except (OSError, RecordDamaged) as error:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
-    def _read_times(self, number: int, placed: CommittedSlice) -> list[Times]:
+    def _read_times(self, number: int, placed: CommittedSlice) -> list[MessageTimes]:
         try:
             file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
             return read_slice_times(file, salt, number, placed)

@@ -542,6 +542,6 @@ def test_an_engine_whose_lock_cannot_be_made_anew_dies_as_well_and_lets_others_d
     bay = SimulatedBay()
     queue = bay.queue()
     bay.lock = PlainLock()  # type: ignore[assignment]
-    bay.die_in_child()
+    bay.disable_in_child()
     with pytest.raises(Closed):
         queue.send(b"from the child")

@@ -23,7 +23,7 @@ from forebay.console.guard import Access
 from forebay.console.pages import console
 from forebay.console.pictures import curve_picture, memory_parts
 from forebay.console.sources import LOOK_SECONDS, BaySource, ConsoleSource
-from forebay.dispatch.screen.view import NoView, View, view_of
+from forebay.dispatch.screen.view import NoView, StoreView, view_of
 from forebay.store.disk.status_file import STATUS
 
 HOSTILE = ("<script>alert(1)</script>", "\"quoted\" & 'so'", "a\nb\x1b[2J", "{{ 7 * 7 }}", "\u202egnp.exe", "x" * 255)
@@ -176,12 +176,12 @@ def test_looks_at_a_store_of_this_process_are_shared_for_a_second_and_measure_ra
     store.queue().send_many(Message(b"x") for _ in range(10))
     now[0] = 2.0
     first = source.read()
-    assert isinstance(first, View) and first.queues[0].in_per_second == 5.0
+    assert isinstance(first, StoreView) and first.queues[0].in_per_second == 5.0
     store.queue().send(b"x")
     assert source.read() is first
     now[0] += LOOK_SECONDS
     later = source.read()
-    assert isinstance(later, View) and later.queues[0].in_per_second == 1.0 and later.queues[0].depth == 11
+    assert isinstance(later, StoreView) and later.queues[0].in_per_second == 1.0 and later.queues[0].depth == 11
     store.bay.close()
     assert isinstance(source.read(), NoView)
 
@@ -284,7 +284,7 @@ def test_no_status_and_no_answer_whatever_is_in_it_breaks_a_page() -> None:
         return [spoil(value) for value in part] if isinstance(part, list) else part
 
     class Spoilt(ConsoleSource):
-        def read(self) -> View:
+        def read(self) -> StoreView:
             found = spoil(status())
             return view_of(found if isinstance(found, dict) else {}, self.broker)
 

@@ -15,7 +15,7 @@ from simulated_bay import SimulatedBay
 from forebay.console.guard import Access
 from forebay.console.pages import QUESTIONS_MAX, console
 from forebay.console.sources import BaySource, ConsoleSource
-from forebay.dispatch.screen.view import View, view_of
+from forebay.dispatch.screen.view import StoreView, view_of
 
 
 class SlowSource(ConsoleSource):
@@ -26,7 +26,7 @@ class SlowSource(ConsoleSource):
         self.asked: list[dict[str, Any]] = []
         self.may_answer = threading.Event()
 
-    def read(self) -> View:
+    def read(self) -> StoreView:
         return view_of(status(), "localhost")
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -476,7 +476,7 @@ INTERNAL = {
     "hold",
     "hold_rejected",
     "holds",
-    "concerns",
+    "uses_destinations",
     "end",
     "read_from",
 }

@@ -13,7 +13,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, Settings
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, RecordWalk, decode_data_log_header
 from forebay.testing import ManualClock
 
 SELECTORS = {"third": "kind = 0"}
@@ -99,4 +99,6 @@ def records(disk: SimulatedDisk) -> Iterator[tuple[str, int, int]]:
         file = disk.open_for_reading(name)
         header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
         yield name, 0, 0
-        yield from ((name, offset, record.kind) for offset, record, _ in Walk(file, header, DATA_LOG_HEADER_BYTES))
+        yield from (
+            (name, offset, record.kind) for offset, record, _ in RecordWalk(file, header, DATA_LOG_HEADER_BYTES)
+        )

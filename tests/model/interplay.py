@@ -37,7 +37,7 @@ from forebay.store.format.record import (
     SURVIVORS,
     UNSUBSCRIBE,
 )
-from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, RecordWalk, decode_data_log_header
 from forebay.store.metadata.memory_store import MemoryMetadataStore
 from forebay.store.metadata.store import MetadataStore
 from forebay.testing import ManualClock
@@ -269,7 +269,7 @@ KINDS = (STATE, DESTINATION, SUBSCRIBE, UNSUBSCRIBE, PREPARE, COMMIT, ROLLBACK, 
 def _records(file: File, kind: int) -> list[tuple[int, int]]:
     """Offset and length of the heads of those of a kind."""
     header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
-    walk = Walk(file, header, DATA_LOG_HEADER_BYTES)
+    walk = RecordWalk(file, header, DATA_LOG_HEADER_BYTES)
     return [(offset, len(head)) for offset, record, head in walk if record.kind == kind]
 
 

@@ -15,7 +15,7 @@ from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import Header
 from forebay.store.journal.data_log import (
     DATA_LOG_HEADER_BYTES,
-    Walk,
+    RecordWalk,
     decode_data_log_header,
 )
 from forebay.store.recovery.verify import JournalFinding, Verdict, examine_all, judge
@@ -32,7 +32,7 @@ def places(found: tuple[JournalFinding, ...]) -> list[tuple[int, int]]:
 def records(disk: Disk, data_log: int) -> list[tuple[int, Header]]:
     file = disk.open_for_reading(data_log_name(data_log))
     header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
-    return [(offset, record) for offset, record, _ in Walk(file, header, DATA_LOG_HEADER_BYTES)]
+    return [(offset, record) for offset, record, _ in RecordWalk(file, header, DATA_LOG_HEADER_BYTES)]
 
 
 def place_of(disk: Disk, data_log: int, kind: int, nth: int = 0) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from forebay.store.format.places import Extent, Singles
+from forebay.store.format.places import Extent, SingleRecords
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.index.topic_lane import SubscriptionLane, TopicLane
 from forebay.store.structures.bits import runs_of_ones
 
 
-def by_record(extents: Iterable[Extent | Singles]) -> Iterator[Extent]:
+def by_record(extents: Iterable[Extent | SingleRecords]) -> Iterator[Extent]:
     for extent in extents:
         if isinstance(extent, Extent):
             yield extent

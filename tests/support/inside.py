@@ -40,7 +40,7 @@ from forebay.dispatch.core.redelivery.delays import TimedLanes
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.assembly.environment import Environment
-from forebay.dispatch.engine.assembly.housekeeping import Explaining
+from forebay.dispatch.engine.assembly.housekeeping import ExplainFunctions
 from forebay.dispatch.engine.background import Wakeups
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
@@ -53,7 +53,7 @@ from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.loading.eager import EagerLoader
 from forebay.dispatch.loading.warmer import CacheWarmer
 from forebay.dispatch.planning.recorder import Recorder
-from forebay.dispatch.producer.space import Space
+from forebay.dispatch.producer.space_lines import SpaceLines
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.topics.subscriptions.open_subscriptions import OpenSubscriptions
@@ -97,7 +97,7 @@ def open_forebay(
         status=status,
         memory_rule=memory_rule or MemoryRule(),
     )
-    return Forebay(Engine(settings, environment, Explaining(why_stuck, explain_in_short)), None)
+    return Forebay(Engine(settings, environment, ExplainFunctions(why_stuck, explain_in_short)), None)
 
 
 class Inside:
@@ -249,7 +249,7 @@ class Inside:
         return self.__layers.redelivery_layer.redelivery
 
     @property
-    def space(self) -> Space:
+    def space(self) -> SpaceLines:
         return self.__layers.clients.space
 
     @property
@@ -393,9 +393,9 @@ class Inside:
     def set_monotonic(self, monotonic: Callable[[], float]) -> None:
         self.__engine.monitor.monotonic = monotonic
 
-    def die_in_child(self) -> None:
+    def disable_in_child(self) -> None:
         """Disable the store, as a child does with its copy after a fork."""
-        self.__engine.die_in_child()
+        self.__engine.disable_in_child()
 
     # ------------------------------------------------------------------ checks
 

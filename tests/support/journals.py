@@ -12,7 +12,7 @@ from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
 from forebay.store.environment.locks import OwnedLock
 from forebay.store.format.record import MESSAGE, STATE, Header, decode_slice
 from forebay.store.inspect.dump import Row, dump
-from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, RecordWalk, decode_data_log_header
 from forebay.store.journal.journal import Journal
 from forebay.testing import ManualClock
 
@@ -73,11 +73,11 @@ def data_log_header(disk: Disk, data_log: int) -> DataLogHeader:
     return decode_data_log_header(disk.open_for_reading(data_log_name(data_log)).read(0, DATA_LOG_HEADER_BYTES))
 
 
-def walked(disk: Disk, data_log: int) -> tuple[Walk, list[FoundRecord]]:
+def walked(disk: Disk, data_log: int) -> tuple[RecordWalk, list[FoundRecord]]:
     """Return a finished walk over a whole data log that verified every body, and the records it found."""
     header = data_log_header(disk, data_log)
     file = disk.open_for_reading(data_log_name(data_log))
-    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence, verify_from=0)
+    walk = RecordWalk(file, header, DATA_LOG_HEADER_BYTES, next_log_sequence=header.first_log_sequence, verify_from=0)
     return walk, [FoundRecord(*found) for found in walk]
 
 
@@ -87,7 +87,7 @@ def all_records(disk: Disk) -> list[tuple[int, FoundRecord]]:
     One without a seal, for which a full disk had no space, ends with its last record.
     """
     found: list[tuple[int, FoundRecord]] = []
-    before: Walk | None = None
+    before: RecordWalk | None = None
     is_whole = True
     for data_log in data_logs(disk):
         if before is not None:

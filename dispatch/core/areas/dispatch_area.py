@@ -172,14 +172,14 @@ class DispatchArea(Collector[CoreConsumer]):
         lazy and reads the body when asked. If there is no room for that either, or max_bytes is used up, the rest stays
         in the list.
         """
-        lane, is_shared = target.lane, target.is_shared
+        lane, needs_claims = target.lane, target.needs_claims
         most -= len(deliveries)
-        if target.is_timed and not is_shared:
+        if target.is_timed and not needs_claims:
             self.drop_expired(target, most)
         stop = BEHIND_ALL
         if target.returned.count or before < BEHIND_ALL:
             most, stop = _bounds(target, most, before)
-        if max_bytes is None and not is_shared and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
+        if max_bytes is None and not needs_claims and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
             taken = target.take_first(most)
             self._hand_over(target, charges_bytes(taken), 0)
         else:
@@ -187,7 +187,7 @@ class DispatchArea(Collector[CoreConsumer]):
         deliveries += _deliveries_of(consumer, lane, taken)
         if target.taken_bytes >= target.sample_at_bytes:
             self._events.sampled(target)
-        if is_shared and not target.direct and lane.sole is not target:
+        if needs_claims and not target.direct and lane.sole_list is not target:
             target.hand_back_direct()  # thousands of lists with selectors may be empty
         return max_bytes
 
@@ -199,14 +199,14 @@ class DispatchArea(Collector[CoreConsumer]):
         Return the messages, whose charges are handed over, and what is left of max_bytes. stop: see _bounds. is_first:
         the take has no message yet.
         """
-        lane, direct, is_shared = target.lane, target.direct, target.is_shared
+        lane, direct, needs_claims = target.lane, target.direct, target.needs_claims
         room_for_bodies, room = self._in_flight_rooms(lane.memory)
         taken: list[StoredMessage] = []
         moved = released = 0
         while direct and len(taken) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
-            if is_shared:  # other lists have the message too, and earlier ones of theirs may have come back
+            if needs_claims:  # other lists have the message too, and earlier ones of theirs may have come back
                 if sequence >= stop:
                     break
                 if not self._claim(target, message):
@@ -227,7 +227,7 @@ class DispatchArea(Collector[CoreConsumer]):
             is_first = False
             direct.popleft()
             moved += charge
-            if is_shared and message[2] is not None and not lane.is_persistent:
+            if needs_claims and message[2] is not None and not lane.is_persistent:
                 lane.drop_copies(sequence)  # `claim` has dropped the copies of a persistent message
             taken.append(message)
         self._hand_over(target, moved, released)
@@ -397,7 +397,7 @@ def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
     Only a list that shares needs the stop, because other lists decide how many of its messages it hands out.
     """
     returned = target.returned
-    if target.is_shared:
+    if target.needs_claims:
         return most, min(before, returned.first + 1) if returned.count else before
     if returned.count:
         most = min(most, target.before_returned)

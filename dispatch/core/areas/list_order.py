@@ -50,7 +50,7 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
         return non_persistent, BEHIND_ALL
     lane = non_persistent.lane
     assert isinstance(lane, NonPersistentLaneState)
-    before = lane.non_persistent_lane.before(next_non_persistent)
+    before = lane.non_persistent_lane.next_persistent(next_non_persistent)
     if next_persistent < before:
         return persistent, before
-    return non_persistent, lane.non_persistent_lane.behind(next_persistent)
+    return non_persistent, lane.non_persistent_lane.next_non_persistent(next_persistent)

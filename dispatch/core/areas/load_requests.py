@@ -194,7 +194,7 @@ class LoadRequests:
 
 def _is_sole(target: TargetList) -> bool:
     """Return whether no other selector group, selector, distribution or counterpart shares the messages."""
-    return target.lane.sole is target and target.counterpart is None
+    return target.lane.sole_list is target and target.counterpart is None
 
 
 def _may_be_left(target: TargetList) -> bool:

@@ -4,7 +4,7 @@ An area is where all messages of one stage are: those of the TargetArea are for 
 DispatchArea were taken and are not settled.
 
 It makes and ends lists and offers arrivals to them; Watermarks say how much each list may hold. There is one TargetArea
-for each open store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out
+for each open store. Lanes and lists call it through its abstract class, AbstractTargetArea. Messages that were handed out
 belong to the DispatchArea.
 
 It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim.py decides which memory
@@ -29,12 +29,12 @@ from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
-from ..lists.list_keeper import ListKeeper
+from ..lists.abstract_target_area import AbstractTargetArea
 from ..memory.consumer_memory import LIST_BYTES, selector_group_charge
 from ..model import ConsumedDestination, Distribution, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
 from ..reclaim import MemoryParts
-from ..selector_groups.distribution_roles import DistributionKeeper
+from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .dispatch_area import DispatchArea
 from .list_order import arrange
 from .load_requests import LoadRequests
@@ -69,7 +69,7 @@ class LaneParts:
     """Whether acks are durable before they are confirmed."""
 
 
-class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribution]):
+class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, Distribution]):
     """All messages that lists have ready for consumers: the TargetLists of a store.
 
     The state lock guards it; every method requires it held.
@@ -85,13 +85,13 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         dispatch_area: DispatchArea,
         events: ListEvents,
         *,
-        distributions: Callable[[TargetArea], DistributionKeeper[ConsumedDestination, Distribution]],
+        distribution_chooser: Callable[[TargetArea], AbstractDistributionChooser[ConsumedDestination, Distribution]],
         traffic: TrafficObserver,
     ) -> None:
         """Make the one TargetArea of a store.
 
         events: hears of lanes that nobody reads any more, and of those that are gone.
-        distributions: makes what chooses the distribution of each destination.
+        distribution_chooser: makes what chooses the distribution of each destination.
         traffic: is told what lists get and lose.
         """
         budget = memory.budget
@@ -109,7 +109,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         self._overflow = memory.overflow
         self._events = events
         self._traffic = traffic
-        self.distributions = distributions(self)
+        self.distribution_chooser = distribution_chooser(self)
         self._watermarks = watermarks
         # All lists: each has a share of the memory limit.
         self.lists = watermarks.lists
@@ -187,10 +187,10 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
             len(selector_groups) == 1 and selector_groups[0].selector is None and destination.distribution.is_ordinary
         )
         for lane in destination.all_lanes():
-            lane.sole = None
+            lane.sole_list = None
             if is_sole:
-                lane.sole = next(target for target in selector_groups[0].lists if target.lane is lane)
-                lane.sole.own_direct()
+                lane.sole_list = next(target for target in selector_groups[0].lists if target.lane is lane)
+                lane.sole_list.own_direct()
         if len(selector_groups) > 1:
             for selector_group in selector_groups:
                 for target in selector_group.lists:
@@ -239,7 +239,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
         memory.head_queue_cache.reopen(lane_number)
         dropped: list[StoredMessage] = []
         for message in target.direct:
-            if message[2] is None or target.is_shared or not memory.head_queue_cache.put(lane_number, message):
+            if message[2] is None or target.needs_claims or not memory.head_queue_cache.put(lane_number, message):
                 dropped.append(message)
         target.direct.clear()
         target.close()
@@ -432,7 +432,7 @@ class TargetArea(ListKeeper[LaneState, TargetList, ConsumedDestination, Distribu
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Make each list and cache of a lane forget messages that were removed and are not in flight."""
         self._traffic.forgets(lane, gone)
-        lane.purges += 1
+        lane.purge_count += 1
         for first, last in gone if lane.delivery_counts is not None else ():
             lane.forget_attempts(first, last)
         for target in lane.destination.lists_over(lane):

@@ -1,7 +1,7 @@
 """Protocols: what lanes and lists need from the store, the caches, and from messages that a selector judges.
 
 The classes that fulfil these protocols lie in store and cache, and do not know them. Lanes and lists call the
-TargetArea, consumers and distributions through the abstract classes ListKeeper, CoreConsumer and Distribution.
+TargetArea, consumers and distributions through the abstract classes AbstractTargetArea, CoreConsumer and Distribution.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class MessageSource(Protocol):
     def delivery_mode(self) -> str: ...
 
 
-OwnLane = TypeVar("OwnLane", bound=PendingLane, contravariant=True)
+StoreLaneT = TypeVar("StoreLaneT", bound=PendingLane, contravariant=True)
 """The lanes that a store makes."""
-OwnRegion = TypeVar("OwnRegion")
+RegionT = TypeVar("RegionT")
 """What its `plan` returns and its `read` takes."""
 
 
-class LaneStore(Protocol[OwnLane, OwnRegion]):
+class LaneStore(Protocol[StoreLaneT, RegionT]):
     """The `message_store` of a lane, which has its messages that are not in RAM.
 
     It is MessageStore, Overflow for messages that are not persistent, or UnrecordedStore for a subscription without a
@@ -52,19 +52,19 @@ class LaneStore(Protocol[OwnLane, OwnRegion]):
     def timetable(self) -> LaneDueTimes[Any]:
         """Return the timetable, which finds the messages whose time has come."""
 
-    def acknowledge(self, lane: OwnLane, first: int, last: int) -> int:
+    def acknowledge(self, lane: StoreLaneT, first: int, last: int) -> int:
         """Acknowledge a run and return how many of its messages were pending. Requires: the lock."""
 
-    def acknowledge_one(self, lane: OwnLane, sequence: int) -> int:
+    def acknowledge_one(self, lane: StoreLaneT, sequence: int) -> int:
         """Acknowledge one message and return how many were pending."""
 
-    def plan(self, lane: OwnLane, runs: Sequence[tuple[int, int]]) -> list[OwnRegion]:
+    def plan(self, lane: StoreLaneT, runs: Sequence[tuple[int, int]]) -> list[RegionT]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
 
-    def read(self, regions: Sequence[OwnRegion]) -> ReadResult:
+    def read(self, regions: Sequence[RegionT]) -> ReadResult:
         """Read what was planned. Requires: no lock."""
 
-    def read_headers(self, regions: Sequence[OwnRegion], pay: Callable[[int], None]) -> ReadResult:
+    def read_headers(self, regions: Sequence[RegionT], pay: Callable[[int], None]) -> ReadResult:
         """Read the one message that was planned, in pieces, and return it with an empty body. Requires: no lock.
 
         pay: called with a number of bytes before that many more are in RAM.
@@ -102,16 +102,16 @@ class ReturnCounts(Protocol):
     def put(self, lane_number: int, runs: Sequence[ReturnedRun], now_ms: int = 0) -> None: ...
 
 
-class LaneDueTimes(Protocol[OwnLane]):
+class LaneDueTimes(Protocol[StoreLaneT]):
     """The timetable of a lane, as in DueTimes. Every method requires the lock."""
 
-    def take_due(self, lane: OwnLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
+    def take_due(self, lane: StoreLaneT, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 
-    def expired_blocks(self, lane: OwnLane, now_ms: int) -> list[int]: ...
+    def expired_blocks(self, lane: StoreLaneT, now_ms: int) -> list[int]: ...
 
-    def expired(self, lane: OwnLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
+    def expired(self, lane: StoreLaneT, block_number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
 
-    def refresh_expiry(self, lane: OwnLane) -> None: ...
+    def refresh_expiry(self, lane: StoreLaneT) -> None: ...
 
 
 class LaneCache(Protocol):
@@ -127,7 +127,7 @@ class LaneCache(Protocol):
 
     def take(self, lane_number: int, sequence: int) -> StoredMessage | None: ...
 
-    def is_shared(self, lane_number: int) -> bool: ...
+    def shares_messages(self, lane_number: int) -> bool: ...
 
 
 class OverflowCache(LaneCache, Protocol):

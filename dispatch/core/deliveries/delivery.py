@@ -294,7 +294,7 @@ class LaneMessages(ABC):
         """Return a message if RAM holds it; the copy in RAM may be the only one. Requires: the lock."""
 
     @abstractmethod
-    def not_read(self, problem: str) -> StoreFailed:
+    def read_error(self, problem: str) -> StoreFailed:
         """Return the error for a message that can't be read."""
 
 
@@ -319,7 +319,7 @@ class Delivery:
         "is_seen",
     )
     held_group: str | None
-    """The group of a lazy delivery that a GroupAssigner made; not set in other deliveries."""
+    """The group of a lazy delivery that a GroupedDistribution made; not set in other deliveries."""
     is_seen: bool
     """True once the body or the headers were looked at, or iteration handed the delivery out; not set before."""
 
@@ -362,7 +362,7 @@ class Delivery:
         try:
             return decode_headers(properties) if properties else {}
         except RecordDamaged as damage:
-            raise self.lane.not_read(str(damage)) from None
+            raise self.lane.read_error(str(damage)) from None
 
     @property
     def group(self) -> str | None:
@@ -371,7 +371,7 @@ class Delivery:
         try:
             return group_of(properties)
         except RecordDamaged as damage:
-            raise self.lane.not_read(str(damage)) from None
+            raise self.lane.read_error(str(damage)) from None
 
     @property
     def id(self) -> str:
@@ -380,7 +380,7 @@ class Delivery:
         try:
             own = message_id_of(properties) if properties else None
         except RecordDamaged as damage:
-            raise self.lane.not_read(str(damage)) from None
+            raise self.lane.read_error(str(damage)) from None
         return own if own is not None else f"{self.lane.id_prefix}{self.sequence}"
 
     @property

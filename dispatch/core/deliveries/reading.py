@@ -54,7 +54,7 @@ class LaneReader:
             regions = lane.message_store.plan(lane.store_lane, [(sequence, sequence)])
         messages, unreadable = read(regions)
         if unreadable:
-            raise lane.not_read(unreadable[0][1])
+            raise lane.read_error(unreadable[0][1])
         return messages[0]
 
 

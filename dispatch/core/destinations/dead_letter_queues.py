@@ -6,7 +6,7 @@ from ..lanes.non_persistent import NonPersistentLaneState
 from ..lanes.persistent import PersistentLaneState
 from .destination_lanes import DestinationLanes
 from .grouped_queues import GroupedQueues
-from .queue_registry import Queues
+from .queue_registry import QueueRegistry
 from .queue_state import QueueState
 
 
@@ -16,7 +16,7 @@ class DeadLetterQueues:
     Every method raises StoreFull if memory or disk has no room for the queue. A new queue may not be synced yet.
     """
 
-    def __init__(self, queues: Queues, lanes: DestinationLanes, groups: GroupedQueues) -> None:
+    def __init__(self, queues: QueueRegistry, lanes: DestinationLanes, groups: GroupedQueues) -> None:
         self._queues = queues
         self._lanes = lanes
         self._groups = groups

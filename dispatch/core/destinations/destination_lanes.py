@@ -145,31 +145,31 @@ class DestinationLanes:
         """
         return f"{self._message_store.id_prefix(destination, priority)}e{self._epoch}-"
 
-    def take_sequence(self, number: int) -> int:
+    def take_sequence(self, lane_number: int) -> int:
         """Return the next sequence of a closed lane of non-persistent messages, or of a topic's subscriptions.
 
         The stored sequence is forgotten, because the caller opens the lane.
         """
-        return self._non_persistent.take(number)
+        return self._non_persistent.take(lane_number)
 
     # ------------------------------------------------------------------ the end
 
     def put_away(self, closed: DestinationState) -> None:
         """Put away the lanes of a queue or topic that is closed. Requires: the lock, and that they are empty."""
-        for number, next_sequence in closed.pools():
-            self._non_persistent.put(number, next_sequence)
+        for lane_number, next_sequence in closed.pools():
+            self._non_persistent.put(lane_number, next_sequence)
         for lane in list(closed.all_lanes()):
             self._put_away(lane)
 
     def _put_away(self, lane: LaneState) -> None:
-        number, next_sequence = lane.store_lane.number, lane.store_lane.next_sequence
+        lane_number, next_sequence = lane.store_lane.number, lane.store_lane.next_sequence
         self._removals.drop_lane(lane)
         if lane.is_persistent:
-            self._message_store.put_away(number)
+            self._message_store.put_away(lane_number)
         else:  # the lane continues with a new block, which takes no memory yet
-            self._non_persistent.put(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
+            self._non_persistent.put(lane_number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
 
-    def forget(self, number: int) -> None:
+    def forget(self, destination_number: int) -> None:
         """Forget the closed lanes of a deleted queue or topic, whose number is never used again. Requires: the lock."""
-        for lane_number in lanes_of(number):
+        for lane_number in lanes_of(destination_number):
             self._non_persistent.take(lane_number)

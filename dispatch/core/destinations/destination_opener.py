@@ -72,12 +72,12 @@ class DestinationOpener:
         self._make_room(whole_bytes + members_bytes)
         if members_bytes:
             self._overhead.require(whole_bytes + members_bytes)
-        return self._overhead.one_more(whole_bytes)
+        return self._overhead.charge_one(whole_bytes)
 
-    def one_more(self, charge_bytes: int) -> AbstractContextManager[None]:
+    def charge_one(self, charge_bytes: int) -> AbstractContextManager[None]:
         """Charge for an existing queue or topic that is opened in the block. StoreFull: memory has no room."""
         self._make_room(charge_bytes)
-        return self._overhead.one_more(charge_bytes)
+        return self._overhead.charge_one(charge_bytes)
 
     def must_have(self, charge_bytes: int) -> None:
         """Charge for a queue or topic that is opened to be deleted, even if memory is full: the deletion frees more."""
@@ -88,15 +88,15 @@ class DestinationOpener:
         self._closable.add(opened, closer)
         self._policies.apply(opened)
 
-    def count_on(self, opened: DestinationState) -> None:
+    def restore_counts(self, opened: DestinationState) -> None:
         """Let a queue or topic that was just opened continue its earlier counts."""
         before = len(self._counted)
-        opened.count_on(self._counted.take(opened.number))
-        self._overhead.one_less(COUNTED_BYTES * (before - len(self._counted)))
+        opened.restore_counts(self._counted.take(opened.number))
+        self._overhead.release_one(COUNTED_BYTES * (before - len(self._counted)))
 
     def describe(self, closed: DestinationState) -> None:
         """Fill in the object that stands for a closed queue or topic in a report: its counts and inactive time."""
-        closed.count_on(self._counted.find(closed.number))
+        closed.restore_counts(self._counted.find(closed.number))
         closed.inactive_seconds = self._policies.inactive_seconds(closed.number, closed.name)
 
     # ------------------------------------------------------------------ closing

@@ -38,12 +38,12 @@ class DestinationPolicies:
         if policy.is_limiting:
             destination.limits = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
 
-    def inactive_seconds(self, number: int, name: str) -> float | None:
+    def inactive_seconds(self, destination_number: int, name: str) -> float | None:
         """Return after how many seconds without use a queue or topic is deleted. None: never."""
         policy = self._policies.of(name)
-        is_kept = policy.duplicate_window or self._rows[number].is_temporary
+        is_kept = policy.duplicate_window or self._rows[destination_number].is_temporary
         return None if is_kept else policy.inactive_seconds
 
-    def forget(self, number: int) -> None:
+    def forget(self, destination_number: int) -> None:
         """Forget what the senders of a deleted queue or topic left in its duplicate window."""
-        self._windows.forget(number)
+        self._windows.forget(destination_number)

@@ -87,9 +87,9 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         with self._monitor.lock:
             return self._rows.number_of(self.kind, name) is not None
 
-    def has(self, number: int) -> bool:
+    def has(self, destination_number: int) -> bool:
         """Return whether a destination of this kind has the number. Requires: the lock."""
-        known = self._rows.get(number)
+        known = self._rows.get(destination_number)
         return known is not None and known.kind == self.kind
 
     # ------------------------------------------------------------------ opening
@@ -123,27 +123,27 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         number = self._rows.number_of(self.kind, name)
         return self.create(name) if number is None else self.opened(number)
 
-    def opened(self, number: int) -> DestinationT:
+    def opened(self, destination_number: int) -> DestinationT:
         """Open the existing destination of a number. Requires: the lock. StoreFull: memory has no room for it."""
-        found = self.by_number.get(number)
+        found = self.by_number.get(destination_number)
         if found is None:
-            name = self._rows[number].name
-            with self._opener.one_more(self.open_bytes):
-                found = self._add(number, name)
-            self._opener.count_on(found)
+            name = self._rows[destination_number].name
+            with self._opener.charge_one(self.open_bytes):
+                found = self._add(destination_number, name)
+            self._opener.restore_counts(found)
         return found
 
-    def opened_to_delete(self, number: int) -> DestinationT:
+    def opened_to_delete(self, destination_number: int) -> DestinationT:
         """Open the existing destination of a number for a caller that deletes it. Requires: the lock.
 
         Full memory does not refuse this, because the deletion frees more than the object takes.
         """
-        found = self.by_number.get(number)
+        found = self.by_number.get(destination_number)
         if found is None:
-            name = self._rows[number].name
+            name = self._rows[destination_number].name
             self._opener.must_have(self.open_bytes)
-            found = self._add(number, name)
-            self._opener.count_on(found)
+            found = self._add(destination_number, name)
+            self._opener.restore_counts(found)
         return found
 
     def _add(self, number: int, name: str) -> DestinationT:
@@ -239,14 +239,14 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         number = self._rows.number_of(self.kind, name)
         return None if number is None else self.numbered_for_report(number)
 
-    def numbered_for_report(self, number: int) -> DestinationT | None:
+    def numbered_for_report(self, destination_number: int) -> DestinationT | None:
         """Return the state to report for a number; None if the destination is deleted. Requires: the lock.
 
         For a closed destination this is a separate object, which only the report uses.
         """
-        found = self.by_number.get(number)
-        if found is None and (known := self._rows.get(number)) is not None:
-            found = self._make(number, known.name)
+        found = self.by_number.get(destination_number)
+        if found is None and (known := self._rows.get(destination_number)) is not None:
+            found = self._make(destination_number, known.name)
             self._opener.describe(found)
         return found
 

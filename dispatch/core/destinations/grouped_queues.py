@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....store.writers.destination_writer import DestinationWriter
 from ..model import ConsumedDestination, Distribution
 from ..monitor import Monitor
-from ..selector_groups.distribution_roles import DistributionKeeper
+from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .overhead import GROUPS_BYTES, DestinationOverhead
 
 
@@ -17,12 +17,12 @@ class GroupedQueues:
         monitor: Monitor,
         writer: DestinationWriter,
         overhead: DestinationOverhead,
-        distributions: DistributionKeeper[ConsumedDestination, Distribution],
+        distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution],
     ) -> None:
         self._monitor = monitor
         self._writer = writer
         self._overhead = overhead
-        self._distributions = distributions
+        self._distribution_chooser = distribution_chooser
 
     def prepare(self, queue: ConsumedDestination) -> None:
         """Prepare a queue for its first message with a group. Requires: no lock."""
@@ -40,8 +40,8 @@ class GroupedQueues:
         """
         if queue.has_groups:
             return
-        self._distributions.require_assignable(queue)  # before the journal records that there are groups
-        with self._overhead.one_more(GROUPS_BYTES):
+        self._distribution_chooser.require_assignable(queue)  # before the journal records that there are groups
+        with self._overhead.charge_one(GROUPS_BYTES):
             self._writer.note_groups(queue.number)
             queue.has_groups = True
-        self._distributions.begin_assigning(queue)
+        self._distribution_chooser.begin_assigning(queue)

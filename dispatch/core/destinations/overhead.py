@@ -206,7 +206,7 @@ class DestinationOverhead:
         self._require(charge_bytes, self.holder)
 
     @contextmanager
-    def one_more(self, charge_bytes: int) -> Iterator[None]:
+    def charge_one(self, charge_bytes: int) -> Iterator[None]:
         """Charge for a destination or subscription while it is made. StoreFull: memory has no room for it."""
         self._require(charge_bytes, self.holder)
         reserved = self.holder.reserve(charge_bytes)
@@ -217,7 +217,7 @@ class DestinationOverhead:
             self.holder.release(charge_bytes)
             raise
 
-    def one_less(self, charge_bytes: int) -> None:
+    def release_one(self, charge_bytes: int) -> None:
         """Release the charge of a destination or subscription that is gone."""
         self._destination_memory.release(charge_bytes)
 

@@ -1,4 +1,4 @@
-"""Queues: all queues of a store. A queue is a row until it is used, and an object while it is open."""
+"""QueueRegistry: all queues of a store. A queue is a row until it is used, and an object while it is open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .overhead import OPEN_QUEUE_BYTES
 from .queue_state import QueueState
 
 
-class Queues(DestinationRegistry[QueueState]):
+class QueueRegistry(DestinationRegistry[QueueState]):
     """All queues by name and number. The state lock guards it."""
 
     kind = QUEUE

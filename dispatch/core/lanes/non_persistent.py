@@ -12,7 +12,7 @@ from typing import Any, Final
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
 from ....cache.spill.overflow import Overflow
 from ....store.errors import Closed
-from ....store.format.times import Times
+from ....store.format.times import MessageTimes
 from ....store.stored_message import StoredMessage
 from ....store.tmp.file import TmpRegion
 from ....store.tmp.non_persistent_lane import NonPersistentLane
@@ -88,7 +88,7 @@ class NonPersistentLaneState(LaneState):
         length = len(properties) + len(body)
         sequence = store_lane.add(length)
         message = (sequence, properties, body, timestamp)
-        sole = self.sole
+        sole = self.sole_list
         if sole is not None and sole.frontier == sequence and not sole.references.count:
             # An inline copy of TargetList.admit and of content_charge_bytes.
             charge = length + OVERHEAD_BYTES
@@ -119,7 +119,7 @@ class NonPersistentLaneState(LaneState):
             sole.selector_group.wake(self.destination.monitor.deferred)
         return sequence
 
-    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes) -> int:
         """Add a message that has a delay, an expiry, or both. No list has it before it is due."""
         store_lane = self.non_persistent_lane
         store_lane.admit_times()
@@ -195,34 +195,34 @@ class NonPersistentLaneState(LaneState):
 class TmpPager(Pager):
     """Moves messages of a non-persistent lane from RAM to tmp-storage. The state lock guards it."""
 
-    __slots__ = ("_lane", "_overflow", "_in_flight")
+    __slots__ = ("_store_lane", "_overflow", "_in_flight")
 
-    def __init__(self, lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
+    def __init__(self, store_lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
         """Make the pager of a lane.
 
         in_flight: the deliveries of the lane, by sequence.
         """
-        self._lane = lane
+        self._store_lane = store_lane
         self._overflow = overflow
         self._in_flight = in_flight
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
         """Put messages in the line for the next write to tmp-storage."""
-        self._overflow.keep(self._lane, messages)
+        self._overflow.keep(self._store_lane, messages)
 
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
         """Write messages to tmp-storage at once if that frees memory."""
-        self._overflow.keep(self._lane, messages)
-        self._overflow.free(self._lane)
+        self._overflow.keep(self._store_lane, messages)
+        self._overflow.free(self._store_lane)
 
     def write_out(self, messages: Sequence[StoredMessage]) -> None:
         """Write messages to tmp-storage at once if it takes them."""
-        self._overflow.keep(self._lane, messages)
-        self._overflow.write(self._lane)
+        self._overflow.keep(self._store_lane, messages)
+        self._overflow.write(self._store_lane)
 
     def unload(self, message: StoredMessage) -> bool:
         """Spill a message, or put it in the line for that. False: neither memory nor tmp-storage has room for it."""
-        lane, overflow = self._lane, self._overflow
+        lane, overflow = self._store_lane, self._overflow
         if lane.is_spilled(message[0]):
             return True
         if not overflow.buffer.put(lane.number, message):
@@ -240,7 +240,7 @@ class TmpPager(Pager):
         """
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):
-            missing = self._lane.unspilled(first, last)
+            missing = self._store_lane.unspilled(first, last)
             while missing:
                 sequence = first + (missing & -missing).bit_length() - 1
                 missing &= missing - 1
@@ -248,7 +248,7 @@ class TmpPager(Pager):
                     continue
                 if sequence in self._in_flight:
                     in_flight.append(sequence)
-                    self._lane.is_copied = True
+                    self._store_lane.is_copied = True
                     continue
                 load.last = sequence - 1
                 load.runs[at:] = [(first, load.last)] if first <= load.last else []

@@ -24,7 +24,7 @@ class QueueLaneState(PersistentLaneState):
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
         """Let a slice arrive, as a whole if the only list of the lane has room for it."""
-        sole = self.sole
+        sole = self.sole_list
         if sole is None:
             if self.destination.selector_groups:
                 self.target_area.offer_slice(self, messages)
@@ -50,7 +50,7 @@ class QueueLaneState(PersistentLaneState):
         """Let a stored message be dispatched. What waited for a sync is offered by `arrive_many` first."""
         sequence = message[0]
         behind = self.published_end = sequence + 1
-        sole = self.sole
+        sole = self.sole_list
         if sole is None:
             self.target_area.offer_to_selector_groups(self, message)
             return

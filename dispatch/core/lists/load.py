@@ -25,9 +25,9 @@ class Load(Generic[ListT]):
         "last",
         "is_scan",
         "is_return",
-        "purges",
+        "purge_count",
         "began_at",
-        "was_shared",
+        "needed_claims",
         "from_cache",
         "regions",
         "reserved_bytes",
@@ -47,8 +47,8 @@ class Load(Generic[ListT]):
         *,
         is_scan: bool,
         is_return: bool,
-        was_shared: bool,
-        purges: int,
+        needed_claims: bool,
+        purge_count: int,
         began_at: float,
     ) -> None:
         """Begin with the chosen runs; nothing is reserved or read yet."""
@@ -62,12 +62,12 @@ class Load(Generic[ListT]):
         self.is_scan = is_scan
         # Whether the runs are of messages that came back.
         self.is_return = is_return
-        # The value of the lane's `purges` when the load began.
-        self.purges = purges
+        # The value of the lane's `purge_count` when the load began.
+        self.purge_count = purge_count
         # When the load was chosen, in monotonic seconds.
         self.began_at = began_at
         # Whether its list was shared when the load began.
-        self.was_shared = was_shared
+        self.needed_claims = needed_claims
         # Sequences in `held` that came from a cache.
         self.from_cache: set[int] = set()
         # Regions on disk with the messages that no cache had.

@@ -338,6 +338,6 @@ class AckDeadlines:
                 assert all(wheel.consumers[consumer].noted >= number for consumer, number in noted.items())
 
 
-def _is_held(consumer: CoreConsumer, key: _Key, number: int) -> bool:
+def _is_held(consumer: CoreConsumer, key: _Key, delivery_number: int) -> bool:
     delivery = key[0].in_flight.get(key[1])
-    return delivery is not None and consumer_of(delivery) is consumer and delivery.number == number
+    return delivery is not None and consumer_of(delivery) is consumer and delivery.number == delivery_number

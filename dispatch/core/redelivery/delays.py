@@ -267,9 +267,9 @@ class TimedLanes:
             lane.expired += lane.message_store.acknowledge_one(lane.store_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.forget_attempts(sequence, sequence)
-            lane.destination.room_came()
+            lane.destination.on_room_freed()
             return
-        swept = lane.swept_lane
+        swept = lane.expiry_lane
         if swept not in self._met:
             self._met[swept] = None
             self.next_sweep = 0.0

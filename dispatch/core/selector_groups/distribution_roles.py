@@ -2,7 +2,7 @@
 
 A distribution decides which consumer of a destination gets which message. It hands out (Collector), says who takes part
 (MemberCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). A
-DistributionKeeper chooses the distribution of each destination. Destinations, lanes, selector groups and consumers are
+AbstractDistributionChooser chooses the distribution of each destination. Destinations, lanes, selector groups and consumers are
 type parameters here, because these contracts only pass them on. `Distribution` in model.py says what they are.
 """
 
@@ -184,11 +184,11 @@ class Explainer(Generic[LaneT, ConsumerT]):
         return 0, 0
 
 
-class DistributionKeeper(ABC, Generic[DestinationT, DistributionT]):
-    """The interface of Distributions that destinations call to choose their rules. Every method requires the lock."""
+class AbstractDistributionChooser(ABC, Generic[DestinationT, DistributionT]):
+    """The interface of DistributionChooser that destinations call to choose their rules. Every method requires the lock."""
 
     @abstractmethod
-    def first(self, destination: DestinationT) -> DistributionT:
+    def initial(self, destination: DestinationT) -> DistributionT:
         """Return the rule of a new destination."""
 
     @abstractmethod

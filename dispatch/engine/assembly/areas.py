@@ -19,7 +19,7 @@ from ...core.memory.group_memory import GroupMemory
 from ...core.memory.memory_registry import MemoryRegistry
 from ...core.memory_rule import MemoryRule
 from ...core.reclaim import MemoryParts
-from ...distribution.distributions import Distributions
+from ...distribution.distribution_chooser import DistributionChooser
 from ..curve_watch import CurveWatch
 from .foundation import FoundationLayer
 from .store_layer import StoreLayer
@@ -95,8 +95,8 @@ def make_areas(
         loads,
         dispatch_area,
         late_calls,
-        distributions=partial(
-            Distributions,
+        distribution_chooser=partial(
+            DistributionChooser,
             dispatch_area=dispatch_area,
             loads=loads,
             consumer_memory=memory.consumers,

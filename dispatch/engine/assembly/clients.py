@@ -8,8 +8,8 @@ from ....store.format.record import SLICE_MESSAGES_MAX
 from ...admin.admin_layer import DeadLetterLayer, make_dead_lettering
 from ...admin.rejections import Rejections
 from ...consumer.consumer import ConsumerParts
+from ...consumer.consumer_factory import ConsumerFactory
 from ...consumer.consumer_registry import ConsumerRegistry
-from ...consumer.consumers import Consumers
 from ...consumer.ending import ConsumerEnding
 from ...consumer.search import SearchParts
 from ...consumer.settlements import Settlements
@@ -17,7 +17,7 @@ from ...producer.full_policy import FullPolicy
 from ...producer.lifetimes import Lifetimes
 from ...producer.producers import Producers, SendParts
 from ...producer.slice_writer import SliceWriter
-from ...producer.space import Space
+from ...producer.space_lines import SpaceLines
 from ...topics.latest_keys import KeyMemory
 from ...topics.topic_layer import TopicLayer, make_topic_layer
 from .areas import AreaLayer
@@ -32,9 +32,9 @@ class ClientLayer:
     """The owners that serve consumers, topics and senders."""
 
     dead_lettering: DeadLetterLayer
-    consumers: Consumers
+    consumers: ConsumerFactory
     topic_layer: TopicLayer
-    space: Space
+    space: SpaceLines
     producers: Producers
 
     def audit(self) -> dict[str, int]:
@@ -56,7 +56,9 @@ def make_clients(
     parts = _make_consumer_parts(
         foundation, store_layer, areas, redelivery_layer, core, dead_lettering.rejections, registry
     )
-    consumers = Consumers(parts, registry, areas.target_area, areas.target_area.distributions, core.overhead)
+    consumers = ConsumerFactory(
+        parts, registry, areas.target_area, areas.target_area.distribution_chooser, core.overhead
+    )
     topic_layer = make_topic_layer(
         core.parts,
         store_layer.directory,
@@ -67,7 +69,7 @@ def make_clients(
         keys=KeyMemory(foundation.budget.holder("keys"), foundation.late_calls.make_room),
     )
     foundation.late_calls.numbered_lanes = topic_layer.numbered_lanes
-    space = Space(
+    space = SpaceLines(
         foundation.monitor,
         store_layer.directory.cleanup,
         store_layer.overflow,
@@ -117,7 +119,7 @@ def _make_producers(
     redelivery_layer: RedeliveryLayer,
     core: CoreLayer,
     topic_layer: TopicLayer,
-    space: Space,
+    space: SpaceLines,
     slice_messages_max: int,
 ) -> Producers:
     monitor, directory, destinations = foundation.monitor, store_layer.directory, core.parts.destinations

@@ -13,7 +13,7 @@ from ...core.destinations.destination_opener import DestinationOpener
 from ...core.destinations.destination_policies import DestinationPolicies
 from ...core.destinations.grouped_queues import GroupedQueues
 from ...core.destinations.overhead import DestinationOverhead
-from ...core.destinations.queue_registry import Queues
+from ...core.destinations.queue_registry import QueueRegistry
 from ...core.parts import CoreParts, DestinationParts
 from ...core.publisher import Publisher
 from ...core.redelivery.removal import Removals
@@ -37,7 +37,7 @@ class CoreLayer:
     transactions: TransactionRegistry
     removals: Removals
     overhead: DestinationOverhead
-    queues: Queues
+    queues: QueueRegistry
     loader: EagerLoader
     warmer: CacheWarmer
     parts: CoreParts
@@ -84,8 +84,8 @@ def make_core(
         timed=redelivery_layer.timed,
         closable=closable,
     )
-    queues = Queues(monitor, directory.journal, writer, rows, opener, areas.target_area)
-    groups = GroupedQueues(monitor, writer, overhead, areas.target_area.distributions)
+    queues = QueueRegistry(monitor, directory.journal, writer, rows, opener, areas.target_area)
+    groups = GroupedQueues(monitor, writer, overhead, areas.target_area.distribution_chooser)
     loader = _make_loader(foundation, store_layer, areas)
     warmer = foundation.late_calls.warmer = CacheWarmer(
         monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number

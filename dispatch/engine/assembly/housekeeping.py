@@ -36,7 +36,7 @@ from .layers import Layers
 
 
 @dataclass(frozen=True, slots=True)
-class Explaining:
+class ExplainFunctions:
     """Functions that say what a store waits for. The caller passes them: `dispatch.explain` is above the engine."""
 
     why_stuck: Callable[[ExplainedStore, CoreConsumer], tuple[int, str] | None]
@@ -72,7 +72,7 @@ class Housekeeping:
 
 
 def make_housekeeping(
-    layers: Layers, environment: Environment, explained: ExplainedStore, explaining: Explaining
+    layers: Layers, environment: Environment, explained: ExplainedStore, explaining: ExplainFunctions
 ) -> Housekeeping:
     """Make the tasks and the reports. No thread runs before `start`."""
     foundation = layers.foundation

@@ -56,7 +56,7 @@ class Evictor(EvictionRule):
             return UNLIMITED
         return max(self._max_messages - self._waiting(subscription), 0)
 
-    def given(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
+    def on_fan_out(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
         """Note the subscribers that have just got a non-persistent message."""
         key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
         for lane in lanes:
@@ -64,7 +64,7 @@ class Evictor(EvictionRule):
             assert isinstance(subscription, SubscriptionState)
             if key is not None and not subscription.misses_nothing:
                 self._note_key(key, subscription, (lane, message[0]))
-            self.came(subscription, lane, message[0], message[0])
+            self.on_arrivals(subscription, lane, message[0], message[0])
 
     def _note_key(self, key: bytes, subscription: SubscriptionState, place: Place) -> None:
         if subscription.latest is None:
@@ -107,9 +107,9 @@ class Evictor(EvictionRule):
         """Remove the messages first to last that were not admitted, and then evict what exceeds the limit."""
         if end <= last:
             self.pass_over(lane, end, last)
-        self.came(lane.subscription, lane, first, last)
+        self.on_arrivals(lane.subscription, lane, first, last)
 
-    def came(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
+    def on_arrivals(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
         """Note messages that a subscriber has just got, and evict what exceeds the limit if it is enough to be worth
         it.
         """

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from ....store.errors import ArgumentError, argument_error
 from ....store.format.record import SEQUENCES, TIME_MAX
 from ....store.index.topic_lane import TopicLane
-from ....store.maintenance.positions import Positions
+from ....store.maintenance.time_search import TimeSearch
 from ....store.message import DEFAULT_PRIORITY
 from ....store.numbering import PRIORITIES
 from ...config.sizes import is_number
@@ -44,7 +44,7 @@ class Landing:
     """Number of messages from there on, including those that a selector does not match."""
 
 
-class Target(NamedTuple):
+class SeekTarget(NamedTuple):
     """A place to go to: an edge, a time, or a sequence of one priority. Fields of the other kinds are None."""
 
     edge: str | None = None
@@ -52,7 +52,7 @@ class Target(NamedTuple):
     sequence: int | None = None
     priority: int = DEFAULT_PRIORITY
 
-    def firsts(self, lanes: Iterable[TopicLane], positions: Positions) -> list[tuple[int, int]]:
+    def firsts(self, lanes: Iterable[TopicLane], positions: TimeSearch) -> list[tuple[int, int]]:
         """Return (priority, sequence) of each lane that is moved. Requires: no lock.
 
         A time costs O(log messages) reads for each lane.
@@ -60,7 +60,7 @@ class Target(NamedTuple):
         if self.sequence is not None:
             return [(lane.priority, self.sequence) for lane in lanes if lane.priority == self.priority]
         if self.time_ms is not None:
-            return [(lane.priority, positions.at(lane, self.time_ms)) for lane in lanes]
+            return [(lane.priority, positions.first_sequence_at(lane, self.time_ms)) for lane in lanes]
         return [(lane.priority, 0 if self.edge == BEGIN else SEQUENCE_MAX) for lane in lanes]
 
 
@@ -70,7 +70,7 @@ def within(firsts: Iterable[tuple[int, int]], lanes: Sequence[TopicLane]) -> lis
     return [(priority, min(first, ends[priority])) for priority, first in firsts]
 
 
-def parse_target(edge: object, sequence: object, time: object, priority: object, name: str = "to") -> Target:
+def parse_target(edge: object, sequence: object, time: object, priority: object, name: str = "to") -> SeekTarget:
     """Return the place that the arguments of a call name; exactly one of the first three must be given.
 
     name: what errors call the first argument. ArgumentError, SettingsError.
@@ -83,13 +83,13 @@ def parse_target(edge: object, sequence: object, time: object, priority: object,
     if edge is not None:
         if edge not in (BEGIN, END):
             raise argument_error(f'{name}={reprlib.repr(edge)} must be "begin" or "end"', edge, str)
-        return Target(edge=str(edge))
+        return SeekTarget(edge=str(edge))
     if sequence is not None:
         if type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
             problem = f"sequence={reprlib.repr(sequence)} must be an int from 0 on, as `delivery.sequence` is"
             raise argument_error(problem, sequence, int)
-        return Target(sequence=sequence, priority=priority)
-    return Target(time_ms=_time_ms(time))
+        return SeekTarget(sequence=sequence, priority=priority)
+    return SeekTarget(time_ms=_time_ms(time))
 
 
 def _time_ms(time: object) -> int:

@@ -77,8 +77,8 @@ class OpenSubscriptions(SubscriptionRegistry):
             if facts.selector is not None:
                 self._restore(topics[facts.topic], facts.number, facts.selector)
 
-    def _restore(self, topic: TopicState, number: int, text: str) -> None:
-        subscriber = self._subscribers.opened(number)
+    def _restore(self, topic: TopicState, subscription_number: int, text: str) -> None:
+        subscriber = self._subscribers.opened(subscription_number)
         assert subscriber is not None
         try:
             self.begin(SubscriptionState(topic, subscriber, compile_selector(text)))
@@ -151,7 +151,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             lane.memory.head_queue_cache.reopen(lane.store_lane.number)
         subscription.lanes = NO_LANES
         if subscription.limits is not None:
-            subscription.limits.room_came()
+            subscription.limits.on_room_freed()
 
     def forget(self, subscription: SubscriptionState) -> None:
         """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
@@ -159,7 +159,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         self._drop_non_persistent(subscription)
         subscription.forget()
         if subscription.limits is not None:
-            subscription.limits.room_came()
+            subscription.limits.on_room_freed()
 
     def end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a deleted topic, and its consumer. Requires: the lock."""

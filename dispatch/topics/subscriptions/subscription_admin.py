@@ -12,14 +12,14 @@ from ....store.errors import SettingsError, SubscriptionInUse, TransactionError
 from ....store.index.subscriptions import Subscriber
 from ....store.index.topic_lane import TopicLane
 from ....store.journal.journal import Journal
-from ....store.maintenance.positions import Positions
+from ....store.maintenance.time_search import TimeSearch
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.confirmer import Confirmer
 from ...core.monitor import Monitor
 from ...transactions.transaction import TransactionRegistry
 from ..subscription_state import SubscriptionState
 from ..topic_state import TopicState
-from .cursors import Landing, Target, within
+from .cursors import Landing, SeekTarget, within
 from .open_subscriptions import OpenSubscriptions
 
 
@@ -32,7 +32,7 @@ class SubscriptionAdmin:
         monitor: Monitor,
         journal: Journal,
         writer: SubscriptionWriter,
-        positions: Positions,
+        positions: TimeSearch,
         confirmer: Confirmer,
         transactions: TransactionRegistry,
         subscriptions: OpenSubscriptions,
@@ -56,7 +56,7 @@ class SubscriptionAdmin:
             position = self._journal.end
         self._confirmer.confirm(position)
 
-    def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
+    def seek(self, topic: TopicState, name: str, target: SeekTarget) -> Landing:
         """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
 
         SettingsError: there is no such subscription. SubscriptionInUse: it has a consumer. TransactionError: a
@@ -74,7 +74,7 @@ class SubscriptionAdmin:
         self._confirmer.confirm(position)
         return self._landing(lanes, sequences, messages)
 
-    def places(self, topic: TopicState, target: Target) -> tuple[list[TopicLane], list[tuple[int, int]]]:
+    def places(self, topic: TopicState, target: SeekTarget) -> tuple[list[TopicLane], list[tuple[int, int]]]:
         """Return the lanes of a topic, and (priority, sequence) of the place to go to. Requires: no lock."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
@@ -94,7 +94,7 @@ class SubscriptionAdmin:
             raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
         if found in topic.online:
             raise SubscriptionInUse(topic.name, name)
-        if self._transactions.concern((found.number,)):
+        if self._transactions.use_destinations((found.number,)):
             raise TransactionError(
                 f"a transaction without an outcome knows the durable subscription {name!r} of topic "
                 f"{topic.name!r}: end it first"

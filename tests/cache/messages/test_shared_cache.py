@@ -76,7 +76,7 @@ def test_an_overflow_behind_a_gap_is_not_kept(readers: Readers) -> None:
     assert readers.mine.put_overflow(MINE, message(3), is_near=True)
     assert readers.mine.put_overflow(MINE, message(4), is_near=False), "the one before is here"
     assert not readers.mine.put_overflow(MINE, message(9), is_near=False)
-    assert readers.mine.has(MINE) and readers.mine.is_shared(MINE) and readers.held() == [3, 4]
+    assert readers.mine.has(MINE) and readers.mine.shares_messages(MINE) and readers.held() == [3, 4]
 
 
 def test_a_forgotten_run_of_an_empty_cache_asks_nobody(readers: Readers) -> None:

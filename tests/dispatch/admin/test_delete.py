@@ -21,7 +21,7 @@ from forebay import Closed, DestinationPolicy, Message, StateError, StoreFull, T
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.forebay import Forebay
-from forebay.store.format.times import NO_TIMES, Times
+from forebay.store.format.times import NO_TIMES, MessageTimes
 from forebay.store.inspect.dump import dump
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.testing import ManualClock
@@ -161,8 +161,8 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     simulated.queue("prices").send(b"1")
 
 
-@pytest.mark.parametrize("times", [NO_TIMES, Times(0, 10**15), Times(10**15, 0)])
-def test_non_persistent_send_that_is_under_way_while_the_queue_is_deleted_holds_no_memory(times: Times) -> None:
+@pytest.mark.parametrize("times", [NO_TIMES, MessageTimes(0, 10**15), MessageTimes(10**15, 0)])
+def test_non_persistent_send_that_is_under_way_while_the_queue_is_deleted_holds_no_memory(times: MessageTimes) -> None:
     simulated = filled(5)
     queue = simulated.queue()
     queue.send(b"x", persistent=False)

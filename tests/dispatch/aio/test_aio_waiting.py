@@ -65,7 +65,7 @@ def test_a_thousand_consumers_of_one_queue_are_served_in_turn_and_few_are_woken(
 
         works = [start(work(number, consumer)) for number, consumer in enumerate(consumers)]
         await ticks()
-        look = Search.look
+        look = Search.search_again
 
         def counted(search: Search) -> Any:
             nonlocal looks

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from forebay.dispatch.config.activemq_xml import DEPTH_MAX, ELEMENTS_MAX, FILE_BYTES_MAX, Element, parse_xml, read_xml
+from forebay.dispatch.config.activemq_xml import (
+    DEPTH_MAX,
+    ELEMENTS_MAX,
+    FILE_BYTES_MAX,
+    XmlElement,
+    parse_xml,
+    read_xml,
+)
 from forebay.store.errors import SettingsError
 
 SAMPLES = sorted((Path(__file__).parent / "activemq").glob("*.xml"))
@@ -24,7 +31,7 @@ def test_an_element_has_its_name_without_namespace_its_attributes_and_its_line()
     content = (
         b"<!-- one\ntwo -->\n<amq:broker xmlns:amq='urn:x' xsi:y='z' brokerName=' a '>\n\n  <kahaDB/>\n</amq:broker>"
     )
-    assert parse_xml(content, "x") == Element("broker", {"brokerName": "a"}, [Element("kahaDB", {}, [], 5)], 3)
+    assert parse_xml(content, "x") == XmlElement("broker", {"brokerName": "a"}, [XmlElement("kahaDB", {}, [], 5)], 3)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import StateError
-from forebay.dispatch.distribution.grouped import GroupAssigner
+from forebay.dispatch.distribution.grouped import GroupedDistribution
 from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
 from forebay.dispatch.distribution.topic_turns import TopicTurns
 
@@ -17,10 +17,10 @@ def test_an_ordinary_queue_is_assigned_from_then_on_and_only_once() -> None:
     area = bay.queue().destination
     with bay.lock:
         assert area.distribution.is_ordinary
-        bay.target_area.distributions.begin_assigning(area)
+        bay.target_area.distribution_chooser.begin_assigning(area)
         assigner = area.distribution
-        assert isinstance(assigner, GroupAssigner)
-        bay.target_area.distributions.begin_assigning(area)
+        assert isinstance(assigner, GroupedDistribution)
+        bay.target_area.distribution_chooser.begin_assigning(area)
     assert area.distribution is assigner
 
 

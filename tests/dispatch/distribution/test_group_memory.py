@@ -13,7 +13,7 @@ from forebay import Delivery, DestinationPolicy, Message, Queue, StoreFull
 from forebay.cache.accounting.budget import Budget
 from forebay.dispatch.core.destinations.overhead import GROUPS_BYTES
 from forebay.dispatch.core.memory.group_memory import GroupMemory
-from forebay.dispatch.distribution.grouped import GroupAssigner
+from forebay.dispatch.distribution.grouped import GroupedDistribution
 
 ENDLESS = {">": DestinationPolicy(max_attempts=None)}
 BOUND_MESSAGES = 4 * 2**20 // 16 // 384
@@ -205,7 +205,7 @@ def test_order_within_groups_and_every_charge_hold_through_random_delays(seed: i
             gone.close()
             consumers[at] = queue.subscribe(prefetch=5)
         bay.audit()
-        if isinstance(queue.current.distribution, GroupAssigner):
+        if isinstance(queue.current.distribution, GroupedDistribution):
             queue.current.distribution.groups._check()
     for consumer in consumers:
         consumer.close()

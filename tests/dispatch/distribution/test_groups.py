@@ -11,7 +11,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay import Consumer, Delivery, DestinationPolicy, Message, Queue, SettingsError
-from forebay.dispatch.distribution.grouped import GroupAssigner
+from forebay.dispatch.distribution.grouped import GroupedDistribution
 from forebay.dispatch.distribution.message_groups import BUCKETS, RUNS_MAX, bucket_of
 
 
@@ -189,7 +189,7 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))
             consumer.ack(consumer.take(256))
         assigner = queue.current.distribution
-        assert isinstance(assigner, GroupAssigner)
+        assert isinstance(assigner, GroupedDistribution)
         assert assigner.groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
         assert not assigner.names._known and not assigner.groups._held_back and not assigner.groups._last_assigned

@@ -38,7 +38,7 @@ def test_a_failing_task_has_a_second_try_at_once_and_then_ever_fewer() -> None:
     tried = []
     for millisecond in range(60_000):
         before = work.tries
-        work.task.do(millisecond / 1000, millisecond)
+        work.task.run_if_due(millisecond / 1000, millisecond)
         if work.tries > before:
             tried.append(millisecond / 1000)
     pauses = [round(later - earlier, 3) for earlier, later in zip(tried, tried[1:], strict=False)]
@@ -49,22 +49,22 @@ def test_a_failing_task_has_a_second_try_at_once_and_then_ever_fewer() -> None:
 
 def test_a_failing_task_is_tried_again_though_nothing_new_is_due() -> None:
     work = Work(OSError("no"))
-    assert work.task.do(0.0, 0, is_due=False) == 0 and work.tries == 0
-    work.task.do(0.0, 0)
+    assert work.task.run_if_due(0.0, 0, is_due=False) == 0 and work.tries == 0
+    work.task.run_if_due(0.0, 0)
     work.error = None
-    assert work.task.do(0.0, 0, is_due=False) == 1
+    assert work.task.run_if_due(0.0, 0, is_due=False) == 1
     assert work.task.failing is None and work.task.next_at(7.0) == 7.0
-    assert work.task.do(0.0, 0, is_due=False) == 0
+    assert work.task.run_if_due(0.0, 0, is_due=False) == 0
 
 
 def test_a_cause_is_logged_once_and_another_one_too(caplog: pytest.LogCaptureFixture) -> None:
     work = Work(OSError("no"))
     for second in range(100):
-        work.task.do(float(second), 0)
+        work.task.run_if_due(float(second), 0)
     assert [record.levelname for record in caplog.records] == ["ERROR"] and caplog.records[0].exc_info
     work.error = StoreFull(1, 0, "store_limit")
     for second in range(100, 200):
-        work.task.do(float(second), 0)
+        work.task.run_if_due(float(second), 0)
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
@@ -72,13 +72,13 @@ def test_a_task_that_fails_now_and_then_is_logged_now_and_then(caplog: pytest.Lo
     work, error = Work(), OSError("no")
     for second in range(3 * int(SAME_CAUSE_SECONDS)):
         work.error = error if second % 2 else None
-        work.task.do(float(second), 0)
+        work.task.run_if_due(float(second), 0)
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 3
 
 
 def test_a_failed_store_ends_all_that_is_done() -> None:
     with pytest.raises(StoreFailed):
-        Work(StoreFailed("no")).task.do(0.0, 0)
+        Work(StoreFailed("no")).task.run_if_due(0.0, 0)
 
 
 def test_a_guard_that_cannot_look_keeps_no_sync_checkpoint_or_cleanup_from_coming(

@@ -16,7 +16,7 @@ from simulated_disk import SimulatedDisk
 from forebay.__main__ import main
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
 from forebay.dispatch.planning.clairvoyant import Clairvoyant
-from forebay.dispatch.planning.lab import Lab, PlayedRule, PlayedRules, play_rules
+from forebay.dispatch.planning.lab import PlayedRule, PlayedRules, RuleComparison, play_rules
 from forebay.dispatch.planning.report import rules_table
 from forebay.dispatch.planning.rules import RULES
 from forebay.store.disk.disk import File
@@ -199,7 +199,9 @@ def test_regret_is_what_ours_reads_more_as_a_part_of_what_is_delivered() -> None
     found = PlayedRules(4 * MIB, 10, 1000, rules, 0.9, 100)
     assert found.best.name == "a"
     assert (found.regret, found.clairvoyant_regret) == (0.05, 0.4)
-    assert "regret of ours: 5.0 % beside the best rule (a)," in rules_table(Lab(4 * MIB, 1.0, 5, 0, (found,)))
+    assert "regret of ours: 5.0 % beside the best rule (a)," in rules_table(
+        RuleComparison(4 * MIB, 1.0, 5, 0, (found,))
+    )
 
 
 def written(events: Sequence[Event]) -> File:

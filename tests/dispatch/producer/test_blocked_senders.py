@@ -333,7 +333,7 @@ def test_a_sender_that_waits_long_is_logged_ever_more_rarely(caplog: pytest.LogC
     line = bay.space.journal
     full = StoreFull(1, 0, "store_limit")
     with bay.lock, caplog.at_level(logging.WARNING, "forebay.dispatch"):
-        waiting = line.newcomer(bay.queue_state("filler"), (1,), full, float("inf"), threading.Condition())
+        waiting = line.new_waiter(bay.queue_state("filler"), (1,), full, float("inf"), threading.Condition())
         line.line_up(waiting)
         for _ in range(100):
             bay.clock.advance(1.0)

@@ -161,7 +161,7 @@ def test_second_close_and_a_forked_child_leave_the_socket_of_the_next_owner(tmp_
         first.close()
         assert asked(tmp_path, {"do": "explain"})["ok"]
     child = AdminSocket(str(tmp_path / "localhost"))
-    child.die_in_child()
+    child.disable_in_child()
     child.stop()
     assert path_of(tmp_path).exists()
 

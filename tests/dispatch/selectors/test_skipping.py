@@ -35,7 +35,7 @@ def fingerprints(messages: list[Values], names: tuple[str, ...] = NAMES) -> dict
     survey = BlockSurvey(frozenset(names), 0)
     properties = [encode_properties(values) for values in messages]
     together, one_by_one = properties[::2], properties[1::2]  # a scan decodes together what is in RAM
-    survey.decode(range(len(together)), together, frozenset(names))
+    survey.decode([*range(len(together))], together, frozenset(names))
     for index, data in enumerate(one_by_one, len(together)):
         survey.add(index, header_values(data, frozenset(names)))
     assert survey.examined == (1 << len(messages)) - 1

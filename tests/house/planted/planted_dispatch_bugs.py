@@ -115,7 +115,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "what was assigned to a closed consumer is lost",
-        "Assigning.empty",
+        "Assignments.empty",
         "assigned.shared_group.offer(own.lane, returned)",
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
@@ -173,7 +173,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a draining consumer keeps its groups",
-        "Assigning.gets_no_more",
+        "Assignments.gets_no_more",
         "return consumer.stage.is_draining or self.queue.exclusive not in (None, consumer)",
         "return self.queue.exclusive not in (None, consumer)",
         "tests/dispatch/consumer/test_drain.py::"
@@ -190,7 +190,7 @@ DISPATCH_BUGS = (
     Bug(
         "a non-persistent message that RAM lets go of is lost",
         "TmpPager.write_out",
-        "self._overflow.keep(self._lane, messages)",
+        "self._overflow.keep(self._store_lane, messages)",
         "pass",
         "tests/cache/spill/test_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
     ),
@@ -218,7 +218,7 @@ DISPATCH_BUGS = (
     Bug(
         "a durable subscription that a prepared transaction knows is ended",
         "SubscriptionAdmin._idle",
-        "if self._transactions.concern((found.number,)): ...",
+        "if self._transactions.use_destinations((found.number,)): ...",
         "pass",
         f"{EVERYTHING}::test_a_topic_or_subscription_that_a_transaction_knows_is_neither_deleted_nor_ended",
     ),

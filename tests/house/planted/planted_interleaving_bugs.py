@@ -17,7 +17,7 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "who waits for credit is not told that it came",
-        "Waits.end_for_credit",
+        "ConsumerWaits.end_for_credit",
         "self._credited.notify_all()",
         "pass",
         "tests/concurrency/test_threads.py::test_a_take_that_waits_for_credit_is_woken_when_it_comes",

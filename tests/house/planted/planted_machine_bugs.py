@@ -38,7 +38,7 @@ MACHINE_BUGS = (
     ),
     Bug(
         "a new subscription is given no retained message",
-        "TopicConsumers.subscribe",
+        "TopicConsumerFactory.subscribe",
         "self._retained.give(((topic, subscription),)) if is_new else None",
         "None",
         MACHINE,
@@ -94,7 +94,7 @@ MACHINE_BUGS = (
     ),
     Bug(
         "a pattern has no topic that is made later",
-        "Topics.create",
+        "TopicRegistry.create",
         "[] if is_temporary else self._patterns.matching(name)",
         "[]",
         MACHINE,

@@ -133,25 +133,29 @@ STORE_BUGS = (
         "tests/store/journal/test_data_log.py::test_walk_stops_at_any_flipped_bit",
     ),
     Bug(
-        "the checksum of a body in the tail is not verified", "Walk._verify_slice", "found != crc", "found < 0", CRASHES
+        "the checksum of a body in the tail is not verified",
+        "RecordWalk._verify_slice",
+        "found != crc",
+        "found < 0",
+        CRASHES,
     ),
     Bug(
         "the checksum of a single message's body in the tail is not verified",
-        "Walk.gather",
+        "RecordWalk.gather",
         "if at >= verify_at and crc32(chunk[content:end]) != crc: ...",
         "pass",
         CRASHES,
     ),
     Bug(
         "the log sequence is not looked at",
-        "Walk._follow",
+        "RecordWalk._follow",
         "header.log_sequence != self.next_log_sequence",
         "header.log_sequence < 0",
         "tests/store/journal/test_data_log.py::test_only_the_next_log_sequence_is_taken",
     ),
     Bug(
         "a record of an older epoch is accepted",
-        "Walk._follow",
+        "RecordWalk._follow",
         "header.epoch < self.epoch",
         "header.epoch < 0",
         "tests/store/journal/test_data_log.py::test_no_older_epoch_is_taken",
@@ -344,7 +348,7 @@ STORE_BUGS = (
     Bug(
         "a replay leaves the subscriptions of a deleted topic",
         "Replay._delete",
-        "self._subscriptions.delete_topic(number)",
+        "self._subscriptions.delete_topic(destination_number)",
         "pass",
         "tests/dispatch/topics/test_topic_delete.py::test_the_topic_stays_gone_when_the_index_is_lost",
     ),

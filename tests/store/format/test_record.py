@@ -33,8 +33,8 @@ from forebay.store.format.record import (
     TRANSACTIONAL,
     Header,
     MessageRecord,
-    Range,
     RecordDamaged,
+    SequenceRun,
     content_lengths,
     decode_header,
     decode_ranges,
@@ -75,7 +75,7 @@ def ack(first: int = 9, count: int = 1) -> bytes:
     return encode_ack(SALT, WORD, STAMP, 7, 5, first, count)
 
 
-def taken_apart(data: bytes) -> tuple[Header, MessageRecord | tuple[int, list[Range]] | None]:
+def taken_apart(data: bytes) -> tuple[Header, MessageRecord | tuple[int, list[SequenceRun]] | None]:
     """As the journal reads it: header, checksum, payload."""
     header = decode_header(data)
     verify_head(header, data[: header.head_bytes], SALT)
@@ -220,14 +220,14 @@ def test_any_slice_comes_back(
     assert contents_of(data) == contents
 
 
-@given(st.lists(st.builds(Range, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)), max_size=50))
-def test_any_ranges_come_back(ranges: list[Range]) -> None:
+@given(st.lists(st.builds(SequenceRun, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)), max_size=50))
+def test_any_ranges_come_back(ranges: list[SequenceRun]) -> None:
     data = encode(SALT, WORD, EPOCH, DURABLE, ACK, 4, len(ranges), ranges_payload(77, ranges))
     assert taken_apart(data)[1] == (77, ranges)
 
 
 def test_ack_of_a_run_is_an_ack_of_one_range() -> None:
-    assert ack(9, 4) == encode(SALT, WORD, EPOCH, DURABLE, ACK, 7, 1, ranges_payload(5, [Range(9, 4)]))
+    assert ack(9, 4) == encode(SALT, WORD, EPOCH, DURABLE, ACK, 7, 1, ranges_payload(5, [SequenceRun(9, 4)]))
 
 
 def test_decoding_works_from_the_middle_of_a_buffer() -> None:

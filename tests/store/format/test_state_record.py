@@ -16,11 +16,11 @@ from forebay.store.format.state_record import (
     NAME_BYTES_MAX,
     QUEUE,
     TOPIC,
-    Backlog,
     Destination,
     LaneCounts,
     StateRecord,
     Subscription,
+    SubscriptionBacklog,
     UseCounts,
     decode_destination,
     decode_root,
@@ -55,7 +55,7 @@ USES = st.builds(UseCounts, U32, U64, U64, IDS, IDS)
 
 RUNS = st.lists(st.tuples(U64, U64), max_size=3).map(tuple)
 MASKS = st.lists(st.tuples(U64, st.integers(0, 2**512 - 1)), max_size=3).map(tuple)
-BACKLOGS = st.builds(Backlog, U64, U64, RUNS, MASKS)
+BACKLOGS = st.builds(SubscriptionBacklog, U64, U64, RUNS, MASKS)
 
 STATE = StateRecord(
     [Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß"), Destination(3, TOPIC, "prices")],
@@ -70,7 +70,7 @@ STATE.branches[0].acknowledge(36, 5, 2**40 - 1)
 ROOT = encode_root(
     STATE,
     encode_counts(STATE, [LaneCounts(20, 7, 3, 300)], [UseCounts(1, 3, 300, (), (2,)), UseCounts(2, 0, 0, (1, 9))]),
-    [Backlog(68, 700, ((0, 2), (5, 5)), ((5, 2**511 + 1),))],
+    [SubscriptionBacklog(68, 700, ((0, 2), (5, 5)), ((5, 2**511 + 1),))],
 )
 
 
@@ -91,7 +91,11 @@ def test_state_comes_back(state: StateRecord) -> None:
 
 @given(STATES, U64, st.lists(LANES, max_size=4), st.lists(USES, max_size=4), st.lists(BACKLOGS, max_size=3))
 def test_root_comes_back(
-    state: StateRecord, log_sequence: int, lanes: list[LaneCounts], uses: list[UseCounts], backlogs: list[Backlog]
+    state: StateRecord,
+    log_sequence: int,
+    lanes: list[LaneCounts],
+    uses: list[UseCounts],
+    backlogs: list[SubscriptionBacklog],
 ) -> None:
     state.next_log_sequence = log_sequence
     assert decode_root(encode_root(state, encode_counts(state, lanes, uses), backlogs)) == (

@@ -20,7 +20,7 @@ from forebay.store.format.times import (
     NO_TIMES,
     TIMES_BYTES,
     BlockTimes,
-    Times,
+    MessageTimes,
     encode_times,
     has_times,
     split_times,
@@ -40,7 +40,7 @@ NOW = 1_700_000_000_000
 def test_times_come_before_other_properties_and_leave_them_as_they_are() -> None:
     rest = encode_properties({"kg": 1}, "mine")
     properties = encode_times(NOW, -5) + rest
-    assert times_of(properties) == Times(NOW, -5) and has_times(properties)
+    assert times_of(properties) == MessageTimes(NOW, -5) and has_times(properties)
     assert decode_properties(properties) == ({"kg": 1}, "mine")
     assert split_times(properties) == (properties[:TIMES_BYTES], rest)
     assert times_of(rest) == times_of(b"") == NO_TIMES and split_times(rest) == (b"", rest)
@@ -49,7 +49,13 @@ def test_times_come_before_other_properties_and_leave_them_as_they_are() -> None
 @pytest.mark.parametrize("seed", range(20))
 def test_times_put_together_are_those_put_one_by_one(seed: int) -> None:
     random, together, one_by_one = Random(seed), BlockTimes(), BlockTimes()
-    kinds = random.choice(([Times(NOW, 0)], [Times(NOW, 0), Times(NOW + 5, 0)], [NO_TIMES, Times(NOW, 0), Times(0, 9)]))
+    kinds = random.choice(
+        (
+            [MessageTimes(NOW, 0)],
+            [MessageTimes(NOW, 0), MessageTimes(NOW + 5, 0)],
+            [NO_TIMES, MessageTimes(NOW, 0), MessageTimes(0, 9)],
+        )
+    )
     at = 0
     while at < BLOCK_MESSAGES - 40:
         at = max(at + random.choice((-3, 0, 0, 7)), 0)
@@ -69,8 +75,8 @@ def test_times_of_each_are_those_of_one() -> None:
 
 
 def test_delay_of_a_transaction_begins_with_its_commit() -> None:
-    assert Times(7, -5).committed(NOW) == Times(7, NOW + 5)
-    assert Times(7, 5).committed(NOW) == Times(7, 5)
+    assert MessageTimes(7, -5).committed(NOW) == MessageTimes(7, NOW + 5)
+    assert MessageTimes(7, 5).committed(NOW) == MessageTimes(7, 5)
 
 
 def test_every_flipped_bit_of_times_is_noticed() -> None:
@@ -93,7 +99,8 @@ def drawn(random: Random) -> Block:
     block.times = BlockTimes()
     for at in random.sample(range(len(block.lengths)), min(len(block.lengths), 50)):
         block.times.put(
-            at, Times(random.choice((0, NOW + random.getrandbits(random.choice((3, 40))))), random.choice((0, NOW)))
+            at,
+            MessageTimes(random.choice((0, NOW + random.getrandbits(random.choice((3, 40))))), random.choice((0, NOW))),
         )
     for at in range(len(block.lengths)):
         block.gone |= (random.random() < 0.3) << at
@@ -136,7 +143,7 @@ def test_cut_or_damaged_times_are_a_damaged_block_or_a_sound_one() -> None:
 def test_release_and_expiry_find_what_is_pending_and_whose_time_has_come() -> None:
     times = BlockTimes()
     for at in range(10):
-        times.put(at, Times(100 + at, 50 + at))
+        times.put(at, MessageTimes(100 + at, 50 + at))
     gone = 1 << 3
     assert times.take_due(49, gone) == 0 and times.earliest == [50, 100]
     assert times.take_due(55, gone) == 0b110111
@@ -149,7 +156,7 @@ def timed(time: int, kind: int) -> bytes:
     block = Block(0)
     block.add_slice(1, 64, array("I", [5]))
     block.times = BlockTimes()
-    block.times.put(0, Times(time, 0) if kind == EXPIRY else Times(0, time))
+    block.times.put(0, MessageTimes(time, 0) if kind == EXPIRY else MessageTimes(0, time))
     return block.pack()
 
 

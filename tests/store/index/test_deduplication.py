@@ -482,7 +482,7 @@ def test_windows_take_no_more_memory_than_they_are_charged(producers: int, ids: 
         before, _ = tracemalloc.get_traced_memory()
         for at in range(2 * ids):
             for number in range(producers):
-                windows.note(Identity(1, number.to_bytes(16), digests[number][at]))
+                windows.remember(Identity(1, number.to_bytes(16), digests[number][at]))
             if at in (ids // 2, ids - 1, 3 * ids // 2, 2 * ids - 1):
                 assert tracemalloc.get_traced_memory()[0] - before <= windows.held_bytes
     finally:
@@ -526,9 +526,9 @@ def test_random_operations_on_windows_agree_with_plain_lists() -> None:
     for step in range(5000):
         found = identity(random.randint(1, 3), random.choice((b"", b"p")), b"%d" % random.randrange(12))
         known = model[found.destination, found.producer]
-        assert windows.knows(found) == (found.message in known)
+        assert windows.has_seen(found) == (found.message in known)
         if random.random() < 0.7:
-            windows.note(found)
+            windows.remember(found)
             if found.message not in known:
                 known.append(found.message)
                 del known[: -2 * found.destination]
@@ -545,9 +545,9 @@ def test_random_operations_under_a_bound_forget_the_oldest_id_each_time() -> Non
     for step in range(5000):
         found = Identity(1, random.randrange(7).to_bytes(16), random.randrange(300).to_bytes(16))
         is_known = found in noted
-        assert windows.knows(found) == is_known
+        assert windows.has_seen(found) == is_known
         forgotten = windows.forgotten
-        windows.note(found)
+        windows.remember(found)
         windows._check()
         if not is_known:
             own = [other for other in noted if other.producer == found.producer]
@@ -559,7 +559,7 @@ def test_random_operations_under_a_bound_forget_the_oldest_id_each_time() -> Non
         if step % 1000 == 999:
             noted = noted[len(noted) // 2 :]
             windows.resize(WINDOW_CHARGE_BYTES * len({other.producer for other in noted}) + 32 * len(noted))
-            noted = [other for other in noted if windows.knows(other)]
+            noted = [other for other in noted if windows.has_seen(other)]
             windows.resize(6 * WINDOW_CHARGE_BYTES)
     assert windows.forgotten > 1000
 
@@ -590,7 +590,7 @@ def test_a_queue_of_digests_finds_what_it_has_at_any_size() -> None:
 def test_an_id_of_a_destination_without_a_window_is_not_noted() -> None:
     windows = Deduplication()
     windows.register(1, "orders")
-    windows.note(Identity(1, bytes(16), bytes(16)))
+    windows.remember(Identity(1, bytes(16), bytes(16)))
     assert windows.messages == 0 and not windows.watches(1)
 
 

@@ -46,8 +46,8 @@ from forebay.store.journal.data_log import (
     FORMAT_VERSION,
     DataLogHeader,
     Plain,
+    RecordWalk,
     UnknownVersion,
-    Walk,
     attested_behind,
     crc_of,
     decode_data_log_header,
@@ -88,7 +88,7 @@ def disk_with(image: bytes) -> SimulatedDisk:
     return disk
 
 
-def walk_of(image: bytes) -> tuple[Walk, list[FoundRecord]]:
+def walk_of(image: bytes) -> tuple[RecordWalk, list[FoundRecord]]:
     return walked(disk_with(image), 1)
 
 
@@ -182,7 +182,7 @@ def test_walk_reads_nothing_behind_the_seal() -> None:
 
 
 def test_walk_from_the_middle_takes_the_first_log_sequence_on_trust() -> None:
-    walk = Walk(SMALL.open_for_reading(NAME), data_log_header(SMALL, 1), RECORDS[3].offset)
+    walk = RecordWalk(SMALL.open_for_reading(NAME), data_log_header(SMALL, 1), RECORDS[3].offset)
     assert [FoundRecord(*found) for found in walk] == RECORDS[3:]
 
 
@@ -243,7 +243,7 @@ def test_walk_that_need_not_verify_bodies_sees_damaged_heads_only() -> None:
     header = data_log_header(SMALL, 1)
     for verify_from, expected in ((None, 8), (body - 64, 1), (body - 63, 8), (len(IMAGE), 8)):
         file = disk_with(bytes(damaged)).open_for_reading(NAME)
-        walk = Walk(file, header, DATA_LOG_HEADER_BYTES, verify_from=verify_from)
+        walk = RecordWalk(file, header, DATA_LOG_HEADER_BYTES, verify_from=verify_from)
         assert len(list(walk)) == expected, f"verify_from={verify_from}"
 
 
@@ -263,7 +263,7 @@ def test_untouched_space_is_no_problem_and_anything_else_is() -> None:
 # What is no record of this data log.
 
 
-def behind_the_first(data: bytes) -> tuple[Walk, list[FoundRecord]]:
+def behind_the_first(data: bytes) -> tuple[RecordWalk, list[FoundRecord]]:
     """The small data log with other bytes behind its first two records."""
     return walk_of(IMAGE[: ENDS[1]] + data + bytes(100))
 
@@ -319,7 +319,7 @@ def test_length_that_lies_is_never_read() -> None:
     for length in (1 << 30, 3 << 20, 5000):
         huge[4:8] = length.to_bytes(4, "little")
         meter = Meter(disk_with(IMAGE[: ENDS[1]] + huge).open_for_reading(NAME))
-        walk = Walk(meter, data_log_header(SMALL, 1), DATA_LOG_HEADER_BYTES, verify_from=0)  # type: ignore[arg-type]
+        walk = RecordWalk(meter, data_log_header(SMALL, 1), DATA_LOG_HEADER_BYTES, verify_from=0)  # type: ignore[arg-type]
         assert len(list(walk)) == 2 and walk.problem == "the record reaches beyond the end of the file"
         assert meter.longest <= 1 << 20
         attested_behind(meter, data_log_header(SMALL, 1), ENDS[1])  # type: ignore[arg-type]
@@ -332,7 +332,7 @@ def test_large_message_is_verified_in_pieces() -> None:
     append_one(journal, 4, 1, 0, 5, b"", bytes(3 << 20))
     header = data_log_header(disk, journal.data_log)
     meter = Meter(disk.open_for_reading(data_log_name(journal.data_log)))
-    walk = Walk(meter, header, DATA_LOG_HEADER_BYTES, verify_from=0)  # type: ignore[arg-type]
+    walk = RecordWalk(meter, header, DATA_LOG_HEADER_BYTES, verify_from=0)  # type: ignore[arg-type]
     assert len(list(walk)) == 2 and walk.problem is None and meter.longest <= 1 << 20
 
 
@@ -371,10 +371,12 @@ One = tuple[int, int, int, int, int]
 """Offset, lane number, first sequence, messages that an ack removes, bytes of a message's content."""
 
 
-def gathered(disk: SimulatedDisk, verify_from: int | None) -> tuple[Walk, list[One]]:
+def gathered(disk: SimulatedDisk, verify_from: int | None) -> tuple[RecordWalk, list[One]]:
     """Every plain record, however the walk came to it, and the walk."""
     file = disk.open_for_reading(NAME)
-    walk = Walk(file, data_log_header(disk, 1), DATA_LOG_HEADER_BYTES, next_log_sequence=100, verify_from=verify_from)
+    walk = RecordWalk(
+        file, data_log_header(disk, 1), DATA_LOG_HEADER_BYTES, next_log_sequence=100, verify_from=verify_from
+    )
     plain: list[One] = []
     for offset, header, head in walk:
         plain += as_plain([FoundRecord(offset, header, head)])
@@ -418,7 +420,7 @@ def test_short_cut_takes_the_same_records_as_the_walk_whatever_is_damaged(
             damaged[random.randrange(DATA_LOG_HEADER_BYTES, len(image))] ^= 1 << random.randrange(8)
         file = disk_with(bytes(damaged))
         verify_from = random.choice((None, 0, random.randrange(len(image))))
-        plainly = Walk(
+        plainly = RecordWalk(
             file.open_for_reading(NAME),
             data_log_header(disk, 1),
             DATA_LOG_HEADER_BYTES,

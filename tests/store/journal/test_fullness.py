@@ -11,7 +11,7 @@ from forebay.store.disk.layout import JOURNAL
 from forebay.store.errors import StoreFailed, StoreFull
 from forebay.store.format.record import ACK, DROP, MESSAGE, RELOCATED, RETURN, TRANSACTIONAL
 from forebay.store.journal.fullness import Fullness
-from forebay.store.journal.reserve import LAST_BYTES, Reserve
+from forebay.store.journal.reserve import LAST_BYTES, DiskReserve
 
 FILE_BYTES = 64 * 1024
 FIRST_BYTES = 100
@@ -24,7 +24,7 @@ class Held:
         self.disk = SimulatedDisk()
         self.disk.make_directory(JOURNAL)
         self.journal_bytes = FIRST_BYTES
-        reserve = Reserve(self.disk, FILE_BYTES)
+        reserve = DiskReserve(self.disk, FILE_BYTES)
         self.fullness = Fullness(self.disk, reserve, FILE_BYTES, limit_bytes, lambda: self.journal_bytes, StoreFailed)
         self.fullness.begin_data_log(FILE_BYTES, False, FIRST_BYTES)
 

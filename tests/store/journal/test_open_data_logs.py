@@ -12,14 +12,14 @@ from forebay.store.disk.layout import JOURNAL, data_log_name
 from forebay.store.journal.data_log_files import DataLogFiles
 from forebay.store.journal.journal import Journal
 from forebay.store.journal.open_data_logs import READERS_MAX
-from forebay.store.journal.reserve import Reserve
+from forebay.store.journal.reserve import DiskReserve
 
 FILE_BYTES = 64 * 1024
 
 
-def files_on(disk: SimulatedDisk) -> tuple[DataLogFiles, Reserve]:
+def files_on(disk: SimulatedDisk) -> tuple[DataLogFiles, DiskReserve]:
     disk.make_directory(JOURNAL)
-    reserve = Reserve(disk, FILE_BYTES)
+    reserve = DiskReserve(disk, FILE_BYTES)
     return DataLogFiles(disk, reserve, FILE_BYTES), reserve
 
 

@@ -12,7 +12,7 @@ from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import data_log_name
 from forebay.store.environment.account import Unlimited
-from forebay.store.format.places import Extent, Singles
+from forebay.store.format.places import Extent, SingleRecords
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.index.index import Index
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
@@ -21,7 +21,7 @@ from forebay.store.journal.reading import (
     GAP_BYTES_MAX,
     PIECE_BYTES,
     REGION_BYTES_MAX,
-    Readable,
+    ReadableFile,
     Region,
     plan_regions,
     read_headers,
@@ -62,8 +62,8 @@ class Lane:
         """Something of another lane lies between."""
         append_one(self.journal, 4, 2, 0, TIMESTAMP, b"", bytes(size))
 
-    def extents(self, *runs: tuple[int, int]) -> list[Extent | Singles]:
-        found: list[Extent | Singles] = []
+    def extents(self, *runs: tuple[int, int]) -> list[Extent | SingleRecords]:
+        found: list[Extent | SingleRecords] = []
         for first, last in runs:
             while first <= last:
                 end = min(last, first | (1 << BLOCK_SHIFT) - 1)
@@ -286,7 +286,7 @@ def test_failed_read_names_the_place_and_the_others_go_on() -> None:
 class BadSector:
     """A file of which one byte cannot be read."""
 
-    def __init__(self, file: Readable, bad_offset: int) -> None:
+    def __init__(self, file: ReadableFile, bad_offset: int) -> None:
         self._file = file
         self._bad_offset = bad_offset
 
@@ -335,7 +335,7 @@ def test_single_message_of_another_sequence_is_not_taken_for_the_one_that_is_wan
     for n in range(3):
         lane.add((b"", b"body %d" % n))
     [extent] = lane.extents((1, 2))
-    assert isinstance(extent, Singles)
+    assert isinstance(extent, SingleRecords)
     messages, unreadable = read_regions(
         plan_regions([extent._replace(first_sequence=0)], lane.journal.open_data_logs.reader)
     )
@@ -390,7 +390,7 @@ def test_arbitrary_damage_never_gives_a_wrong_message_and_never_raises(seed: int
 class Watched:
     """A file that notes how much each read brings."""
 
-    def __init__(self, file: Readable) -> None:
+    def __init__(self, file: ReadableFile) -> None:
         self.file = file
         self.reads: list[int] = []
 

@@ -134,7 +134,7 @@ def test_a_tenth_of_the_traffic_is_copied_and_as_much_as_it_where_the_journal_is
             appended += 50_000
             throttle.sample(now, appended, is_far_above=is_far_above)
             while throttle.allows(now):
-                throttle.spend(30_000, now)
+                throttle.count_copied(30_000, now)
                 copied += 30_000
         assert appended / share <= copied <= appended / share + 30_000
 
@@ -142,10 +142,10 @@ def test_a_tenth_of_the_traffic_is_copied_and_as_much_as_it_where_the_journal_is
 def test_idle_time_costs_nothing_and_credit_is_not_saved_up() -> None:
     throttle = Throttle(0.0)
     throttle.sample(0.1, 1 << 30, is_far_above=True)
-    throttle.spend(CREDIT_BYTES_MAX, 0.1)
+    throttle.count_copied(CREDIT_BYTES_MAX, 0.1)
     assert not throttle.allows(0.2)
     throttle.sample(0.3, (1 << 30) + 100, is_far_above=False)
     assert throttle.allows(0.1 + IDLE_SECONDS)
-    throttle.spend(1 << 30, 0.1 + IDLE_SECONDS)
+    throttle.count_copied(1 << 30, 0.1 + IDLE_SECONDS)
     throttle.sample(1.0, (1 << 30) + 100_000, is_far_above=False)
     assert throttle.allows(1.0)

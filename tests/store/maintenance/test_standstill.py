@@ -10,7 +10,7 @@ from simulated_disk import SimulatedDisk
 
 from forebay import StoreFailed
 from forebay.store.disk.layout import reserve_name
-from forebay.store.journal.reserve import Reserve
+from forebay.store.journal.reserve import DiskReserve
 
 
 def test_sync_at_standstill_makes_everything_durable() -> None:
@@ -44,7 +44,7 @@ def test_sync_at_standstill_that_fails_stops_the_journal(call: str, nth: int) ->
 def test_reserve_that_cannot_be_renamed_is_held_still() -> None:
     disk = SimulatedDisk()
     disk.make_directory("journal")
-    reserve = Reserve(disk, 8192)
+    reserve = DiskReserve(disk, 8192)
     assert reserve.fill()
     disk.fail("rename", 1, errno.EIO)
     with pytest.raises(OSError):

@@ -23,7 +23,7 @@ import forebay
 from forebay import Forebay, JournalCorrupt, Message, Settings, StoreFailed
 from forebay.store.disk.layout import JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
 from forebay.store.format.record import DIRECTORY, MESSAGE, Header, crc32, decode_slice
-from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, FORMAT_VERSION, Walk, decode_data_log_header
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, FORMAT_VERSION, RecordWalk, decode_data_log_header
 from forebay.store.message import Headers
 from forebay.testing import ManualClock
 
@@ -129,7 +129,7 @@ def _read_records(disk: SimulatedDisk, names: dict[int, str]) -> Iterator[Stored
         file = disk.open_for_reading(data_log_name(data_log))
         header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
         yield Stored(data_log, 0, DATA_LOG_HEADER_BYTES, 0, DATA_LOG_HEADER_BYTES, {})
-        for offset, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES):
+        for offset, record, head in RecordWalk(file, header, DATA_LOG_HEADER_BYTES):
             messages = _messages(offset, record, head, names) if record.kind == MESSAGE else {}
             yield Stored(data_log, offset, offset + record.length, record.kind, record.head_bytes, messages)
 

@@ -97,8 +97,8 @@ def test_turns_say_how_both_kinds_lie_between_each_other() -> None:
     lane.add(1)
     lane.take_turn(6)
     lane.add(1)
-    assert [lane.before(sequence) for sequence in range(4)] == [0, 5, 5, 6]
-    assert [lane.behind(sequence) for sequence in (0, 4, 5, 6, 7)] == [1, 1, 3, BEHIND_ALL, BEHIND_ALL]
+    assert [lane.next_persistent(sequence) for sequence in range(4)] == [0, 5, 5, 6]
+    assert [lane.next_non_persistent(sequence) for sequence in (0, 4, 5, 6, 7)] == [1, 1, 3, BEHIND_ALL, BEHIND_ALL]
 
 
 def test_turns_are_forgotten_with_their_messages() -> None:
@@ -107,7 +107,7 @@ def test_turns_are_forgotten_with_their_messages() -> None:
     for turn in range(1, 20_000):
         lane.take_turn(turn)
         sequence = lane.add(1)
-        assert lane.before(sequence) == turn
+        assert lane.next_persistent(sequence) == turn
         lane.remove_one(sequence)
     assert ledger.held_bytes == lane.charge_bytes < 50_000
     lane._check()

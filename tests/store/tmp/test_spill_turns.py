@@ -42,10 +42,10 @@ def test_turns_agree_with_a_list(steps: str) -> None:
             turns._check()
         firsts, sequences = [at for at, _ in expected], [at for _, at in expected]
         probe = random.randrange(sequences[0], sequence + 2)
-        assert turns.before(probe) == firsts[bisect_right(sequences, probe) - 1]
+        assert turns.next_persistent(probe) == firsts[bisect_right(sequences, probe) - 1]
         probe = random.randrange(firsts[0], turn + 2)
         at = bisect_right(firsts, probe)
-        assert turns.behind(probe) == (sequences[at] if at < len(sequences) else BEHIND_ALL)
+        assert turns.next_non_persistent(probe) == (sequences[at] if at < len(sequences) else BEHIND_ALL)
 
 
 @pytest.mark.parametrize("steps", STEPS)

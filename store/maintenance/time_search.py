@@ -1,4 +1,4 @@
-"""Positions: find where the messages of a time begin in a lane.
+"""TimeSearch: find where the messages of a time begin in a lane.
 
 The messages of a lane are in order of sending, so their times ascend. Exceptions are messages of transactions, which
 have the time of their send, and messages after somebody set the system's clock back. The search halves the blocks of
@@ -18,7 +18,7 @@ from ..format.places import Extent
 from ..format.record import RecordDamaged
 from ..index.block_cache import BlockCache
 from ..index.destination_lane import DestinationLane
-from ..journal.reading import Readable, sent_at
+from ..journal.reading import ReadableFile, sent_at
 from ..numbering import BLOCK_SHIFT
 from ..structures.bits import runs_of_ones
 
@@ -32,10 +32,10 @@ class _Place(NamedTuple):
     messages: int
 
 
-class Positions:
+class TimeSearch:
     """Searches lanes by time. No method may be called under the state lock, which they take for moments."""
 
-    def __init__(self, cache: BlockCache, lock: OwnedLock, reader: Callable[[int], tuple[Readable, int]]) -> None:
+    def __init__(self, cache: BlockCache, lock: OwnedLock, reader: Callable[[int], tuple[ReadableFile, int]]) -> None:
         """Make the one Positions of a store.
 
         cache: that of the index's blocks.
@@ -45,7 +45,7 @@ class Positions:
         self._lock, self._all_or_broken = lock, AllOrBroken(lock)
         self._reader = reader
 
-    def at(self, lane: DestinationLane, time_ms: int) -> int:
+    def first_sequence_at(self, lane: DestinationLane, time_ms: int) -> int:
         """Return the first existing sequence of a lane sent at time_ms or later; if there is none, the next sequence.
 
         O(log messages) reads. A record that can't be read counts as late, so that a caller gets too much rather than
@@ -107,13 +107,13 @@ class Positions:
         except (OSError, RecordDamaged):
             return None
 
-    def _records(self, lane: DestinationLane, number: int, first: int = 0) -> list[_Place]:
+    def _records(self, lane: DestinationLane, block_number: int, first: int = 0) -> list[_Place]:
         """Return the records of one block with pending messages from `first` on, in order."""
         with self._lock, self._all_or_broken:
-            if number not in lane.blocks:
+            if block_number not in lane.blocks:
                 return []
-            block = self._cache.peek(lane, number)
-        base = number << BLOCK_SHIFT
+            block = self._cache.peek(lane, block_number)
+        base = block_number << BLOCK_SHIFT
         pending = ~block.gone & ((1 << len(block.lengths)) - 1)
         low = max(first - base, 0)
         places: list[_Place] = []

@@ -1,4 +1,4 @@
-"""Assigning: decide which consumer of a queue gets which message, if messages have groups or consumers priorities.
+"""Assignments: decide which consumer of a queue gets which message, if messages have groups or consumers priorities.
 
 The consumers of one selector group share its lists as in any queue. Those hold the *unassigned* messages, with one
 frontier, and each message is examined there once. In addition each consumer has lists of *assigned* messages, which are
@@ -48,7 +48,7 @@ class SharedSelectorGroup(SelectorGroup):
     __slots__ = ("assigning", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
     notes_groups = True
 
-    def __init__(self, assigning: Assigning, selector: Selector | None) -> None:
+    def __init__(self, assigning: Assignments, selector: Selector | None) -> None:
         super().__init__(selector)
         self.assigning = assigning
         # Messages that it has passed because a consumer of another selector group owns their group.
@@ -229,7 +229,7 @@ class OwnSelectorGroup(SelectorGroup):
         return next(target for target in self.lists if target.lane is lane)
 
 
-class Assigning:
+class Assignments:
     """Which messages of one queue each consumer has. The state lock guards it.
 
     A free message that was examined is in one of four states:

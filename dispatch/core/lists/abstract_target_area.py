@@ -1,4 +1,4 @@
-"""ListKeeper: what lanes, lists and destinations ask of the TargetArea, which keeps all lists of a store.
+"""AbstractTargetArea: what lanes, lists and destinations ask of the TargetArea, which keeps all lists of a store.
 
 Lanes, lists, destinations and distributions are type parameters here, because this contract only passes them on.
 """
@@ -17,7 +17,7 @@ from ..deliveries.delivery import LaneMessages
 from ..deliveries.reading import LaneReader
 from ..memory.memory_registry import MemoryRegistry
 from ..monitor import Monitor
-from ..selector_groups.distribution_roles import DistributionKeeper
+from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .list_supply import ListSupply
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
@@ -28,7 +28,7 @@ DistributionT = TypeVar("DistributionT")
 """A distribution, the rule of a destination."""
 
 
-class ListKeeper(ABC, Generic[LaneT, ListT, DestinationT, DistributionT]):
+class AbstractTargetArea(ABC, Generic[LaneT, ListT, DestinationT, DistributionT]):
     """The interface of the TargetArea that its lanes and lists call. The state lock guards it."""
 
     monitor: Monitor
@@ -47,7 +47,7 @@ class ListKeeper(ABC, Generic[LaneT, ListT, DestinationT, DistributionT]):
     """Reads single messages for callers that look at a delivery without a body."""
     syncs_always: bool
     """Whether acks are durable before they are confirmed."""
-    distributions: DistributionKeeper[DestinationT, DistributionT]
+    distribution_chooser: AbstractDistributionChooser[DestinationT, DistributionT]
     """Chooses the distribution of each destination."""
 
     @abstractmethod

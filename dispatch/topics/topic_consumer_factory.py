@@ -1,4 +1,4 @@
-"""TopicConsumers: make the consumers of topics, and the subscriptions that they read."""
+"""TopicConsumerFactory: make the consumers of topics, and the subscriptions that they read."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from ...store.errors import SettingsError, SubscriptionInUse
 from ...store.journal.journal import Journal
 from ...store.writers.subscription_writer import SubscriptionWriter
 from ..consumer.consumer import Consumer
-from ..consumer.consumers import Consumers
+from ..consumer.consumer_factory import ConsumerFactory
 from ..consumer.options import ConsumerOptions
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
-from .registry import Topics
+from .registry import TopicRegistry
 from .retained import RetainedMessages
 from .subscription_state import SubscriptionState
-from .subscriptions.cursors import Target, within
+from .subscriptions.cursors import SeekTarget, within
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
 from .topic_state import TopicState
 
 
-class TopicConsumers:
+class TopicConsumerFactory:
     """Makes the consumers of topics: of a subscription, a pattern, or a reader. The state lock guards it."""
 
     def __init__(
@@ -31,8 +31,8 @@ class TopicConsumers:
         journal: Journal,
         writer: SubscriptionWriter,
         confirmer: Confirmer,
-        consumers: Consumers,
-        topics: Topics,
+        consumers: ConsumerFactory,
+        topics: TopicRegistry,
         subscriptions: OpenSubscriptions,
         patterns: PatternRegistry,
         retained: RetainedMessages,
@@ -90,7 +90,7 @@ class TopicConsumers:
         self._subscriptions.begin(subscription)
         return subscription
 
-    def read(self, topic: TopicState, target: Target, options: ConsumerOptions) -> Consumer:
+    def read(self, topic: TopicState, target: SeekTarget, options: ConsumerOptions) -> Consumer:
         """Return a consumer of a new subscription without a name that begins at a place. Requires: no lock."""
         lanes, firsts = self._admin.places(topic, target)
         with self._monitor.lock, self._monitor.all_or_broken:

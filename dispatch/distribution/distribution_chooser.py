@@ -1,7 +1,7 @@
-"""Distributions: choose and replace the rule of every destination. It is the one place that does.
+"""DistributionChooser: choose and replace the rule of every destination. It is the one place that does.
 
-A destination begins with the ordinary rule, or with turns if its one consumer takes from many topics (`first`). The
-first message with a group, or the first consumer with a priority, replaces the ordinary rule by a GroupAssigner
+A destination begins with the ordinary rule, or with turns if its one consumer takes from many topics (`initial`). The
+first message with a group, or the first consumer with a priority, replaces the ordinary rule by a GroupedDistribution
 (`begin_assigning`). No policy chooses a rule.
 """
 
@@ -14,13 +14,13 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
 from ..core.memory.group_memory import GroupMemory
 from ..core.model import ConsumedDestination, Distribution
-from ..core.selector_groups.distribution_roles import DistributionKeeper
-from .grouped import GroupAssigner
+from ..core.selector_groups.distribution_roles import AbstractDistributionChooser
+from .grouped import GroupedDistribution
 from .ordinary import OrdinaryDistribution
 from .topic_turns import TopicTurns
 
 
-class Distributions(DistributionKeeper[ConsumedDestination, Distribution]):
+class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distribution]):
     """The rules of all destinations of a store. The state lock guards it; every method requires it held."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Distributions(DistributionKeeper[ConsumedDestination, Distribution]):
         consumer_memory: Overdraft,
         group_memory: GroupMemory,
     ) -> None:
-        """Make the one Distributions of a store.
+        """Make the one DistributionChooser of a store.
 
         consumer_memory: pays for the lists of consumers to which messages are assigned.
         group_memory: pays for message groups.
@@ -44,7 +44,7 @@ class Distributions(DistributionKeeper[ConsumedDestination, Distribution]):
         # One rule for all destinations without groups and priorities.
         self._ordinary = OrdinaryDistribution(target_area, dispatch_area, loads)
 
-    def first(self, destination: ConsumedDestination) -> Distribution:
+    def initial(self, destination: ConsumedDestination) -> Distribution:
         """Return TopicTurns for what spans several destinations, and the ordinary rule for all others."""
         if not destination.spans_others:
             return self._ordinary
@@ -67,7 +67,7 @@ class Distributions(DistributionKeeper[ConsumedDestination, Distribution]):
         """
         if not destination.distribution.honours_groups:
             self.require_assignable(destination)
-            assigner = GroupAssigner(
+            assigner = GroupedDistribution(
                 destination,
                 self._target_area,
                 self._dispatch_area,

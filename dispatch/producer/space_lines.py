@@ -1,4 +1,4 @@
-"""Space: senders that wait for disk space, whatever destination they send to."""
+"""SpaceLines: senders that wait for disk space, whatever destination they send to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core.confirmer import Confirmer, ThreadConfirmer
 from ..core.monitor import Monitor
 
 
-class Space:
+class SpaceLines:
     """Both lines of an open store: senders that wait for the journal, and senders that wait for tmp-storage."""
 
     def __init__(
@@ -39,8 +39,8 @@ class Space:
         self._ask_for_cleanup = ask_for_cleanup
         self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
         self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
-        overflow.storage.on_room(self.tmp_storage.room_came)
-        cleanup.on_room(self.journal.room_came)
+        overflow.storage.on_room(self.tmp_storage.on_room_freed)
+        cleanup.on_room(self.journal.on_room_freed)
 
     def line(self, persistent: bool) -> SpaceLine:
         return self.journal if persistent else self.tmp_storage
@@ -69,9 +69,9 @@ class Space:
 
         Requires: no lock. Raises `full` when the time is up or the policy does not wait at all; Closed.
         """
-        woken = confirmer.wakeable()
+        waker = confirmer.waker()
         if line is self.journal and self._cleanup.wants_retained_room:
-            yield Wait(woken, _at_once, self._give_up_retained)
+            yield Wait(waker, _at_once, self._give_up_retained)
             try:
                 attempt()
                 return
@@ -80,12 +80,12 @@ class Space:
         gives_up_at = line.deadline(destination, full, deadline)
         # Publish first, because a sender may wait for its own messages to be acknowledged.
         confirmer.confirm(self._threads.position())
-        waiting = line.newcomer(destination, sizes, full, gives_up_at, woken)
+        waiting = line.new_waiter(destination, sizes, full, gives_up_at, waker)
         try:
             with self._monitor.lock, self._monitor.all_or_broken:
                 line.line_up(waiting)
             while True:
-                yield Wait(woken, partial(line.poll, waiting), self.free)
+                yield Wait(waker, partial(line.poll, waiting), self.free)
                 try:
                     attempt()
                     return
@@ -97,10 +97,10 @@ class Space:
             with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
                 line.leave(waiting)
 
-    def room_came(self) -> None:
+    def on_room_freed(self) -> None:
         """Let waiting senders try again. Requires: the lock."""
-        self.journal.room_came()
-        self.tmp_storage.room_came()
+        self.journal.on_room_freed()
+        self.tmp_storage.on_room_freed()
 
     def close(self) -> None:
         """Raise Closed in all waiting senders. Requires: the lock."""

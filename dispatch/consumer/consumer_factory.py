@@ -1,4 +1,4 @@
-"""Consumers: make the consumers of an open store."""
+"""ConsumerFactory: make the consumers of an open store."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..core.areas.target_area import TargetArea
 from ..core.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
 from ..core.model import ConsumedDestination, Distribution
-from ..core.selector_groups.distribution_roles import DistributionKeeper
+from ..core.selector_groups.distribution_roles import AbstractDistributionChooser
 from .consumer import Consumer, ConsumerParts
 from .consumer_registry import ConsumerRegistry
 from .options import ConsumerOptions
 
 
-class Consumers:
+class ConsumerFactory:
     """Makes the consumers of an open store. The state lock guards it."""
 
     def __init__(
@@ -23,7 +23,7 @@ class Consumers:
         parts: ConsumerParts,
         registry: ConsumerRegistry,
         target_area: TargetArea,
-        distributions: DistributionKeeper[ConsumedDestination, Distribution],
+        distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution],
         overhead: DestinationOverhead,
     ) -> None:
         """Make the one Consumers of a store.
@@ -33,7 +33,7 @@ class Consumers:
         """
         self._parts = parts
         self._target_area = target_area
-        self._distributions = distributions
+        self._distribution_chooser = distribution_chooser
         self._overhead = overhead
         self._registry = registry
         # Durations of takes that found nothing in RAM and returned messages.
@@ -57,7 +57,7 @@ class Consumers:
         """
         self._overhead.require_consumer(destination, options.selector, options.charge_bytes)
         if options.priority:
-            self._distributions.begin_assigning(destination)
+            self._distribution_chooser.begin_assigning(destination)
         selector_group = self._target_area.subscribe(destination, options.selector)
         self._registry.charge(options)
         consumer = Consumer(self._parts, destination, selector_group, options)
