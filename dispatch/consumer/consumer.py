@@ -2,8 +2,8 @@
 
 It is the object that a user has, and the core knows it as CoreConsumer. It is composed of parts: its stage says whether
 it takes, its collector hands out from RAM, a Search finds messages that are not in RAM, Settlements end deliveries,
-the ConsumerEnding drains and closes it, Waits wake waiting threads, and its Activity is for observers. Only the two
-paths of every single message are written here: the take from RAM and the ack.
+the ConsumerEnding drains and closes it, ConsumerWaits wake waiting threads, and its Activity is for observers. Only
+the two paths of every single message are written here: the take from RAM and the ack.
 """
 
 from __future__ import annotations

@@ -356,8 +356,8 @@ class TargetList(ListSupply):
     def share(self) -> None:
         """Have each message claimed before it is handed out, because other selector groups may take it too.
 
-        It stays so until the list ends, even if the others end first: nothing resets `needs_claims` and `is_unchecked`. So
-        one consumer with a selector that comes and goes leaves the list without its fast path.
+        It stays so until the list ends, even if the others end first: nothing resets `needs_claims` and `is_unchecked`.
+        So one consumer with a selector that comes and goes leaves the list without its fast path.
         """
         self.needs_claims = True
         self.is_unchecked = False

@@ -33,7 +33,7 @@ BATCH_MESSAGES: Final = 64
 
 
 class GroupedDistribution(Distribution):
-    """Assigns the messages of one queue to its consumers by the rules of Assigning. The state lock guards it."""
+    """Assigns the messages of one queue to its consumers by the rules of Assignments. The state lock guards it."""
 
     honours_groups = True
 

@@ -28,7 +28,7 @@ class SpaceLines:
         policies: Policies,
         ask_for_cleanup: Callable[[], bool],
     ) -> None:
-        """Make the one Space of a store.
+        """Make the one SpaceLines of a store.
 
         ask_for_cleanup: makes the background thread clean up now; returns False if there is none.
         """

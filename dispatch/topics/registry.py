@@ -87,7 +87,7 @@ class TopicRegistry(DestinationRegistry[TopicState]):
         patterns: PatternRegistry,
         retention: TopicRetention,
     ) -> None:
-        """Make the one Topics of a store.
+        """Make the one TopicRegistry of a store.
 
         patterns: those that match a new topic get its messages. retention: says which topics keep messages.
         """

@@ -134,7 +134,7 @@ class SequenceBitmap:
             self._pay()
 
     def next_block(self, block_number: int) -> int | None:
-        """Return the first block at or behind `block_number` with a sequence in the set. None: there is none. O(log runs)."""
+        """Return the first block from `block_number` on with a sequence in the set. None: no block. O(log runs)."""
         run = self.blocks.next_from(block_number)
         return None if run is None else run[0]
 

@@ -4,8 +4,8 @@ An area is where all messages of one stage are: those of the TargetArea are for 
 DispatchArea were taken and are not settled.
 
 It makes and ends lists and offers arrivals to them; Watermarks say how much each list may hold. There is one TargetArea
-for each open store. Lanes and lists call it through its abstract class, AbstractTargetArea. Messages that were handed out
-belong to the DispatchArea.
+for each open store. Lanes and lists call it through its abstract class, AbstractTargetArea. Messages that were handed
+out belong to the DispatchArea.
 
 It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim.py decides which memory
 is given back, and in which order.

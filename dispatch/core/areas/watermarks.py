@@ -143,7 +143,10 @@ class Watermarks:
         return limit_bytes
 
     def shorten(self, target: TargetList) -> None:
-        """See AbstractTargetArea. The message that reaches over the high watermark stays, as a load brings one at least."""
+        """See AbstractTargetArea.
+
+        The message that reaches over the high watermark stays, as a load brings one at least.
+        """
         target.move_high_watermark(target.high_watermark_bytes, self.shares.read_ahead_share)
         _evict(target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes)
 

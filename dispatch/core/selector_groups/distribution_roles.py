@@ -1,9 +1,10 @@
 """The contracts of a distribution: what it is asked, what it is told, and who chooses it.
 
 A distribution decides which consumer of a destination gets which message. It hands out (Collector), says who takes part
-(MemberCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). A
-AbstractDistributionChooser chooses the distribution of each destination. Destinations, lanes, selector groups and consumers are
-type parameters here, because these contracts only pass them on. `Distribution` in model.py says what they are.
+(MemberCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). An
+AbstractDistributionChooser chooses the distribution of each destination. Destinations, lanes, selector groups and
+consumers are type parameters here, because these contracts only pass them on. `Distribution` in model.py says what they
+are.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class Explainer(Generic[LaneT, ConsumerT]):
 
 
 class AbstractDistributionChooser(ABC, Generic[DestinationT, DistributionT]):
-    """The interface of DistributionChooser that destinations call to choose their rules. Every method requires the lock."""
+    """The calls of the DistributionChooser that destinations make for their rules. Every method requires the lock."""
 
     @abstractmethod
     def initial(self, destination: DestinationT) -> DistributionT:
