@@ -219,6 +219,10 @@ class SimulatedDisk:
         parted = [name.rpartition("/") for name in tuple(self._names)]
         return sorted(name for parent, _, name in parted if parent == directory)
 
+    def directories(self) -> tuple[str, ...]:
+        """Return the names of all directories but the root."""
+        return tuple(name for name, inode in self._names.items() if inode is _DIRECTORY)
+
     def make_directory(self, name: str) -> None:
         """Make a directory and its parents, as far as they are missing, and sync their names."""
         if not name:
