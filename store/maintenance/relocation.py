@@ -49,7 +49,7 @@ from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
 from ..journal.reading import plan_regions, read_regions
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK, UNLIMITED
-from ..state.transactions import Branches
+from ..state.transactions import NOTHING_UNDECIDED, Branches, Undecided
 from ..stored_message import StoredMessage
 from ..structures.sequence_set import SequenceSet
 from ..writers.transaction_writer import TransactionWriter
@@ -87,6 +87,18 @@ LIVE_SHARE_UNDER_LOAD: Final = 3
 DATA_LOGS_ALLOWED: Final = 3
 
 
+class _Place(NamedTuple):
+    """How far a search of the index has come."""
+
+    lane: int
+    """Index of the lane in the lanes to search."""
+    sequence: int
+    """Sequence at which to continue in that lane."""
+
+
+_BEGIN: Final = _Place(0, 0)
+
+
 @dataclass(slots=True)
 class _Source:
     """The data log that is being emptied, or whose messages are being named."""
@@ -104,9 +116,13 @@ class _Source:
     has_transactional: bool = False
     """Whether it has slices whose heads do not say the sequences, so that the index must be searched."""
     lanes: list[int] | None = None
-    """Lanes of the index that are still to be searched, after the heads."""
-    sequence: int = 0
-    """Sequence at which to continue in the last of these lanes."""
+    """Lanes of the index to search after the heads. None: the heads are not done."""
+    place: _Place = _BEGIN
+    """Where the search of the index continues. All that it found before is copied or noted."""
+    behind: _Place = _BEGIN
+    """Where it continues once all that it has just found is copied or noted."""
+    undecided: Undecided = NOTHING_UNDECIDED
+    """What transactions without an outcome had in it when that search began."""
 
 
 class JournalSizes(NamedTuple):
@@ -386,7 +402,9 @@ class Relocation:
                 for records in batches(found):
                     if not self._copy(source, records):
                         return source.data_log in self._kept or source.data_log in self._waiting
-            if piece is not None and source.lanes is None:
+            if source.lanes is not None:
+                source.place = source.behind
+            elif piece is not None:
                 self._scanned_bytes += piece.behind - source.offset
                 source.offset = piece.behind
         return False
@@ -404,15 +422,30 @@ class Relocation:
         if not source.is_naming and source.data_log in self._soon_empty():
             return None
         if piece is not None and piece.behind == source.offset:
-            piece, source.lanes = None, []
-            if source.has_transactional:
-                source.lanes = sorted(self._index.lanes)
-                source.survivors.clear()
-        if piece is None and not source.lanes:
+            piece = None
+            self._begin_search(source)
+        elif piece is None and self._is_searched(source) and self._has_outcomes(source):
+            self._begin_search(source)
+        if piece is None and self._is_searched(source):
             self._finish(source, use)
             return None
         found = self._live(source, piece) if piece is not None else self._live_in_index(source)
         return found if not source.is_naming or self._note(source, found) else None
+
+    def _begin_search(self, source: _Source) -> None:
+        """Begin to search the index, which knows all messages that transactions sent. Requires: the lock."""
+        source.lanes, source.place = [], _BEGIN
+        source.undecided = self._branches.undecided_in(source.data_log)
+        if source.has_transactional:
+            source.lanes = sorted(self._index.lanes)
+            source.survivors.clear()
+
+    def _is_searched(self, source: _Source) -> bool:
+        return source.lanes is not None and source.place.lane == len(source.lanes)
+
+    def _has_outcomes(self, source: _Source) -> bool:
+        """Return whether a transaction may have added messages behind the search of the index. Requires: the lock."""
+        return self._branches.undecided_in(source.data_log) != source.undecided
 
     def _live(self, source: _Source, piece: ScannedPiece) -> list[LiveMessages]:
         """Return the live messages of a piece, without slices of transactions. Requires: the lock."""
@@ -430,20 +463,21 @@ class Relocation:
 
         Requires: the lock, and lanes to search.
         """
-        assert source.lanes
+        assert source.lanes is not None
         found: list[LiveMessages] = []
+        at, sequence = source.place
         for _ in range(SCAN_BLOCKS):
-            if not source.lanes:
+            if at == len(source.lanes):
                 break
-            lane = self._index.find_lane(source.lanes[-1])
-            run = lane.pending_run(source.sequence, BLOCK_MESSAGES) if lane is not None else None
+            lane = self._index.find_lane(source.lanes[at])
+            run = lane.pending_run(sequence, BLOCK_MESSAGES) if lane is not None else None
             if lane is None or run is None:
-                source.lanes.pop()
-                source.sequence = 0
+                at, sequence = at + 1, 0
                 continue
             found += [LiveMessages(lane, extent) for extent in lane.placed(source.data_log, 0, OFFSET_MASK, *run)]
-            source.sequence = run[1] + 1
+            sequence = run[1] + 1
             self._scanned_bytes += _BLOCK_WEIGHT_BYTES
+        source.behind = _Place(at, sequence)
         return found
 
     def _finish(self, source: _Source, use: DataLogUse | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from ..disk.disk import File
 from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice
@@ -31,6 +32,19 @@ from ..index.pending_lane import JournaledLane
 from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..structures.sequence_set import SequenceSet
 from .property_table import PropertyTable
+
+
+class Undecided(NamedTuple):
+    """What transactions without an outcome have in a data log.
+
+    Nothing is added to one that is not the newest, so each outcome and each prepare changes it.
+    """
+
+    open_slices: int
+    prepared_bytes: int
+
+
+NOTHING_UNDECIDED: Final = Undecided(0, 0)
 
 
 class Branches:
@@ -59,6 +73,10 @@ class Branches:
     def prepared_bytes(self) -> Mapping[int, int]:
         """Bytes of the slices in each data log that belong to prepared transactions."""
         return self._prepared_bytes
+
+    def undecided_in(self, data_log: int) -> Undecided:
+        """Return what transactions without an outcome have in a data log. O(1)."""
+        return Undecided(self._open_slices[data_log], self._prepared_bytes[data_log])
 
     def data_logs(self) -> dict[str, set[int]]:
         """Return the data logs with messages of each undecided transaction. O(slices).

@@ -30,6 +30,7 @@ from simulated_bay import SimulatedBay
 from walk_places import DURABLE, SELECTOR, SHARED, Branch, LoosePlace, Place, Taker, TopicPlaces, selected
 
 from forebay import Delivery, DestinationPolicy, Empty, Message, StoreFull
+from forebay.store.numbering import UNLIMITED
 
 KIB: Final = 1024
 LIMITS_BYTES: Final = (4096 * KIB, 5120 * KIB, 6144 * KIB, 8192 * KIB)
@@ -700,6 +701,8 @@ class MemoryWalk:
                 depth, owed = subscriptions[place.durable].depth, len(place.free) + len(place.held)
                 assert depth == owed, f"{depth} for {place.durable}, not {owed}"
         report.spilled += self.store.bay.statistics().tmp_storage.messages > 0
+        given_up = [home for home, size in self.store.relocation._passed_over.items() if size == UNLIMITED]
+        assert not given_up, f"relocation did not find all that is in data logs {given_up}"
 
     def _drain(self) -> None:
         """All that is owed comes, and nothing of it twice."""

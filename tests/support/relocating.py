@@ -107,6 +107,12 @@ def steps(work: Relocation, lock: OwnedLock, data_log: int, *, is_naming: bool, 
         yield work.step()
 
 
+def place_of(work: Relocation) -> str:
+    """Return where the next step goes on: in the heads of a data log, in the index, or nowhere, at the end."""
+    source = work._source
+    return "end" if source is None else "heads" if source.lanes is None else "index"
+
+
 def advance(opened: OpenStore, data_log: int, is_naming: bool, freed_bytes: int) -> None:
     work = opened.store.cleanup.relocation
     assert all(steps(work, opened.lock, data_log, is_naming=is_naming, freed_bytes=freed_bytes))

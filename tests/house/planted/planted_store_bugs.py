@@ -396,10 +396,24 @@ STORE_BUGS = (
     ),
     Bug(
         "what transactions sent is not looked up in the index",
-        "Relocation._found",
+        "Relocation._begin_search",
         "source.has_transactional",
         "False",
         "tests/store/maintenance/test_relocation_kinds.py::test_stuck_messages_of_transactions_free_their_data_logs",
+    ),
+    Bug(
+        "a search of the index goes on behind what a crowded one refused",
+        "Relocation._live_in_index",
+        "source.behind = _Place(at, sequence)",
+        "source.behind = source.place = _Place(at, sequence)",
+        "tests/store/maintenance/test_relocation_search.py::test_search_that_a_crowded_index_ends_goes_on_with_what_was_not_copied",
+    ),
+    Bug(
+        "what a commit adds behind a search of the index is overlooked",
+        "Relocation._has_outcomes",
+        "self._branches.undecided_in(source.data_log) != source.undecided",
+        "False",
+        "tests/store/maintenance/test_relocation_search.py::test_messages_that_a_commit_adds_between_two_steps_are_found",
     ),
     Bug(
         "a copy may go before what it was copied from",
