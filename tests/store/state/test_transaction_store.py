@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 import traceback
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -58,10 +59,8 @@ def data_logs(bay: SimulatedBay) -> list[int]:
 
 def crashed(bay: SimulatedBay, *, with_index: bool = True) -> SimulatedBay:
     """The process was killed, and the next one opens what it left."""
-    disk = bay.disk.crash_process()
-    again = SimulatedBay.__new__(SimulatedBay)
-    again.settings_given, again.disk, again.clock = bay.settings_given, disk, TellingClock(99)
-    again._memory_figures, again._memory_rule = bay._memory_figures, bay._memory_rule
+    again = copy(bay)
+    again.disk, again.clock = bay.disk.crash_process(), TellingClock(99)
     again.metadata = type(bay.metadata)()
     if with_index:
         again.metadata.history = bay.metadata.history.copy()
