@@ -254,8 +254,9 @@ def _read_singles(
     unreadable: list[tuple[int, str]],
 ) -> None:
     """Read records of one message each. The loop is flat because every backlog is read through it."""
-    unpack, sequence = _ONE.unpack_from, extent.first_sequence - 1
-    for offset, length in zip(extent.offsets, extent.lengths, strict=True):
+    unpack, checksum, sequence = _ONE.unpack_from, crc32, extent.first_sequence - 1
+    assert len(extent.offsets) == len(extent.lengths)
+    for offset, length in zip(extent.offsets, extent.lengths):  # noqa: B905 machine code would make a tuple for each
         sequence += 1
         at = offset - base
         begin = at + ONE_BYTES
@@ -265,7 +266,7 @@ def _read_singles(
         except struct.error:
             problem = "it does not lie there whole"
         else:
-            if crc32(data[at + 4 : begin], salt) != head_crc:
+            if checksum(data[at + 4 : begin], salt) != head_crc:
                 problem = "the record's checksum does not match"
             elif (
                 (found != sequence and not data[at + FLAGS_OFFSET] & TRANSACTIONAL)
@@ -276,7 +277,7 @@ def _read_singles(
             else:
                 middle = begin + properties_bytes
                 properties, body = data[begin:middle] if properties_bytes else b"", data[middle:end]
-                if (crc32(body, crc32(properties)) if properties else crc32(body)) == crc:
+                if (checksum(body, checksum(properties)) if properties else checksum(body)) == crc:
                     messages.append((sequence, properties, body, timestamp))
                     continue
                 problem = "the checksum of the message does not match"
