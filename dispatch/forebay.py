@@ -188,8 +188,11 @@ class Forebay:
 
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. It syncs the journal."""
-        self._engine.monitor.raise_if_closed()
+        monitor = self._engine.monitor
+        monitor.raise_if_closed()
         self._parts.message_store.checkpoint()
+        if monitor.deferred:  # its sync may have published what an interrupted call left
+            monitor.run_deferred()
 
     def cleanup(self) -> CleanupReport:
         """Relocate messages out of sparse data logs, and delete or archive data logs that nothing needs, now and all at

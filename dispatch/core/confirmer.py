@@ -70,9 +70,9 @@ class ThreadConfirmer(Confirmer):
         Requires: no lock.
         """
         if self._syncs_always:
-            self._journal.sync(position)
+            is_published = self._journal.sync(position)  # by this thread's own sync, as far as there is room
             publisher = self._publisher
-            if publisher.unpublished or publisher.postponed:
+            if not is_published and (publisher.unpublished or publisher.postponed):
                 publisher.publish_durable()
         message_store = self._message_store  # read here and not by a call, because each message passes here twice
         if (

@@ -188,7 +188,12 @@ class Publisher:
             self._publish()
 
     def _publish(self) -> None:
-        """Dispatch what has become durable, in the order of storing. Requires: the lock."""
+        """Dispatch what has become durable, in the order of storing. Requires: the lock.
+
+        A store that closes dispatches nothing: its consumers have ended, and its tmp-storage is closed.
+        """
+        if self._monitor.is_closed:
+            return
         try:
             durable = self._journal.durable
             unpublished = self.unpublished

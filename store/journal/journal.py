@@ -488,18 +488,20 @@ class Journal:
 
     # ------------------------------------------------------------------ syncing
 
-    def sync(self, position: int | None = None) -> None:
+    def sync(self, position: int | None = None) -> bool:
         """Return once everything up to position (None: up to now) is on the device. Requires: no state lock.
+
+        True: this call made a sync, and `on_durable` was called. False: others have synced so far already.
 
         One caller syncs for all that have appended before. The others find the sync done.
         """
         if position is not None and self.durable >= position:
-            return
+            return False
         if self._state_lock.is_owned():
             raise NestedCall
         with self.sync_lock:
             if position is not None and self.durable >= position:
-                return
+                return False
             with self._bare_state_lock:
                 if self.failure is not None:  # also where the lock is broken, which stops the journal
                     raise self._state_lock.failure or self.failure
@@ -523,6 +525,7 @@ class Journal:
                     self.durable = end
                     self._stamp = stamp(self.epoch, end)
                 self.on_durable()
+        return True
 
     def sync_at_standstill(self) -> None:
         """Make everything up to now durable. Requires: sync lock and state lock."""

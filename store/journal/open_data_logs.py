@@ -35,7 +35,11 @@ class OpenDataLogs:
     """The open files of one journal."""
 
     unsynced: UnsyncedWrites
-    """What a sync has to do now. Every sync reads it, so it is made anew only when it changes. Requires: the lock."""
+    """What a sync has to do now; it is there from the first `begin` on. Requires: the lock.
+
+    Every sync reads it, so it is made anew only when it changes. It is changed as a whole, so an interruption leaves
+    what was owed before or what is owed afterwards.
+    """
 
     def __init__(
         self,
@@ -57,17 +61,17 @@ class OpenDataLogs:
         # The data log to which is written, its file and its salt.
         self._newest_id = 0
         self._newest: tuple[File, int] | None = None
-        self._sealed: tuple[File, ...] = ()
-        self._names = 0
 
     def begin(self, data_log: int, file: File, salt: int) -> None:
         """Take a new data log as the newest one. Requires: the lock."""
+        sealed: tuple[File, ...] = ()
+        names = 0
         if self._newest is not None:
-            self._sealed += (self._newest[0],)
+            owed = self.unsynced
+            sealed, names = (*owed.sealed, owed.newest), owed.names
         self._newest_id = data_log
         self._newest = self._readers[data_log] = file, salt
-        self._names += 1
-        self.unsynced = UnsyncedWrites(self._sealed, self._names, file)
+        self.unsynced = UnsyncedWrites(sealed, names + 1, file)
 
     # ------------------------------------------------------------------ reading
 
@@ -107,16 +111,16 @@ class OpenDataLogs:
         except OSError as error:
             # Do not wait for the sync lock, because its holder may wait for the state lock. Its sync has the same
             # effect.
-            if error.errno not in NO_DESCRIPTOR or not self._sealed or not self._sync_lock.try_acquire():
+            has_sealed = self._newest is not None and bool(self.unsynced.sealed)
+            if error.errno not in NO_DESCRIPTOR or not has_sealed or not self._sync_lock.try_acquire():
                 raise
         try:
-            for file in self._sealed:
+            for file in self.unsynced.sealed:
                 file.sync()
         except OSError as error:
             raise self._fail(f"a journal sync failed ({error.strerror})") from error
         finally:
             self._sync_lock.release()
-        self._sealed = ()
         self.unsynced = self.unsynced._replace(sealed=())
         self.give_up_readers()
         return call()
@@ -137,10 +141,8 @@ class OpenDataLogs:
         Requires: the lock.
         """
         if synced.names:
-            done = len(synced.sealed)
-            self._sealed = self._sealed[done:]
-            self._names -= synced.names
-            self.unsynced = self.unsynced._replace(sealed=self._sealed, names=self._names)
+            owed, done = self.unsynced, len(synced.sealed)
+            self.unsynced = owed._replace(sealed=owed.sealed[done:], names=owed.names - synced.names)
 
     # ------------------------------------------------------------------ the end
 
@@ -153,9 +155,7 @@ class OpenDataLogs:
         """Close the files. The operating system writes what was not synced. Requires: the lock."""
         for file, _ in self._readers.values():
             file.close()
-        for file in self._sealed:
-            file.close()
         if self._newest is not None:
-            self._newest[0].close()
+            for file in (*self.unsynced.sealed, self.unsynced.newest):
+                file.close()
         self._readers.clear()
-        self._sealed = ()

@@ -27,8 +27,8 @@ STORE_BUGS = (
     Bug(
         "the directory is not synced after a data log was created",
         "OpenDataLogs.begin",
-        "self._names += 1",
-        "pass",
+        "self.unsynced = UnsyncedWrites(sealed, names + 1, file)",
+        "self.unsynced = UnsyncedWrites(sealed, names, file)",
         CRASHES,
     ),
     Bug(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
+from compiled import interpreted
+from interrupting import interrupted
 from journals import append_one, data_log_header, data_logs, journal_on
 from simulated_disk import SimulatedDisk
 
@@ -97,3 +99,19 @@ def test_what_begins_during_a_sync_is_left_for_the_next_one() -> None:
     journal.open_data_logs.note_synced(unsynced)
     left = journal.open_data_logs.unsynced
     assert left.sealed == (unsynced.newest,) and left.names == 1
+
+
+@interpreted("calls nothing that a profiler sees")
+def test_an_interruption_behind_a_sync_leaves_no_later_data_log_unsynced() -> None:
+    where, at = "", 0
+    while where or not at:
+        at += 1
+        journal = journal_on(SimulatedDisk())
+        journal.roll()
+        logs = journal.open_data_logs
+        unsynced = logs.unsynced
+        where, _ = interrupted(lambda logs=logs, synced=unsynced: logs.note_synced(synced), at)  # type: ignore[misc]
+        logs.note_synced(logs.unsynced)
+        journal.roll()
+        left = logs.unsynced
+        assert (len(left.sealed), left.names) == (1, 1), where
