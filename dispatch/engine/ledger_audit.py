@@ -60,11 +60,21 @@ class DestinationAudit:
 
         Lanes and subscriptions on disk are not included, because the store says what they are charged.
         """
+        self._check_owners()
         return {
             "destinations": self._existing_charge(),
             "consumers": self._consumers_charge(),
             "groups": self._groups_charge(),
         }
+
+    def _check_owners(self) -> None:
+        """AssertionError if nobody can end a subscription or a lane of non-persistent messages. O(lanes)."""
+        topics = self._opened.topics()
+        assert all(subscription.selector_groups for topic in topics for subscription in topic.online)
+        subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
+        opened: list[DestinationState] = [*self._opened.queues(), *subscriptions]
+        lanes = {lane.store_lane.number for each in opened for lane in each.non_persistent_lanes if lane is not None}
+        assert lanes == self._memory.overflow.lanes.keys()
 
     def _existing_charge(self) -> int:
         """Return what all destinations and subscriptions should be charged. O(destinations + subscriptions)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...store.errors import SettingsError, SubscriptionInUse
+from ...store.errors import ForebayError, SettingsError, SubscriptionInUse
 from ...store.journal.journal import Journal
 from ...store.writers.subscription_writer import SubscriptionWriter
 from ..consumer.consumer import Consumer
@@ -58,30 +58,46 @@ class TopicConsumerFactory:
             consumer.
         Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """
-        with self._monitor.lock, self._monitor.all_or_broken, self._consumers.reserving(options):
-            self._monitor.raise_if_closed()
-            topic.raise_if_deleted()
-            found = topic.subscription_for_report(name) if name is not None else None
-            if found is not None:
-                _require_joinable(found, _text(options.selector), is_shared=is_shared)
-            if found is None or found not in topic.online:
-                self._consumers.require_room((topic,), options)
-            subscription = topic.durable_subscription(name) if found is not None and name is not None else None
-            is_new = subscription is None
-            if subscription is None:
-                subscription = self._new_subscription(topic, name, options.selector)
-            if subscription not in topic.online:
-                self._subscriptions.go_online(subscription, is_shared=is_shared)
-            consumer = self._consumers.attach(subscription, options)
-            refused = self._retained.give(((topic, subscription),)) if is_new else None
-            position = self._journal.end
-        if refused is not None:
-            consumer.close()
-            if name is not None:
+        is_new = False
+        try:
+            with self._monitor.lock, self._monitor.all_or_broken, self._consumers.reserving(options):
+                self._monitor.raise_if_closed()
+                topic.raise_if_deleted()
+                found = topic.subscription_for_report(name) if name is not None else None
+                if found is not None:
+                    _require_joinable(found, _text(options.selector), is_shared=is_shared)
+                if found is None or found not in topic.online:
+                    self._consumers.require_room((topic,), options)
+                subscription = topic.durable_subscription(name) if found is not None and name is not None else None
+                if subscription is None:
+                    subscription = self._new_subscription(topic, name, options.selector)
+                    is_new = True
+                consumer = self._attach(subscription, options, is_shared=is_shared)
+                refused = self._retained.give(((topic, subscription),)) if is_new else None
+                position = self._journal.end
+            if refused is not None:
+                consumer.close()
+                raise refused
+        except ForebayError:
+            if is_new and name is not None:
                 self._admin.unsubscribe(topic, name)
-            raise refused
+            raise
         self._confirmer.confirm(position)
         return consumer
+
+    def _attach(self, subscription: SubscriptionState, options: ConsumerOptions, *, is_shared: bool) -> Consumer:
+        """Make a consumer of a subscription, and bring it online if this is its first one. Requires: the lock.
+
+        StoreFull: memory has no room for the consumer, perhaps because the subscription has just taken some. Then the
+        subscription is as if that consumer had closed.
+        """
+        if subscription not in subscription.topic.online:
+            self._subscriptions.go_online(subscription, is_shared=is_shared)
+        try:
+            return self._consumers.attach(subscription, options)
+        except ForebayError:
+            subscription.on_consumer_closed()
+            raise
 
     def _new_subscription(self, topic: TopicState, name: str | None, selector: Selector | None) -> SubscriptionState:
         """Record a subscription, which is not synced yet. Requires: the lock."""
@@ -102,8 +118,7 @@ class TopicConsumerFactory:
             subscription = SubscriptionState(topic, subscriber, options.selector)
             self._subscriptions.begin(subscription)
             subscription.is_reader = True
-            self._subscriptions.go_online(subscription, is_shared=False)
-            consumer = self._consumers.attach(subscription, options)
+            consumer = self._attach(subscription, options, is_shared=False)
             position = self._journal.end
         self._confirmer.confirm(position)
         return consumer

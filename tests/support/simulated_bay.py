@@ -82,17 +82,17 @@ class SimulatedBay(Inside):
         return [] if snapshot is None else list(snapshot.blocks.values())
 
     @contextmanager
-    def full_memory(self) -> Iterator[None]:
-        """Keep all memory taken during the block, so that no cache can give anything back."""
+    def full_memory(self, left_bytes: int = 0) -> Iterator[None]:
+        """Keep all memory but left_bytes taken during the block, so that no cache can give anything back."""
         with self.lock:
             self.target_area.make_room(self.budget.limit_bytes, None)
-            holder, free_bytes = self.budget.holders["browsers"], self.budget.free_bytes
-            assert holder.reserve(free_bytes)
+            holder, taken_bytes = self.budget.holders["browsers"], self.budget.free_bytes - left_bytes
+            assert holder.reserve(taken_bytes)
         try:
             yield
         finally:
             with self.lock:
-                holder.release(free_bytes)
+                holder.release(taken_bytes)
 
     @property
     def reads(self) -> int:
