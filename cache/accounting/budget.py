@@ -143,7 +143,8 @@ class Quota:
     """The most that some holders may have together, and the part of the limit that is kept for them.
 
     The kept part yields to memory that only changes its holder (`reserve_again`) and to progress (`reserve_last`),
-    because a message that leaves one of these holders must find a place. The state lock guards it.
+    because a message that leaves one of these holders must find a place. What is left of it stays for the holders. The
+    state lock guards it.
     """
 
     __slots__ = ("name", "held_bytes", "share_bytes", "reserve_bytes", "_budget")
@@ -176,7 +177,7 @@ class Quota:
         budget = self._budget
         return (
             self.held_bytes + charge_bytes <= self.share_bytes
-            and budget.held_bytes + charge_bytes <= budget.ceiling_bytes + min(self.unused_bytes, charge_bytes)
+            and budget.held_bytes + charge_bytes <= budget.ceiling_bytes + self.unused_bytes
         )
 
     def grow(self, charge_bytes: int) -> None:
