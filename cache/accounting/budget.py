@@ -24,7 +24,9 @@ class ShareStatistics:
     """What destinations of a pattern with `memory_share` or `memory_reserve` hold together, in bytes."""
 
     held_bytes: int
-    """Bytes of direct messages, caches, and deliveries in flight."""
+    """Bytes of direct messages, caches, deliveries in flight, and of what is known of non-persistent messages where
+    nothing but the reserve had room for it.
+    """
     share_bytes: int
     """Most that they may hold, apart from references of 384 bytes that progress needs."""
     reserve_bytes: int

@@ -153,7 +153,7 @@ class ArrivalAccount:
 
 
 class OwnedAccount:
-    """The store's Account for the lanes of destinations with a reserve of their own, which pays if no memory is free."""
+    """The store's Account for the lanes of destinations with a reserve of their own, which pays if no RAM is free."""
 
     def __init__(self, holder: Holder, arrivals: ArrivalAccount) -> None:
         """Make it. holder: has the reserve."""
@@ -162,9 +162,9 @@ class OwnedAccount:
 
     def reserve(self, charge_bytes: int) -> bool:
         arrivals = self._arrivals
-        return (arrivals.free_bytes < charge_bytes and self._holder.reserve(charge_bytes)) or arrivals.reserve(
-            charge_bytes
-        )
+        if arrivals.free_bytes < charge_bytes and self._holder.reserve(charge_bytes):
+            return True
+        return arrivals.reserve(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
         """Release a charge, first what the reserve paid."""
