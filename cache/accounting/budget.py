@@ -24,7 +24,9 @@ class ShareStatistics:
     """What destinations of a pattern with `memory_share` or `memory_reserve` hold together, in bytes."""
 
     held_bytes: int
-    """Bytes of direct messages, caches, and deliveries in flight."""
+    """Bytes of direct messages, caches, deliveries in flight, and of what is known of non-persistent messages where
+    nothing but the reserve had room for it.
+    """
     share_bytes: int
     """Most that they may hold, apart from references of 384 bytes that progress needs."""
     reserve_bytes: int
@@ -143,7 +145,8 @@ class Quota:
     """The most that some holders may have together, and the part of the limit that is kept for them.
 
     The kept part yields to memory that only changes its holder (`reserve_again`) and to progress (`reserve_last`),
-    because a message that leaves one of these holders must find a place. The state lock guards it.
+    because a message that leaves one of these holders must find a place. What is left of it stays for the holders. The
+    state lock guards it.
     """
 
     __slots__ = ("name", "held_bytes", "share_bytes", "reserve_bytes", "_budget")
@@ -176,7 +179,7 @@ class Quota:
         budget = self._budget
         return (
             self.held_bytes + charge_bytes <= self.share_bytes
-            and budget.held_bytes + charge_bytes <= budget.ceiling_bytes + min(self.unused_bytes, charge_bytes)
+            and budget.held_bytes + charge_bytes <= budget.ceiling_bytes + self.unused_bytes
         )
 
     def grow(self, charge_bytes: int) -> None:

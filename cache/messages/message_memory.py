@@ -35,6 +35,8 @@ class MessageMemory:
         self.dispatch_holder = dispatch_holder
         self.head_queue_cache = head_queue_cache
         self.pending_cache = pending_cache
+        # Pays for the lanes of non-persistent messages where only a reserve has room.
+        self.places_holder: Holder | None = None
         self.fair_list_bytes = 0
         """The high watermark of a list of these destinations that was not measured yet."""
 
@@ -104,6 +106,7 @@ class QuotaMemory(MessageMemory):
         heads = HeadQueueCache(budget.quota_holder("head_queue_cache", quota), 0)
         super().__init__(lists, dispatch, heads, make_pending_cache(budget.quota_holder("pending_cache", quota), heads))
         self.quota: Final[Quota] = quota
+        self.places_holder = budget.quota_holder("tmp_storage", quota)
 
     @property
     def unused_bytes(self) -> int:

@@ -3,6 +3,9 @@
 Spilling a batch frees memory but needs some first. So a little memory is always held ahead, and refilled when memory
 comes free. The last part of it is for consumers: otherwise messages whose places fill RAM could not even be delivered
 lazily, and no memory would ever come free.
+
+Arrivals take free memory only, so nothing here takes what a `memory_reserve` keeps for others: it is refilled from free
+memory, or with bytes that were in use and have just come free.
 """
 
 from __future__ import annotations
@@ -69,10 +72,16 @@ class SpillAccount:
         return True
 
     def release(self, charge_bytes: int) -> None:
-        """Release a charge; if some is missing ahead, keep that much of it."""
-        kept_bytes = min(charge_bytes, self.missing_bytes)
-        self.ahead_bytes += kept_bytes
-        self.holder.release(charge_bytes - kept_bytes)
+        """Release a charge; if some is missing of the last bytes or ahead, keep that much of it."""
+        self.holder.release(charge_bytes - self._keep(charge_bytes))
+
+    def _keep(self, charge_bytes: int) -> int:
+        """Keep what is missing of so many bytes that are charged; return how many that is."""
+        last_bytes = min(charge_bytes, self.lent_bytes)
+        ahead_bytes = min(charge_bytes - last_bytes, self.missing_bytes)
+        self.last_bytes += last_bytes
+        self.ahead_bytes += ahead_bytes
+        return last_bytes + ahead_bytes
 
     def lend(self, to: Holder, charge_bytes: int, kept_bytes: int) -> bool:
         """Lend some of the last bytes to a holder; return whether there were enough.
@@ -88,19 +97,29 @@ class SpillAccount:
     def secure_last(self) -> bool:
         """Reserve the missing last bytes; return whether there are enough for lists without any message."""
         lent_bytes = self.lent_bytes
-        if lent_bytes and self.holder.reserve_again(lent_bytes):
+        if lent_bytes and self.holder.reserve(lent_bytes):
             self.last_bytes = LAST_BYTES
         first_bytes = FIRST_BYTES - self.last_bytes
-        if first_bytes > 0 and self.holder.reserve_again(first_bytes):
+        if first_bytes > 0 and self.holder.reserve(first_bytes):
             self.last_bytes = FIRST_BYTES
         return self.last_bytes >= FIRST_BYTES
 
     def refill(self) -> None:
-        """Refill what is held ahead, if memory came free."""
+        """Refill what is held ahead, if memory is free."""
         self.secure_last()
         missing_bytes = self.missing_bytes
-        if missing_bytes and self.holder.reserve_again(missing_bytes):
+        if missing_bytes and self.holder.reserve(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
+
+    def refill_from(self, released_bytes: int) -> None:
+        """Refill what is held ahead with what another holder has just released, and what else is free.
+
+        What was released is used even if less is free, because others hold some of a reserve or the limit falls.
+        """
+        charge_bytes = min(released_bytes, self.lent_bytes + self.missing_bytes)
+        if charge_bytes and self.holder.reserve_again(charge_bytes):
+            self._keep(charge_bytes)
+        self.refill()
 
     def give_ahead(self) -> None:
         """Release everything that is held ahead, for a message that has no other place."""
@@ -126,3 +145,29 @@ class ArrivalAccount:
 
     def release(self, charge_bytes: int) -> None:
         self._account.release(charge_bytes)
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that nobody has to give back."""
+        return self._account.holder.free_bytes
+
+
+class OwnedAccount:
+    """The store's Account for the lanes of destinations with a reserve of their own, which pays if no RAM is free."""
+
+    def __init__(self, holder: Holder, arrivals: ArrivalAccount) -> None:
+        """Make it. holder: has the reserve."""
+        self._holder = holder
+        self._arrivals = arrivals
+
+    def reserve(self, charge_bytes: int) -> bool:
+        arrivals = self._arrivals
+        if arrivals.free_bytes < charge_bytes and self._holder.reserve(charge_bytes):
+            return True
+        return arrivals.reserve(charge_bytes)
+
+    def release(self, charge_bytes: int) -> None:
+        """Release a charge, first what the reserve paid."""
+        own_bytes = min(charge_bytes, self._holder.held_bytes)
+        self._holder.release(own_bytes)
+        self._arrivals.release(charge_bytes - own_bytes)

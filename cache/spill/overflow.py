@@ -18,11 +18,11 @@ from ...store.stored_message import StoredMessage
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
-from ..accounting.budget import Budget
+from ..accounting.budget import Budget, Holder
 from ..accounting.charge import charge_bytes
 from ..messages.held_messages import HeldMessages
 from ..sharing.shares import Shares
-from .account import ArrivalAccount, SpillAccount
+from .account import ArrivalAccount, OwnedAccount, SpillAccount
 from .buffer import FREEING_BYTES, SpillBuffer
 
 logger = LateLogger("forebay.cache.spill")
@@ -80,14 +80,21 @@ class Overflow:
             self.write_all()
 
     def lane(
-        self, destination: int, priority: int, caches: Sequence[HeldMessages] = (), pool: int | None = None
+        self,
+        destination: int,
+        priority: int,
+        caches: Sequence[HeldMessages] = (),
+        pool: int | None = None,
+        own: Holder | None = None,
     ) -> NonPersistentLane:
         """Make a lane.
 
         caches: where its messages may be, besides the SpillBuffer.
         pool: number of the fan-out whose lanes share messages for which they have no room.
+        own: holder with a reserve of its own, which pays where only that has room.
         """
-        lane = NonPersistentLane(self._arrivals, destination, priority)
+        arrivals = self._arrivals
+        lane = NonPersistentLane(arrivals if own is None else OwnedAccount(own, arrivals), destination, priority)
         self.lanes[lane.number] = lane
         self._caches[lane.number] = (*caches, self.buffer)
         if pool is None:
@@ -222,8 +229,9 @@ class Overflow:
             self.storage.spill((key,), _whole(fresh))
             for run in runs:
                 lane.spilled(run[0][0], run[-1][0])
+        waited_bytes = buffer.holder.held_bytes
         buffer.drop(key, batch)
-        self.account.refill()
+        self.account.refill_from(waited_bytes - buffer.holder.held_bytes)
         return True
 
     def _write_shared(self, pool: int, batch: list[StoredMessage]) -> None:

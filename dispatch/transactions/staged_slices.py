@@ -112,7 +112,7 @@ class StagedSlices:
             alone = _Gathered(lane, timestamp)
             alone.contents.append((properties, body))
             alone.is_timed = has_times(properties)
-            with self._memory.charged(SLICE_CHARGE_BYTES):
+            with self._memory.admitted(SLICE_CHARGE_BYTES):
                 self._write_slice(alone)
             return
         if gathered is None:

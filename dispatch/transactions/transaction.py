@@ -167,7 +167,7 @@ class Transaction:
         duplicates = self._duplicates
         if duplicates.decides(found) == branch.number or self.registry.windows.is_stored(found):
             return
-        with self._memory.charged(IDENTITY_CHARGE_BYTES):
+        with self._memory.admitted(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
         branch.identities.append(found)
         duplicates.hold((found,), branch.number)

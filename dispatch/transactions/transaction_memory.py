@@ -60,6 +60,16 @@ class TransactionMemory:
             self._holder.release(charge_bytes)
             raise
 
+    @contextmanager
+    def admitted(self, charge_bytes: int) -> Iterator[None]:
+        """Admit what the block sends, and release the charge if the block raises. StoreFull."""
+        self.admit(charge_bytes)
+        try:
+            yield
+        except BaseException:
+            self._holder.release(charge_bytes)
+            raise
+
     def reserve_again(self, charge_bytes: int) -> bool:
         """Charge bytes that were just released. Return False if the limit was lowered meanwhile."""
         return self._holder.reserve_again(charge_bytes)

@@ -30,6 +30,7 @@ from simulated_bay import SimulatedBay
 from walk_places import DURABLE, SELECTOR, SHARED, Branch, LoosePlace, Place, Taker, TopicPlaces, selected
 
 from forebay import Delivery, DestinationPolicy, Empty, Message, StoreFull
+from forebay.cache.accounting.charge import charges_bytes
 from forebay.store.numbering import UNLIMITED
 
 KIB: Final = 1024
@@ -89,6 +90,8 @@ class Report:
     delivered: int = 0
     refused: int = 0
     """Calls that memory, or the properties, had no room for."""
+    refused_sends: int = 0
+    """Non-persistent messages that found no place, because nobody could give memory for them."""
     full: int = 0
     """Steps behind which memory was nearly full."""
     loads: int = 0
@@ -114,7 +117,8 @@ class Report:
         return (
             f"{self.steps:,} steps; at most {self.held_peak:.4f} of the limit held at any charge, and "
             f"{self.owed_peak:.4f} with what was guaranteed; nearly full behind {self.full:,} steps; "
-            f"{self.delivered:,} delivered, {self.loads:,} loads, {self.refused:,} refused; of {self.compared:,} "
+            f"{self.delivered:,} delivered, {self.loads:,} loads, {self.refused:,} refused, "
+            f"{self.refused_sends:,} of single sends; of {self.compared:,} "
             f"comparisons {self.spilled:,} found spilled messages, and all together {self.put_off:,} put off\n{mix}"
         )
 
@@ -194,6 +198,35 @@ class MemoryWalk:
             yield
         except StoreFull:
             self.report.refused += 1
+
+    @contextmanager
+    def _refused_at_the_end_of_memory(self, *, persistent: bool) -> Iterator[None]:
+        """What is sent here finds a place, unless it is not persistent and nobody could give memory for it."""
+        try:
+            yield
+        except StoreFull as full:
+            if persistent or full.limit != "memory_limit":
+                raise
+            free_bytes, could_give = self.budget.free_bytes, self._could_give()
+            needed_bytes = full.needed_bytes + self.store.overflow.account.lent_bytes
+            assert not could_give, f"{could_give} could be given back, and a message is refused"
+            assert free_bytes < needed_bytes, f"{free_bytes} bytes are free for {needed_bytes}"
+            self.report.refused += 1
+            self.report.refused_sends += 1
+
+    def _could_give(self) -> dict[str, int]:
+        """Bytes that could be given back, without those that a reserve keeps and the last message of each list."""
+        store = self.store
+        found = {"spill_buffer": store.overflow.could_give_bytes}
+        for memory in store.watermarks.reclaim.memories:
+            direct = [target.direct for target in store.lists() if target.memory is memory and len(target.direct) > 1]
+            found[f"caches {len(found)}"] = min(
+                memory.head_queue_cache.holder.held_bytes + memory.pending_cache.holder.held_bytes, memory.spare_bytes
+            )
+            found[f"lists {len(found)}"] = min(
+                sum(charges_bytes([*messages][1:]) for messages in direct), memory.spare_bytes
+            )
+        return {name: size_bytes for name, size_bytes in found.items() if size_bytes > 0}
 
     def _operations(self) -> dict[Callable[[], bool], float]:
         """Each with how often it is drawn beside the others."""
@@ -293,16 +326,17 @@ class MemoryWalk:
             return False
         persistent = self._persists()
         number, message = self._message(place.name, persistent=persistent)
-        self.store.queue(place.name).send(
-            message.body,
-            headers=message.headers,
-            persistent=persistent,
-            group=message.group,
-            expires_in=message.expires_in,
-            delay=message.delay,
-            message_id=f"own {number}" if place.name == "orders" and number % 3 == 0 else None,
-        )
-        place.arrive((number,), persistent=persistent)
+        with self._refused_at_the_end_of_memory(persistent=persistent):
+            self.store.queue(place.name).send(
+                message.body,
+                headers=message.headers,
+                persistent=persistent,
+                group=message.group,
+                expires_in=message.expires_in,
+                delay=message.delay,
+                message_id=f"own {number}" if place.name == "orders" and number % 3 == 0 else None,
+            )
+            place.arrive((number,), persistent=persistent)
         return True
 
     def send_many(self) -> bool:

@@ -129,7 +129,7 @@ class DestinationLanes:
         if lane is None:
             memory = destination.memory
             caches = (memory.pending_cache, memory.head_queue_cache)
-            store_lane = self._overflow.lane(destination.number, priority, caches, pool)
+            store_lane = self._overflow.lane(destination.number, priority, caches, pool, memory.places_holder)
             store_lane.skip_to(self._non_persistent.take(store_lane.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
             lane = NonPersistentLaneState(destination, store_lane, prefix, self._overflow, self._timed.note)

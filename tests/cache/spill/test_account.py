@@ -39,6 +39,28 @@ def test_places_can_be_paid_when_memory_is_used_up() -> None:
     budget._check()
 
 
+def test_what_is_held_ahead_is_not_refilled_from_a_reserve_but_with_what_was_just_released() -> None:
+    budget = Budget(1 << 20)
+    account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
+    arrivals = ArrivalAccount(account, lambda wanted_bytes: None)
+    account.refill()
+    quota = budget.quota("kept")
+    quota.resize(budget.limit_bytes, 1 << 18)
+    assert other.reserve(budget.free_bytes)
+    assert arrivals.reserve(AHEAD_BYTES) and not arrivals.reserve(1)
+    assert account.ahead_bytes == budget.free_bytes == 0
+    other.release(1000)
+    account.refill_from(1000)
+    assert account.ahead_bytes == 1000 and budget.free_bytes == 0
+    assert other.reserve_last(AHEAD_BYTES)
+    other.release(500)
+    account.refill()
+    assert account.ahead_bytes == 1000
+    account.refill_from(500)
+    assert account.ahead_bytes == 1500 and budget.free_bytes == -AHEAD_BYTES
+    budget._check()
+
+
 def test_places_of_a_batch_of_many_lanes_can_be_paid_when_memory_is_used_up() -> None:
     budget = Budget(1 << 20)
     account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")

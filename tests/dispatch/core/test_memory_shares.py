@@ -9,7 +9,7 @@ from delivering import fill
 from sampling import sampled
 from simulated_bay import SimulatedBay
 
-from forebay import Consumer, DestinationPolicy, SettingsError
+from forebay import Consumer, DestinationPolicy, SettingsError, StoreFull
 from forebay.cache.accounting.budget import ShareStatistics
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
 
@@ -143,6 +143,50 @@ def test_others_never_take_what_is_reserved_also_where_nobody_uses_it() -> None:
     assert share_of(bay, "logs.>").held_bytes > MIB
     bay.check()
     reader.ack(held)
+
+
+def test_places_of_what_arrives_elsewhere_take_nothing_of_a_reserve() -> None:
+    bay = bay_with(memory_reserve="4MiB")
+    topic = bay.bay.topic("prices")
+    for _ in range(30):
+        topic.subscribe(prefetch=0)
+    topic.send(b"", persistent=False)
+    with bay.full_memory():
+        with pytest.raises(StoreFull, match="memory_limit"):
+            topic.send(b"", persistent=False, delay=5.0)  # every lane needs room for times
+        assert bay.budget.free_bytes == 0
+    topic.send(b"", persistent=False, delay=5.0)
+    bay.check()
+
+
+@pytest.mark.parametrize("delivery_mode", ["PERSISTENT", "NON_PERSISTENT"])
+def test_a_destination_fills_its_reserve_where_others_have_all_the_rest(delivery_mode: str) -> None:
+    bay = bay_with(memory_reserve="4MiB")
+    queue = bay.queue("logs.a")
+    with queue.subscribe(prefetch=0) as consumer:
+        queue.send(b"", persistent=delivery_mode == "PERSISTENT")
+        with bay.full_memory():
+            for _ in range(8_000):
+                queue.send(b"", persistent=delivery_mode == "PERSISTENT")
+            assert share_of(bay, "logs.>").held_bytes > 8_000 * OVERHEAD_BYTES
+            assert bay.budget.free_bytes == 0
+        bay.check()
+        consumer.ack(consumer.take(10_000))
+        bay.check()
+
+
+def test_who_borrows_of_a_reserve_leaves_the_rest_to_its_owner() -> None:
+    bay = bay_with(memory_reserve="4MiB")
+    queue = bay.queue("logs.a")
+    fill(bay, 1, "logs.a", SIZE)
+    with queue.subscribe(prefetch=0), bay.full_memory():
+        borrower = bay.budget.holders["transactions"]
+        with bay.lock:
+            assert borrower.reserve_last(MIB)
+        fill(bay, 2_000, "logs.a", SIZE)
+        assert 2 * MIB < share_of(bay, "logs.>").held_bytes <= 3 * MIB
+        with bay.lock:
+            borrower.release(MIB)
 
 
 def test_what_a_pattern_holds_within_its_reserve_is_not_given_back_for_others() -> None:

@@ -104,6 +104,22 @@ def test_what_a_transaction_sends_leaves_the_reserve_of_others_alone() -> None:
     bay.check()
 
 
+@pytest.mark.parametrize("message_id", [None, "own"])
+def test_slices_of_a_transaction_take_nothing_of_a_reserve(message_id: str | None) -> None:
+    policies = {"spare": DestinationPolicy(memory_reserve="5%"), "orders": DestinationPolicy(duplicate_window=100)}
+    bay = SimulatedBay(policies=policies)
+    queue, transaction = bay.queue(), bay.bay.transaction()
+    queue.send(b"")
+    with bay.full_memory():
+        with pytest.raises(StoreFull, match="memory_limit"):
+            queue.send(b"", message_id=message_id, transaction=transaction)
+        assert bay.budget.free_bytes == 0
+    queue.send(b"", message_id=message_id, transaction=transaction)
+    transaction.commit()
+    assert queue.depth == 2
+    bay.check()
+
+
 def test_what_a_transaction_sends_is_not_charged_above_a_falling_limit() -> None:
     bay = SimulatedBay(memory_limit="8MiB")
     transaction = bay.bay.transaction()
