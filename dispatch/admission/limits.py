@@ -167,7 +167,7 @@ class DestinationLimits:
         StoreFull if the policy does not wait at all; MessageTooLarge. Requires: no lock.
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
-            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
+            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the policy")
         with self._lock, self._all_or_broken:
             admitted = self._reserve_in_line(sizes, reservation)
             if not admitted and not self._waits(deadline):
@@ -201,7 +201,7 @@ class DestinationLimits:
         and StoreFull and StoreFailed of the removals. Requires: no lock.
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
-            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
+            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the policy")
         with self._lock, self._all_or_broken:
             if self._policy.when_full == "drop_oldest" and self._destination.drops_oldest:
                 drop_oldest(*self._lacking(sizes))

@@ -17,7 +17,7 @@ and do inline what the ordinary entry does by calls, which would cost more than 
             if monitor.lock.failure is not None:
                 raise monitor.lock.failure
             if monitor.entries != entries:  # another section ran meanwhile; not in a take
-                monitor.step_aside()
+                monitor.yield_interpreter()
             monitor.entries += 1
             ...
         except BaseException as error:

@@ -131,7 +131,7 @@ class Transaction:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
-            self._replaces = self.registry.properties.stage_retained(self._branch, name, value)
+            self._replaces |= self.registry.properties.stage_retained(self._branch, name, value)
 
     def add(
         self,

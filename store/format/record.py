@@ -248,7 +248,7 @@ class ReturnedRun(NamedTuple):
 
 
 class LaneRun(NamedTuple):
-    """A run of sequences of one lane."""
+    """A run of sequences, and the lane that has them."""
 
     lane_number: int
     first: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cachetools import LRUCache
+from cachetools import FIFOCache
 
 from ..environment.account import Account
 from ..format.times import TIMES_BLOCKS, BlockTimes
@@ -124,7 +124,8 @@ class BlockCache:
         # Number of blocks that stand for fingerprints which no checkpoint has stored yet, included in both.
         self._fingerprint_blocks = 0
         self._packed_bytes = 0
-        self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=UNLIMITED)
+        # Blocks that equal their rows, the one whose read or checkpoint was longest ago first.
+        self._clean: FIFOCache[tuple[int, int], Block] = FIFOCache(maxsize=UNLIMITED)
 
     @property
     def is_crowded(self) -> bool:

@@ -69,5 +69,7 @@ class DestinationWriter:
     def note_groups(self, destination_number: int) -> None:
         """Record that a queue has messages with groups from now on. The fact survives a restart."""
         if not (known := self._table[destination_number]).has_groups:
-            self._journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
-            self._table[destination_number] = known._replace(has_groups=True)
+            noted = known._replace(has_groups=True)
+            with self._journal.all_or_broken:
+                self._journal.append(DESTINATION, 0, 1, encode_destination(noted))
+                self._table[destination_number] = noted

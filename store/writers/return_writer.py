@@ -39,7 +39,10 @@ class ReturnWriter:
         self.put(lane_number, [ReturnedRun(first, last - first + 1, attempts) for first, last, attempts in runs])
 
     def put(self, lane_number: int, runs: Sequence[ReturnedRun], now_ms: int = 0) -> None:
-        """Record delivery counts of runs, with the times at which they are offered again. The caller tells the index.
+        """Record delivery counts of runs, with the times at which they are offered again.
+
+        The counts go into the index first, and stay there if the record can't be written. The caller puts the times
+        there.
 
         now_ms: the store's time if one of them is put off; otherwise 0.
         """

@@ -195,6 +195,47 @@ def test_classes_and_methods_named_exist(page: str) -> None:
             assert not member or member in members_by_class()[cls], name
 
 
+@pytest.mark.parametrize("page", [page for page in DOCS if page.startswith("docs/internals/")])
+def test_what_a_page_names_is_a_name_of_the_source(page: str) -> None:
+    named = re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)(?:\(\))?`", FENCED.sub("", TEXTS[page]))
+    assert not set(named) - names_of_the_source()
+
+
+def docstring_names(path: str) -> set[str]:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return {
+        name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", ast.get_docstring(node) or "")
+    }
+
+
+def test_what_docstrings_name_is_a_name_of_the_source() -> None:
+    missing = {path: docstring_names(path) - names_of_the_source() for path in source_files(*LAYERS)}
+    assert not {path: found for path, found in missing.items() if found}
+
+
+@cache
+def names_of_the_source() -> set[str]:
+    """Return all names of the tree's code, and its strings of one word. What was renamed is none of them."""
+    found = {name.rpartition(".")[2] for names in names_by_file().values() for name in names}
+    found |= {Path(path).stem for path in source_files(*LAYERS)}
+    for path in source_files(*LAYERS, "console", "pages", "benchmarks"):
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Name):
+                found.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            elif isinstance(node, ast.arg):
+                found.add(node.arg)
+            elif isinstance(node, ast.keyword) and node.arg:
+                found.add(node.arg)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+                found.add(node.value)
+    return found
+
+
 def test_every_page_is_in_the_navigation() -> None:
     named = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(f"docs/{name}" for name in named) == DOCS

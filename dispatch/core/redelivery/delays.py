@@ -35,7 +35,6 @@ class DelayedRedelivery:
 
     def __init__(
         self,
-        monitor: Monitor,
         index: Index,
         timetable: DueTimes,
         steady: SteadyClock,
@@ -47,7 +46,6 @@ class DelayedRedelivery:
 
         find: returns the lane of a number, or None if nobody has it open. Requires: the lock.
         """
-        self._monitor = monitor
         self._index = index
         self._timetable = timetable
         self._steady = steady

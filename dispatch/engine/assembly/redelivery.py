@@ -34,7 +34,6 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
     monitor, policies, directory = foundation.monitor, foundation.policies, store_layer.directory
     target_area, wake_maintenance = areas.target_area, foundation.wakeups.wake_maintenance
     delayed = DelayedRedelivery(
-        monitor,
         directory.index,
         directory.message_store.timetable,
         directory.steady,

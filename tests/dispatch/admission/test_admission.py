@@ -96,7 +96,7 @@ def test_bodies_and_headers_count_for_max_bytes() -> None:
 
 def test_a_message_above_max_bytes_is_refused_at_once_however_empty_the_queue_is() -> None:
     queue = limited(max_bytes="1KiB").queue()
-    with pytest.raises(MessageTooLarge, match="max_bytes of the queue's policy"):
+    with pytest.raises(MessageTooLarge, match="max_bytes of the policy"):
         queue.send(bytes(1025))
     with pytest.raises(MessageTooLarge) as refusal:
         queue.send_many([Message(b"x"), Message(b"y"), Message(bytes(1025)), Message(b"z")])
