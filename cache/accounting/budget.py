@@ -92,6 +92,13 @@ class Holder:
         self.held_bytes += charge_bytes
         return True
 
+    def reserve_unkept(self, charge_bytes: int) -> bool:
+        """Charge the bytes as reserve_last does, but take nothing that quotas keep. Return whether they fit."""
+        budget = self._budget
+        return budget.owed_bytes + budget.kept_bytes + charge_bytes <= budget.limit_bytes and self.reserve_last(
+            charge_bytes
+        )
+
     def reserve_again(self, charge_bytes: int) -> bool:
         """Charge bytes that another holder has just released: try reserve, then reserve_last.
 

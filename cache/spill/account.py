@@ -4,8 +4,8 @@ Spilling a batch frees memory but needs some first. So a little memory is always
 comes free. The last part of it is for consumers: otherwise messages whose places fill RAM could not even be delivered
 lazily, and no memory would ever come free.
 
-Arrivals take free memory only, so nothing here takes what a `memory_reserve` keeps for others: it is refilled from free
-memory, or with bytes that were in use and have just come free.
+Nothing here takes what a `memory_reserve` keeps for others: what is held ahead is refilled from free memory, even under
+a falling limit, or with bytes that were in use and have just come free.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ class SpillAccount:
     def secure_last(self) -> bool:
         """Reserve the missing last bytes; return whether there are enough for lists without any message."""
         lent_bytes = self.lent_bytes
-        if lent_bytes and self.holder.reserve(lent_bytes):
+        if lent_bytes and self.holder.reserve_unkept(lent_bytes):
             self.last_bytes = LAST_BYTES
         first_bytes = FIRST_BYTES - self.last_bytes
-        if first_bytes > 0 and self.holder.reserve(first_bytes):
+        if first_bytes > 0 and self.holder.reserve_unkept(first_bytes):
             self.last_bytes = FIRST_BYTES
         return self.last_bytes >= FIRST_BYTES
 
@@ -108,13 +108,13 @@ class SpillAccount:
         """Refill what is held ahead, if memory is free."""
         self.secure_last()
         missing_bytes = self.missing_bytes
-        if missing_bytes and self.holder.reserve(missing_bytes):
+        if missing_bytes and self.holder.reserve_unkept(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
 
     def refill_from(self, released_bytes: int) -> None:
         """Refill what is held ahead with what another holder has just released, and what else is free.
 
-        What was released is used even if less is free, because others hold some of a reserve or the limit falls.
+        What was released is used even if less is free, because others hold some of a reserve.
         """
         charge_bytes = min(released_bytes, self.lent_bytes + self.missing_bytes)
         if charge_bytes and self.holder.reserve_again(charge_bytes):

@@ -200,7 +200,7 @@ class MemoryWalk:
             self.report.refused += 1
 
     @contextmanager
-    def _refused_at_the_end_of_memory(self, *, persistent: bool) -> Iterator[None]:
+    def refused_at_the_end_of_memory(self, *, persistent: bool) -> Iterator[None]:
         """What is sent here finds a place, unless it is not persistent and nobody could give memory for it."""
         try:
             yield
@@ -326,7 +326,7 @@ class MemoryWalk:
             return False
         persistent = self._persists()
         number, message = self._message(place.name, persistent=persistent)
-        with self._refused_at_the_end_of_memory(persistent=persistent):
+        with self.refused_at_the_end_of_memory(persistent=persistent):
             self.store.queue(place.name).send(
                 message.body,
                 headers=message.headers,

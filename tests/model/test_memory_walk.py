@@ -8,7 +8,9 @@ some without pytest, and tells what they did.
 from __future__ import annotations
 
 import pytest
-from memory_walk import Report, walk
+from memory_walk import MemoryWalk, Report, walk
+
+from forebay import StoreFull
 
 STEPS = 10_000_000
 SEEDS = 100
@@ -22,6 +24,19 @@ def test_held_bytes_stay_below_the_limit_whatever_takes_memory() -> None:
     for seed in SHORT_SEEDS:
         total.add(walk(seed, SHORT_STEPS))
     is_worth_it(total)
+
+
+def test_a_send_may_be_refused_only_at_the_end_of_memory() -> None:
+    found = MemoryWalk(1)
+    with found.store.full_memory(), found.refused_at_the_end_of_memory(persistent=False):
+        found.store.queue("orders").send(b"", persistent=False)
+    assert found.report.refused_sends == 1
+    with pytest.raises(AssertionError, match="are free"), found.refused_at_the_end_of_memory(persistent=False):
+        raise StoreFull(1, 0, "memory_limit")
+    with pytest.raises(StoreFull), found.refused_at_the_end_of_memory(persistent=True):
+        raise StoreFull(1, 0, "memory_limit")
+    with pytest.raises(StoreFull), found.refused_at_the_end_of_memory(persistent=False):
+        raise StoreFull(1, 0, "temp_limit")
 
 
 @pytest.mark.soak
