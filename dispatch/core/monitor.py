@@ -36,9 +36,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from types import FunctionType
 from typing import Final, TypeVar
 
+from ...store.environment.bare_lock import bare_lock
 from ...store.environment.clock import Clock
 from ...store.environment.late_log import LateLogger, emit_late
 from ...store.environment.locks import AllOrBroken, OwnedLock, holds_one
@@ -54,27 +54,6 @@ SECTION_ITEMS: Final = 100
 """Number of destinations, subscriptions or lists that are examined before the lock is released for others."""
 
 
-class BareLock:
-    """The state lock for the sections of single messages, where they are machine code.
-
-    There a `with` of a compiled object calls its methods directly. Of any other object it looks two methods up, and
-    makes a tuple for each call: that takes twice as long. The interpreter uses the subclass that `OwnedLock.bare`
-    makes: its special methods are those of the lock, which are C.
-    """
-
-    __slots__ = ("_enter", "_leave")
-
-    def __init__(self, enter: Callable[[], object], leave: Callable[[], object]) -> None:
-        self._enter = enter
-        self._leave = leave
-
-    def __enter__(self) -> None:
-        self._enter()
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._leave()
-
-
 class Monitor:
     """The monitor of one open directory."""
 
@@ -84,9 +63,7 @@ class Monitor:
         # Whether this thread is inside a section.
         self.is_inside = self.lock.is_owned
         # The same lock for the four sections of single messages, which do inline what the text of this module says.
-        self.bare_lock = BareLock(self.lock.acquire, self.lock.release)
-        if not IS_MACHINE_CODE:
-            self.bare_lock = self.lock.bare(BareLock)
+        self.bare_lock = bare_lock(self.lock)
         # Number of sections of single messages so far.
         self.entries = 0
         # `with lock, all_or_broken:` is for changes: a change is made as a whole, or the store admits no one any more.
@@ -174,10 +151,6 @@ def _call_all(due: deque[Callable[[], object]]) -> None:
 
 def _nothing() -> None:
     """Do nothing, in place of a callback."""
-
-
-IS_MACHINE_CODE: Final = type(_nothing) is not FunctionType
-"""Whether this module is machine code. Its path is not known yet while it is imported."""
 
 
 def in_sections(everything: Sequence[T]) -> Iterator[Sequence[T]]:

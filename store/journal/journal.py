@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 from ..disk.disk import NO_SPACE, Disk, File, known_free_bytes
 from ..disk.thrifty_disk import NO_DESCRIPTOR
+from ..environment.bare_lock import bare_lock
 from ..environment.locks import AllOrBroken, OwnedLock
 from ..errors import Closed, ForebayError, NestedCall, StoreFailed, StoreFull, TooManyFiles
 from ..format.record import (
@@ -107,7 +108,7 @@ class Journal:
         self._disk = disk
         self._state_lock = state_lock
         # The same lock for both sections of `sync`, which asks once whether this thread holds it: see decision 17.
-        self._bare_state_lock = state_lock.bare(nullcontext)
+        self._bare_state_lock = bare_lock(state_lock)
         self.sync_lock = OwnedLock()
         # An interrupted write (Ctrl-C, a signal handler, no memory) may leave the state in RAM wrong, so that messages
         # confirmed later could be lost. Only the journal is right then: reopen the store.

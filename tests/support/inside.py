@@ -35,7 +35,7 @@ from forebay.dispatch.core.lanes.persistent import PersistentLaneState
 from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
 from forebay.dispatch.core.memory_rule import MemoryRule
 from forebay.dispatch.core.model import LaneState, TargetList
-from forebay.dispatch.core.monitor import BareLock, Monitor
+from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.delays import TimedLanes
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
@@ -61,6 +61,7 @@ from forebay.dispatch.topics.topic_state import TopicState
 from forebay.dispatch.transactions.transaction import TransactionRegistry
 from forebay.store.directory_store import DirectoryStore
 from forebay.store.disk.disk import Disk, File
+from forebay.store.environment.bare_lock import BareLock
 from forebay.store.environment.clock import Clock
 from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.index import Index
