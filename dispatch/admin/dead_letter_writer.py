@@ -63,7 +63,7 @@ class DeadLetterWriter:
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    lane.message_store.acknowledge(lane.store_lane, *run)
+                    lane.lane_store.acknowledge(lane.store_lane, *run)
                     gone.add(*run)
             finally:
                 lane.destination.dead_lettered += gone.count
@@ -117,7 +117,7 @@ class DeadLetterWriter:
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                lane.message_store.acknowledge_one(lane.store_lane, sequence)
+                lane.lane_store.acknowledge_one(lane.store_lane, sequence)
                 gone.add(sequence, sequence)
         finally:
             self._removals.forget(lane, gone)

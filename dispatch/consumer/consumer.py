@@ -385,7 +385,7 @@ class Consumer(CoreConsumer):
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
-                    lane.acknowledged += lane.message_store.acknowledge_one(lane.store_lane, sequence)
+                    lane.acknowledged += lane.lane_store.acknowledge_one(lane.store_lane, sequence)
                     # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses
                     # was not confirmed yet, and the message comes again.
                     self._dispatch_area.settle(delivery)

@@ -310,7 +310,7 @@ class GroupedDistribution(Distribution):
                 if self._group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
-                messages, _ = lane.message_store.read(lane.message_store.plan(lane.store_lane, [(run[0], end)]))
+                messages, _ = lane.lane_store.read(lane.lane_store.plan(lane.store_lane, [(run[0], end)]))
                 for message in messages:
                     group = self.names.of(lane, message)
                     if group is not None:

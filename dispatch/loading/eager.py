@@ -392,7 +392,7 @@ class EagerLoader:
             self._target_area.make_room(wanted, target)
             few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
-        regions = target.lane.message_store.plan(target.lane.store_lane, runs)
+        regions = target.lane.lane_store.plan(target.lane.store_lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
         least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
@@ -496,11 +496,11 @@ class EagerLoader:
         """Read the missing messages and evaluate the selector. Requires: no lock."""
         selector_group, lane = load.target.selector_group, load.target.lane
         if load.brings_all:
-            load.messages, load.unreadable = lane.message_store.read(load.regions)
+            load.messages, load.unreadable = lane.lane_store.read(load.regions)
             return
         found: list[StoredMessage] = []
         for region in load.regions:
-            messages, unreadable = lane.message_store.read((region,))
+            messages, unreadable = lane.lane_store.read((region,))
             load.unreadable += unreadable
             found += messages
         if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):

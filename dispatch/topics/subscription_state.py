@@ -218,7 +218,7 @@ class SubscriptionLaneState(QueueLaneState):
         self.first_sequence = max(topic_lane.first_sequence, store_lane.first_sequence)
         self.first_bytes = max(topic_lane.first_bytes, store_lane.first_bytes)
         if not subscription.is_durable:
-            self.message_store = subscription.topic.registry.unrecorded
+            self.lane_store = subscription.topic.registry.unrecorded
             self.syncs = False
         # The selector matches all pending messages before this sequence.
         self.examined = 0

@@ -41,7 +41,7 @@ RegionT = TypeVar("RegionT")
 
 
 class LaneStore(Protocol[StoreLaneT, RegionT]):
-    """The `message_store` of a lane, which has its messages that are not in RAM.
+    """The `lane_store` of a lane, which has its messages that are not in RAM.
 
     It is MessageStore, Overflow for messages that are not persistent, or UnrecordedStore for a subscription without a
     name. It is a Protocol although each ack calls it, because the stores lie below the dispatch and inherit from none

@@ -63,7 +63,7 @@ class NonPersistentLaneState(LaneState):
         self.overflow = overflow
         self.note_times = note_times
         store: LaneStore[NonPersistentLane, TmpRegion] = overflow
-        self.message_store = store
+        self.lane_store = store
         self.caches = overflow.caches_of(store_lane)
         self.pager = TmpPager(store_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):

@@ -243,7 +243,7 @@ class TimedLanes:
         released = 0
         for lane in list(self._sweep_at):
             if lane.store_lane.earliest[DUE] <= now_ms:
-                runs = lane.message_store.timetable.take_due(lane.store_lane, now_ms, RELEASE_BLOCKS)
+                runs = lane.lane_store.timetable.take_due(lane.store_lane, now_ms, RELEASE_BLOCKS)
                 for reader in lane.readers():
                     self._target_area.offer_runs(reader, runs)
                 released += len(runs)
@@ -262,7 +262,7 @@ class TimedLanes:
             if not lane.is_free(sequence):
                 return  # the consumer of another list has it, or put it off: a sweep removes it when it comes back
             # The copy in RAM may have been the only one.
-            lane.expired += lane.message_store.acknowledge_one(lane.store_lane, sequence)
+            lane.expired += lane.lane_store.acknowledge_one(lane.store_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.forget_attempts(sequence, sequence)
             lane.destination.on_room_freed()

@@ -124,7 +124,7 @@ class Evictor(EvictionRule):
         gone: dict[LaneState, SequenceSet] = {}
         for lane, first, last in self._candidates(subscription, subscription.arrivals):
             last = min(last, first + excess - 1)
-            removed = lane.message_store.acknowledge(lane.store_lane, first, last)
+            removed = lane.lane_store.acknowledge(lane.store_lane, first, last)
             gone.setdefault(lane, SequenceSet()).add(first, last)
             subscription.topic.evicted += removed
             excess -= removed
