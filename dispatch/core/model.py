@@ -271,7 +271,7 @@ class TargetList(ListSupply):
         self.needs_claims = False
         # The list of the same selector group and priority for messages of the other delivery mode.
         self.counterpart: TargetList | None = None
-        # Whether direct messages can be handed out without checks: the list is neither shared nor timed, and has no
+        # Whether direct messages can be handed out without checks: the list needs no claims, is not timed, and has no
         # counterpart and no quota.
         self.is_unchecked = not lane.is_timed and self.memory.is_common
         # Whether messages may have expired, so that each must be checked before it is handed out.
@@ -353,7 +353,7 @@ class TargetList(ListSupply):
         message = self.direct[0]
         other.append(message, self.pass_first())
 
-    def share(self) -> None:
+    def require_claims(self) -> None:
         """Have each message claimed before it is handed out, because other selector groups may take it too.
 
         It stays so until the list ends, even if the others end first: nothing resets `needs_claims` and `is_unchecked`.

@@ -274,7 +274,7 @@ class Assignments:
         """Give a consumer a list of its own over a lane."""
         target = TargetList(lane, assigned)
         target.frontier = BEHIND_ALL  # it loads nothing by itself
-        target.share()
+        target.require_claims()
         assigned.add_list(target)
         self.target_area.adopt(target)
 

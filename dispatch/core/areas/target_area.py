@@ -130,7 +130,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         return found if found is not None else self._add_selector_group(destination, selector)
 
     def _add_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
-        """Make a selector group with a list over each lane. From the second group on, the lists share the messages."""
+        """Make a selector group with a list over each lane. From the second group on, the lists need claims."""
         self._lay_all_open(destination)
         selector_group = destination.distribution.make_selector_group(destination, selector)
         destination.selector_groups[selector.text if selector is not None else None] = selector_group
@@ -145,7 +145,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
             self.update_sole_lists(destination)
         if len(destination.selector_groups) > 1:
             for target in selector_group.lists:
-                target.share()
+                target.require_claims()
         return selector_group
 
     def _lay_all_open(self, destination: ConsumedDestination) -> None:
@@ -167,7 +167,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
     def add_list(self, lane: LaneState, selector_group: SelectorGroup) -> None:
         target = TargetList(lane, selector_group)
         if lane.parked or lane.dead_letters:
-            target.share()
+            target.require_claims()
         self.listless_selector_groups -= not selector_group.lists
         selector_group.add_list(target)
         self.adopt(target)
@@ -194,7 +194,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         if len(selector_groups) > 1:
             for selector_group in selector_groups:
                 for target in selector_group.lists:
-                    target.share()
+                    target.require_claims()
 
     def _lay_open(self, target: TargetList) -> None:
         """Make messages that only this list has findable for others. Requires: its messages are not persistent."""
