@@ -213,10 +213,10 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
         """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
         self.wake(ready)
 
-    def share_of(self, consumer: CoreConsumer) -> float:
-        """Return a consumer's share of the lists' messages, by its rate compared with the others. O(consumers).
+    def rate_fraction(self, consumer: CoreConsumer) -> float:
+        """Return a consumer's rate as a fraction of the rate of all consumers: its part of the lists' messages. O(consumers).
 
-        The shares are equal while no consumer takes.
+        The fractions are equal while no consumer takes.
         """
         if consumer not in self.consumers:
             return 0.0

@@ -95,11 +95,12 @@ class DestinationAudit:
         """Return what consumers should be charged. O(consumers)."""
         consumers = list(self._opened.consumers())
         assigned = sum(consumer.selector_group is not consumer.selector_group.shared for consumer in consumers)
-        groups = {consumer.selector_group.shared for consumer in consumers}
-        assert self._target_area.listless_selector_groups == sum(not group.lists for group in groups)
+        selector_groups = {consumer.selector_group.shared for consumer in consumers}
+        listless = sum(not selector_group.lists for selector_group in selector_groups)
+        assert self._target_area.listless_selector_groups == listless
         return (
             sum(consumer.charge_bytes for consumer in consumers)
-            + sum(selector_group_charge(group.selector) for group in groups)
+            + sum(selector_group_charge(selector_group.selector) for selector_group in selector_groups)
             + ASSIGNED_BYTES * assigned
             + sum(target.charge_bytes for target in self._target_area.lists)
             - self._memory.consumers.owed_bytes
