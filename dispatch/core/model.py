@@ -177,11 +177,11 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
         self.is_charged = False
 
     @property
-    def shared(self) -> SelectorGroup:
+    def common(self) -> SelectorGroup:
         """Return the part that all consumers with the same selector share."""
         return self
 
-    def shared_list(self, target: TargetList) -> TargetList:
+    def source_list(self, target: TargetList) -> TargetList:
         """Return the list from which messages came into one of its lists: by default the same list. Traces name it."""
         return target
 
@@ -214,9 +214,9 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
         self.wake(ready)
 
     def rate_fraction(self, consumer: CoreConsumer) -> float:
-        """Return a consumer's rate as a fraction of the rate of all consumers: its part of the lists' messages. O(consumers).
+        """Return a consumer's rate as a fraction of the rate of all consumers. O(consumers).
 
-        The fractions are equal while no consumer takes.
+        So much of the lists' messages is its part. The fractions are equal while no consumer takes.
         """
         if consumer not in self.consumers:
             return 0.0
@@ -474,7 +474,7 @@ class LaneState(LaneMessages):
         """Return what decides which consumer gets which of its messages."""
         return self.destination.distribution
 
-    def shared_lists(self) -> list[TargetList]:
+    def selector_group_lists(self) -> list[TargetList]:
         """Return the list of each selector group over this lane. Lists of a single consumer are filled from these."""
         lists: list[TargetList] = []
         for selector_group in self.destination.selector_groups.values():

@@ -94,8 +94,8 @@ class DestinationAudit:
     def _consumers_charge(self) -> int:
         """Return what consumers should be charged. O(consumers)."""
         consumers = list(self._opened.consumers())
-        assigned = sum(consumer.selector_group is not consumer.selector_group.shared for consumer in consumers)
-        selector_groups = {consumer.selector_group.shared for consumer in consumers}
+        assigned = sum(consumer.selector_group is not consumer.selector_group.common for consumer in consumers)
+        selector_groups = {consumer.selector_group.common for consumer in consumers}
         listless = sum(not selector_group.lists for selector_group in selector_groups)
         assert self._target_area.listless_selector_groups == listless
         return (

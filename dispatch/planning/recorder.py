@@ -431,7 +431,7 @@ class RecordedDispatchArea(DispatchArea):
         already = len(deliveries)
         max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
         for _, first, count in _runs(deliveries[already:]):
-            self._recorder.taken(target.selector_group.shared_list(target), first, count)
+            self._recorder.taken(target.selector_group.source_list(target), first, count)
         return max_bytes
 
     def settle(self, delivery: Delivery) -> None:

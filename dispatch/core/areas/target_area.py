@@ -290,7 +290,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
-        for target in lane.shared_lists():
+        for target in lane.selector_group_lists():
             if target.frontier == lane.published_end:
                 target.frontier = first
         lane.published_end = first
@@ -317,14 +317,14 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
             if lane.store_lane.pending_messages == 1:
                 heads.reopen(lane.store_lane.number)
             return heads.put(lane.store_lane.number, message)
-        return self._offer_to_lists(lane, message, lane.shared_lists(), None, 0)
+        return self._offer_to_lists(lane, message, lane.selector_group_lists(), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
         """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does.
 
         Headers that the selectors of several lists name are decoded once, for all messages together.
         """
-        targets = lane.shared_lists()
+        targets = lane.selector_group_lists()
         decoded = _decoded(targets, messages)
         for at, message in enumerate(messages):
             lane.published_end = message[0] + 1
@@ -423,7 +423,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         """
         if not runs:
             return
-        for target in lane.shared_lists():
+        for target in lane.selector_group_lists():
             target.offer(runs)
             self._loads.request(target)
             self.wake(target.selector_group)

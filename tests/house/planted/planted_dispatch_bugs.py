@@ -116,7 +116,7 @@ DISPATCH_BUGS = (
     Bug(
         "what was assigned to a closed consumer is lost",
         "Assignments.empty",
-        "assigned.shared_group.offer(own.lane, returned)",
+        "assigned.common_group.offer(own.lane, returned)",
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),
