@@ -320,7 +320,7 @@ class TargetList(ListSupply):
         self.frontier = messages[-1][0] + 1
         return True
 
-    def offer(self, runs: Iterable[tuple[int, int]]) -> None:
+    def reoffer(self, runs: Iterable[tuple[int, int]]) -> None:
         """Put runs that are free again, or due, into their places, if the list has passed them or passed over them.
 
         A load takes only what is ready: what was put off may be missing between its messages, in RAM and on the way.

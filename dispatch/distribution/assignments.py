@@ -106,10 +106,10 @@ class CommonSelectorGroup(SelectorGroup):
 
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
-    def offer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-        """Offer these messages again, unless the list has them still or comes to them."""
+    def reoffer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
+        """Reoffer these messages, unless the list has them still or comes to them."""
         target = self.list_over(lane)
-        target.offer(runs)
+        target.reoffer(runs)
         self.assigning.loads.request(target)
         self.assigning.target_area.wake(self)
 
@@ -134,26 +134,26 @@ class CommonSelectorGroup(SelectorGroup):
         """End a promise, so that messages that waited behind it are examined again."""
         promise = self.promises.pop(bucket, None)
         if promise is not None:
-            self._offer_lanes(promise.waiting)
+            self._reoffer_lanes(promise.waiting)
 
-    def offer_withheld(self, consumer: CoreConsumer) -> None:
-        """Offer all messages again that were passed over for this consumer."""
-        self._offer_lanes(self.withheld.pop(consumer, {}))
-        self._offer_reserved_for(consumer)
+    def reoffer_withheld(self, consumer: CoreConsumer) -> None:
+        """Reoffer all messages that were passed over for this consumer."""
+        self._reoffer_lanes(self.withheld.pop(consumer, {}))
+        self._reoffer_reserved_for(consumer)
 
-    def offer_reserved(self, priority: int) -> None:
-        """Offer messages that are reserved for consumers of this priority or a lower one, because such a one takes."""
+    def reoffer_reserved(self, priority: int) -> None:
+        """Reoffer what is reserved for consumers of this priority or a lower one, because such a one takes."""
         for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
-            self._offer_reserved_for(consumer)
+            self._reoffer_reserved_for(consumer)
 
-    def _offer_reserved_for(self, consumer: CoreConsumer) -> None:
-        self._offer_lanes(self.reserved_for.pop(consumer, {}))
+    def _reoffer_reserved_for(self, consumer: CoreConsumer) -> None:
+        self._reoffer_lanes(self.reserved_for.pop(consumer, {}))
         for bucket in [bucket for bucket, promise in self.promises.items() if promise.consumer is consumer]:
             self.end_promise(bucket)
 
-    def _offer_lanes(self, lanes: _Passed) -> None:
+    def _reoffer_lanes(self, lanes: _Passed) -> None:
         for lane, runs in lanes.items():
-            self.offer(lane, runs)
+            self.reoffer(lane, runs)
 
 
 class OwnSelectorGroup(SelectorGroup):
@@ -434,13 +434,13 @@ class Assignments:
                 keep(own.lane, message)
             self.add_list(assigned, own.lane)
             assigned.lists[at] = assigned.lists.pop()
-            assigned.common_group.offer(own.lane, returned)
+            assigned.common_group.reoffer(own.lane, returned)
         pair(assigned)
 
-    def offer_withheld(self, consumer: CoreConsumer) -> None:
-        """Offer all messages again that were passed over for this owner."""
+    def reoffer_withheld(self, consumer: CoreConsumer) -> None:
+        """Reoffer all messages that were passed over for this owner."""
         for common in self.common_groups():
-            common.offer_withheld(consumer)
+            common.reoffer_withheld(consumer)
 
 
 def _drop(source: TargetList, *, keeps: bool = False) -> None:

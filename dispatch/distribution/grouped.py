@@ -23,7 +23,7 @@ from ..core.memory.group_memory import GroupMemory
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
 from ..core.selector_groups.distribution_roles import Collector
 from ..selectors.selector import Selector
-from .assignments import Assignments, OwnSelectorGroup, CommonSelectorGroup
+from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
 from .message_groups import bucket_of, put_aside
 from .precedence import demand_within
 from .rebalancing import Rebalancing
@@ -125,7 +125,7 @@ class GroupedDistribution(Distribution):
             self._target_area.drop(target)
             target.close()
         assigned.lists.clear()
-        self._assignments.offer_withheld(consumer)
+        self._assignments.reoffer_withheld(consumer)
         del self._assigned_by_consumer[consumer]
         self._consumer_memory.release(ASSIGNED_BYTES)
         self._precedence.leave(consumer)
@@ -147,7 +147,7 @@ class GroupedDistribution(Distribution):
         else:
             self._assignments.empty(self._assigned_by_consumer[consumer])
 
-    def offer_passed_over(self) -> None:
+    def reoffer_passed_over(self) -> None:
         """Wake consumers that were passed over and may have a message now."""
         for consumer in {
             consumer
@@ -155,7 +155,7 @@ class GroupedDistribution(Distribution):
             for consumer in (*common.withheld, *common.reserved_for)
         }:
             if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
-                self._assignments.offer_withheld(consumer)
+                self._assignments.reoffer_withheld(consumer)
         for selector_group in self.queue.selector_groups.values():
             self._target_area.wake(selector_group)
 
@@ -179,7 +179,7 @@ class GroupedDistribution(Distribution):
             assigned.common_group.note_waiting(consumer)
             return deliveries
         if assigned.common_group.reserved_for:
-            assigned.common_group.offer_reserved(consumer.priority)
+            assigned.common_group.reoffer_reserved(consumer.priority)
         self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries and self._rebalancing.level(assigned):
             self._collect(assigned, most, max_bytes, deliveries)
@@ -195,7 +195,7 @@ class GroupedDistribution(Distribution):
         self._served += 1
         assigned.served = self._served
         if consumer.priority > self._precedence.lowest:
-            self.offer_passed_over()
+            self.reoffer_passed_over()
         return deliveries
 
     @property
@@ -242,30 +242,30 @@ class GroupedDistribution(Distribution):
         for consumer in self.groups.owners():
             self._assignments.empty(self._assigned_by_consumer[consumer])
 
-    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
-        """Offer a pending message again, and keep it in the caches if there is room."""
+    def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
+        """Reoffer a pending message, and keep it in the caches if there is room."""
         sequence = message[0]
         group = self.groups.holds_back(lane, sequence) or self.names.of(lane, message)
         self._go_on(lane, sequence, group)
         if group is not None and self.groups.is_halted(lane, sequence, group):
             self.groups.wait(lane, sequence, group)
         else:
-            self._offer_run(group, lane, sequence, sequence)
+            self._reoffer_run(group, lane, sequence, sequence)
 
-    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """Offer each message by itself, because each has a group of its own."""
+    def reoffer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Reoffer each message by itself, because each has a group of its own."""
         for first, last in runs:
             for sequence in range(first, last + 1):
-                self._target_area.offer_again(lane, (sequence, b"", None, 0))
+                self._target_area.reoffer_returned(lane, (sequence, b"", None, 0))
 
     def _go_on(self, lane: LaneState, sequence: int, group: str | None) -> None:
         for other, runs in self.groups.go_on(lane, sequence).items():
             for first, last in runs:
-                self._offer_run(group, other, first, last)
+                self._reoffer_run(group, other, first, last)
         self._group_memory.go_on()
 
-    def _offer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
-        """Offer messages of one group again.
+    def _reoffer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
+        """Reoffer messages of one group.
 
         If the owner of the group has been assigned later messages of it, they go back to the owner; otherwise to the
         unassigned messages of every selector group.
@@ -273,7 +273,7 @@ class GroupedDistribution(Distribution):
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
             for common in self._assignments.common_groups():
-                common.offer(lane, ((first, last),))
+                common.reoffer(lane, ((first, last),))
             return
         assigned = self._assigned_by_consumer[owner]
         if self.groups.is_ahead(lane, first, group):
@@ -281,7 +281,7 @@ class GroupedDistribution(Distribution):
             put_aside(lane, own.returned, first, last)
             self._loads.request(own)
         else:
-            assigned.common_group.offer(lane, ((first, last),))
+            assigned.common_group.reoffer(lane, ((first, last),))
         for common in self._assignments.common_groups():
             if common is not assigned.common_group:
                 common.withhold(owner, lane, first, last)
@@ -327,7 +327,7 @@ class GroupedDistribution(Distribution):
         for consumer in [
             promise.consumer for common in self._assignments.common_groups() for promise in common.promises.values()
         ]:
-            self._assignments.offer_withheld(consumer)
+            self._assignments.reoffer_withheld(consumer)
         self.names.forget(lane, gone)
         for first, last in gone:
             for sequence in self.groups.held_back(lane, first, last):

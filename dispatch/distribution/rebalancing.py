@@ -54,7 +54,7 @@ class Rebalancing:
             self._groups.disown(consumer, idle)
             assigned.idle.owns_otherwise(consumer)
         self._assignments.empty(assigned)
-        self._assignments.offer_withheld(consumer)
+        self._assignments.reoffer_withheld(consumer)
         return True
 
     def _in_use(self, consumer: CoreConsumer) -> set[int]:

@@ -421,7 +421,7 @@ class TracePlayer:
             TAKE: self._take,
             ACK: self._acknowledge,
             LET_GO: self._let_go,
-            OFFER: self._offer,
+            OFFER: self._reoffer,
             GONE: self._forget,
         }
 
@@ -541,7 +541,7 @@ class TracePlayer:
             if delivery is not None:
                 self.dispatch_area.settle(delivery)
 
-    def _offer(self, lane_number: int, first: int, count: int, extra: int) -> None:
+    def _reoffer(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)
         sequence = first - lane.base
         if sequence in lane.state.in_flight:
@@ -549,7 +549,7 @@ class TracePlayer:
         if lane.lane.is_pending(sequence):
             length = lane.lane.lengths(sequence, sequence)[0]
             returned = self.store.message(sequence, length, ARRIVED) if extra else (sequence, b"", None, READ)
-            self.target_area.offer_again(lane.state, returned)
+            self.target_area.reoffer_returned(lane.state, returned)
 
     def _forget(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)

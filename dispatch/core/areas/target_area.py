@@ -3,9 +3,9 @@
 An area is where all messages of one stage are: those of the TargetArea are for consumers to take, those of the
 DispatchArea were taken and are not settled.
 
-It makes and ends lists and offers arrivals to them; Watermarks say how much each list may hold. There is one TargetArea
-for each open store. Lanes and lists call it through its abstract class, AbstractTargetArea. Messages that were handed
-out belong to the DispatchArea.
+It makes and ends lists, offers arrivals to them, and reoffers what they have passed and what is free again or due.
+Watermarks say how much each list may hold. There is one TargetArea for each open store. Lanes and lists call it through
+its abstract class, AbstractTargetArea. Messages that were handed out belong to the DispatchArea.
 
 It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim.py decides which memory
 is given back, and in which order.
@@ -307,7 +307,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
                     self._loads.request(target)
             self.wake(selector_group)
 
-    def offer_to_selector_groups(self, lane: LaneState, message: StoredMessage) -> bool:
+    def offer_arrival(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer an arrival if there are no consumers, several selector groups, or a selector.
 
         Return whether RAM has it for all lists that may want it.
@@ -320,7 +320,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         return self._offer_to_lists(lane, message, lane.selector_group_lists(), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does.
+        """Publish messages that arrived, and offer each in turn as offer_arrival does.
 
         Headers that the selectors of several lists name are decoded once, for all messages together.
         """
@@ -331,7 +331,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
             if targets:
                 self._offer_to_lists(lane, message, targets, decoded, at)
             else:
-                self.offer_to_selector_groups(lane, message)
+                self.offer_arrival(lane, message)
 
     def _offer_to_lists(
         self,
@@ -402,29 +402,29 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
 
     # ------------------------------------------------------------------ what is free again, or gone
 
-    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
+    def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place, in every list that has passed it."""
-        self._traffic.offers_again(lane, message)
+        self._traffic.reoffers_returned(lane, message)
         if not lane.store_lane.is_pending(message[0]):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.store_lane.number, message):
             lane.pager.page_out((message,))
-        lane.distribution.offer_again(lane, message)
+        lane.distribution.reoffer_returned(lane, message)
 
-    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """Offer messages whose delay has ended."""
-        self._traffic.offers_put_off(lane, runs)
-        lane.distribution.offer_put_off(lane, runs)
+    def reoffer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Reoffer messages that came back and were put off, because they are due."""
+        self._traffic.reoffers_put_off(lane, runs)
+        lane.distribution.reoffer_put_off(lane, runs)
 
-    def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
 
-        O(lists of the lane), each as in TargetList.offer.
+        O(lists of the lane), each as in TargetList.reoffer.
         """
         if not runs:
             return
         for target in lane.selector_group_lists():
-            target.offer(runs)
+            target.reoffer(runs)
             self._loads.request(target)
             self.wake(target.selector_group)
         lane.distribution.reassign()

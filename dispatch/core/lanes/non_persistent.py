@@ -162,7 +162,7 @@ class NonPersistentLaneState(LaneState):
         """Let a message arrive if there is not just one list. Requires: the message was admitted."""
         sequence, store_lane, target_area = message[0], self.non_persistent_lane, self.target_area
         self.published_end = sequence + 1
-        if target_area.offer_to_selector_groups(self, message) or store_lane.is_spilled(sequence):
+        if target_area.offer_arrival(self, message) or store_lane.is_spilled(sequence):
             return
         if not self.overflow.buffer.put(store_lane.number, message):
             # The charge is now with the lists that took the message. Other lists reach it later, so it must be

@@ -153,7 +153,7 @@ class DelayedRedelivery:
                 runs = self._timetable.take_due(waiting, now_ms, RELEASE_BLOCKS)
                 lane = self._find(number)
                 if lane is not None:
-                    self._target_area.offer_put_off(lane, runs)
+                    self._target_area.reoffer_put_off(lane, runs)
                 released += sum(last - first + 1 for first, last in runs)
         self._next_due_ms = self._earliest()
         return released
@@ -245,7 +245,7 @@ class TimedLanes:
             if lane.store_lane.earliest[DUE] <= now_ms:
                 runs = lane.lane_store.timetable.take_due(lane.store_lane, now_ms, RELEASE_BLOCKS)
                 for reader in lane.readers():
-                    self._target_area.offer_runs(reader, runs)
+                    self._target_area.reoffer_runs(reader, runs)
                 released += len(runs)
         self._next_due_ms = min((lane.store_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
         return released

@@ -50,7 +50,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a message that was returned is lost",
-        "OrdinaryDistribution.offer_again",
+        "OrdinaryDistribution.reoffer_returned",
         "target.returned.add(sequence, sequence)",
         "pass",
         "tests/dispatch/consumer/test_consumer.py::test_a_closed_consumers_messages_go_back_to_their_places",
@@ -116,7 +116,7 @@ DISPATCH_BUGS = (
     Bug(
         "what was assigned to a closed consumer is lost",
         "Assignments.empty",
-        "assigned.common_group.offer(own.lane, returned)",
+        "assigned.common_group.reoffer(own.lane, returned)",
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),
