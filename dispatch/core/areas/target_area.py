@@ -374,7 +374,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         for target in behind:
             if not is_kept:
                 is_near = target.frontier == message[0] or (lane.is_persistent and target.is_near)
-                is_kept = lane.pending_cache.put_overflow(lane.store_lane.number, message, is_near=is_near)
+                is_kept = lane.pending_cache.keep_arrival(lane.store_lane.number, message, is_near=is_near)
             self._loads.request(target)
             self.wake(target.selector_group)
         return is_kept

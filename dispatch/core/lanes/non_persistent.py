@@ -155,7 +155,7 @@ class NonPersistentLaneState(LaneState):
         """Put a message aside because the only list is full or far behind."""
         number = self.store_lane.number
         is_near = sole.frontier == message[0] and not sole.references
-        if not self.memory.pending_cache.put_overflow(number, message, is_near=is_near):
+        if not self.memory.pending_cache.keep_arrival(number, message, is_near=is_near):
             self.overflow.take_in(self.non_persistent_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:

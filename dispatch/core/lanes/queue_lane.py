@@ -63,10 +63,10 @@ class QueueLaneState(PersistentLaneState):
                 sole.direct_bytes += charge
                 sole.frontier = behind
             else:
-                self.pending_cache.put_overflow(self.store_lane.number, message, is_near=True)
+                self.pending_cache.keep_arrival(self.store_lane.number, message, is_near=True)
         else:
             # Where little waits, the loader soon reads what it missed, and has caught up.
-            self.pending_cache.put_overflow(self.store_lane.number, message, is_near=sole.is_near)
+            self.pending_cache.keep_arrival(self.store_lane.number, message, is_near=sole.is_near)
         selector_group = sole.selector_group
         if selector_group.waiting:
             selector_group.arrived.notify()
