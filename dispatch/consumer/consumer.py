@@ -489,7 +489,7 @@ class Consumer(CoreConsumer):
         if not self.waits.is_for_credit or self.stage.is_closed:
             return
         if self.stage.gets_nothing:
-            self.destination.stand_by(self)
+            self.destination.free_kept(self)
         if self.room(1) <= 0:
             return
         self._dispatch_area.waits_no_more(self)

@@ -723,7 +723,7 @@ class ConsumedDestination(DestinationLifecycle):
         is_excluded = self.exclusive is not None and self.exclusive is not consumer
         return self.is_paused or is_excluded or consumer.stage.is_draining
 
-    def stand_by(self, consumer: CoreConsumer) -> None:
+    def free_kept(self, consumer: CoreConsumer) -> None:
         """Free what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
