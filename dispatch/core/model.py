@@ -422,7 +422,7 @@ class LaneState(LaneMessages):
         "target_area",
         "sole_list",
         "purge_count",
-        "unwanted",
+        "unmatched",
         "is_timed",
         "pending_cache",
         "caches",
@@ -451,7 +451,7 @@ class LaneState(LaneMessages):
         # How often messages were removed from the middle. A load that began before a removal must check again.
         self.purge_count = 0
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
-        self.unwanted: SequenceSet | None = None
+        self.unmatched: SequenceSet | None = None
         # Whether messages have, or had, a delay or an expiry; see admin/expiry.py.
         self.is_timed = False
         # The cache for messages for which a list has no room.
@@ -724,7 +724,7 @@ class ConsumedDestination(DestinationLifecycle):
         return self.is_paused or is_excluded or consumer.stage.is_draining
 
     def free_kept(self, consumer: CoreConsumer) -> None:
-        """Free what is kept for a consumer that gets nothing: what it settles then frees its groups."""
+        """Free for others what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
 

@@ -524,9 +524,9 @@ class EagerLoader:
             target.lane.note_survey(load.survey)
         is_alive = target in target_area.lists
         kept = self._put(load, is_alive)
-        if target.lane.unwanted is not None and is_alive:
+        if target.lane.unmatched is not None and is_alive:
             for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
-                target.lane.unwanted.add(sequence, sequence)
+                target.lane.unmatched.add(sequence, sequence)
         if load.from_cache:
             self._let_go(load, {message[0] for message in kept})
         target.lane.on_loaded(load)

@@ -357,8 +357,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
                 is_wanted = selector_group.verdict(lane, message, None if values is None else values[at])
             if is_wanted is False:
                 target.frontier = sequence + 1
-                if lane.unwanted is not None:
-                    lane.unwanted.add(sequence, sequence)
+                if lane.unmatched is not None:
+                    lane.unmatched.add(sequence, sequence)
             elif is_wanted and target.admit((message,), charge_bytes(message)):
                 is_direct = True
                 self.wake(selector_group)

@@ -146,7 +146,7 @@ class Evictor(EvictionRule):
             store_lane.catch_up()
         waiting = subscription.depth
         for lane in subscription.all_lanes():
-            unwanted = lane.unwanted.count if lane.unwanted is not None else 0
+            unmatched = lane.unmatched.count if lane.unmatched is not None else 0
             held = len(lane.in_flight) + lane.parked.count
-            waiting -= held + unwanted + lane.store_lane.next_sequence - lane.published_end
+            waiting -= held + unmatched + lane.store_lane.next_sequence - lane.published_end
         return waiting
