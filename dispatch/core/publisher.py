@@ -42,7 +42,7 @@ class DeferredMessage(ABC):
         """Charge for the message again, unless a lane has the charge by now. Requires: the lock."""
 
     @abstractmethod
-    def give(self) -> None:
+    def add_to_lane(self) -> None:
         """Add the message to its lane. StoreFull or SpillFailed: nothing has changed.
 
         Requires: the lock, and a `release`.
@@ -139,25 +139,25 @@ class Publisher:
         assert held_bytes == self._held_bytes <= self._paid_bytes
         return self._paid_bytes
 
-    def give(self, messages: Sequence[DeferredMessage]) -> None:
-        """Give non-persistent messages of a commit to their lanes in order, as soon as the commit is durable.
+    def add_when_durable(self, messages: Sequence[DeferredMessage]) -> None:
+        """Add non-persistent messages of a commit to their lanes in order, as soon as the commit is durable.
 
         A message that finds no room keeps its charge and is tried again. Requires: the lock.
         """
         position = self._journal.end if self.syncs_always else 0
         self.postponed.extend((position, message) for message in messages)
         if not self.syncs_always:
-            self._give_postponed(0)
+            self._add_postponed(0)
 
-    def _give_postponed(self, durable: int) -> None:
-        """Give the postponed messages whose commit is durable to their lanes. Requires: the lock."""
+    def _add_postponed(self, durable: int) -> None:
+        """Add the postponed messages whose commit is durable to their lanes. Requires: the lock."""
         postponed = self.postponed
         ready = [message for position, message in postponed if position <= durable]
         for message in ready:
             message.release()  # release all charges first, because the first message of a lane takes more than its own
         try:
             for message in ready:
-                message.give()
+                message.add_to_lane()
                 postponed.popleft()
         except (StoreFull, SpillFailed) as full:
             for _, message in islice(postponed, sum(1 for position, _ in postponed if position <= durable)):
@@ -206,7 +206,7 @@ class Publisher:
             if self._paid_bytes > STEP_BYTES and not unpublished:
                 self._refund()
             if self.postponed:
-                self._give_postponed(durable if self.syncs_always else 0)
+                self._add_postponed(durable if self.syncs_always else 0)
         except BaseException as error:
             self._monitor.lock.break_by(error)
             raise

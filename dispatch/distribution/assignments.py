@@ -345,7 +345,7 @@ class Assignments:
 
     def _give(self, group: str, consumer: CoreConsumer) -> None:
         """Give a group to its first owner. Messages that waited for the decision are examined again."""
-        self.groups.give(group, consumer)
+        self.groups.set_owner(group, consumer)
         self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
         for common in self.common_groups():
             common.end_promise(bucket_of(group))

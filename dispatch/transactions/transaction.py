@@ -364,7 +364,7 @@ class Transaction:
                 reader.first_sequence += holes  # nobody enqueued these sequences
         self._slices.arrive()
         self._acks.commit()
-        self._non_persistent.give()
+        self._non_persistent.hand_over()
         self._end(COMMITTED)
 
     def rollback(self) -> None:

@@ -203,9 +203,9 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a non-persistent message of a commit is seen before the commit is durable",
-        "Publisher.give",
+        "Publisher.add_when_durable",
         "if not self.syncs_always: ...",
-        "self._give_postponed(position)",
+        "self._add_postponed(position)",
         f"{EVERYTHING}::test_no_consumer_has_a_non_persistent_message_of_a_commit_that_a_power_cut_could_take_back",
     ),
     Bug(
