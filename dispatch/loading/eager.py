@@ -308,7 +308,7 @@ class EagerLoader:
                 self._target_area.make_room(charge, target)
             if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
                 assert shares_messages, "what was just released can be reserved again"
-                target.lane.pager.write_out((message,))
+                target.lane.pager.spill((message,))
                 if cache.peek(lane_number, sequence) is not None:
                     self._end_before_cached(load, sequence, is_needed)
                 return
@@ -346,7 +346,7 @@ class EagerLoader:
                 cache.take(number, sequence)
                 unaffordable.append(message)
         if unaffordable:
-            lane.pager.write_out(unaffordable)
+            lane.pager.spill(unaffordable)
 
     def _leave_out_unreadable(self, load: Load[TargetList], is_needed: bool) -> None:
         """Make messages lazy that only a delivery has, and end the load before messages that nobody can have now."""

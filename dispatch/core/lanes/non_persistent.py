@@ -207,30 +207,30 @@ class TmpPager(Pager):
         self._in_flight = in_flight
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
-        """Put messages in the line for the next write to tmp-storage."""
+        """Put messages in the line of those that are spilled next."""
         self._overflow.keep(self._store_lane, messages)
 
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
-        """Write messages to tmp-storage at once if that frees memory."""
+        """Spill messages at once if that frees memory."""
         self._overflow.keep(self._store_lane, messages)
         self._overflow.free(self._store_lane)
 
-    def write_out(self, messages: Sequence[StoredMessage]) -> None:
-        """Write messages to tmp-storage at once if it takes them."""
+    def spill(self, messages: Sequence[StoredMessage]) -> None:
+        """Spill messages at once if tmp-storage takes them."""
         self._overflow.keep(self._store_lane, messages)
-        self._overflow.write(self._store_lane)
+        self._overflow.spill(self._store_lane)
 
-    def unload(self, message: StoredMessage) -> bool:
+    def page_out_body(self, message: StoredMessage) -> bool:
         """Spill a message, or put it in the line for that. False: neither memory nor tmp-storage has room for it."""
         lane, overflow = self._store_lane, self._overflow
         if lane.is_spilled(message[0]):
             return True
         if not overflow.buffer.put(lane.number, message):
-            overflow.write_all()
+            overflow.spill_all()
             if not overflow.buffer.put(lane.number, message):
                 return False
         if overflow.buffer.is_batch(lane.pool):
-            overflow.write(lane)
+            overflow.spill(lane)
         return True
 
     def cut_load(self, load: Load[Any]) -> Sequence[int]:

@@ -189,7 +189,7 @@ DISPATCH_BUGS = (
     Bug("a commit is not synced", "Transaction.commit", "self._confirmer.confirm(position)", "pass", TRANSACTIONS),
     Bug(
         "a non-persistent message that RAM lets go of is lost",
-        "TmpPager.write_out",
+        "TmpPager.spill",
         "self._overflow.keep(self._store_lane, messages)",
         "pass",
         "tests/cache/spill/test_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
