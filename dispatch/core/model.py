@@ -41,7 +41,7 @@ from .selector_groups.activity import Activity
 from .selector_groups.consumer_stage import ConsumerStage
 from .selector_groups.distribution_roles import Collector, Explainer, LaneListener, MemberCoordinator
 from .selector_groups.matching import NO_NAMES
-from .selector_groups.members import GroupMembers
+from .selector_groups.members import SelectorGroupMembers
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
@@ -159,7 +159,7 @@ NO_LISTS: Final[list[TargetList]] = []
 """The lists of all selector groups that have none. It always stays empty."""
 
 
-class SelectorGroup(GroupMembers[CoreConsumer]):
+class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
     """All consumers of a queue with the same selector (or none), and their lists, highest priority first.
 
     The selector groups of a queue compete for its messages: each message goes to one of them.
