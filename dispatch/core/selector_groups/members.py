@@ -1,4 +1,4 @@
-"""SelectorGroupMembers: who belongs to a selector group, what they want, how they wait and in which order they are called.
+"""SelectorGroupMembers: who is in a selector group, what they want, how they wait and in which order they are called.
 
 What they take from and how they are woken is not said here: a selector group is its members and their lists
 (model.py). Nothing here is stored.
