@@ -455,13 +455,13 @@ class Transaction:
         """Raise TransactionError unless the transaction is open. Requires: the lock."""
         self._require(OPEN)
 
-    def _end(self, state: str) -> None:
+    def _end(self, outcome: str) -> None:
         self._memory.release(self._branch_bytes)
         self._slices.end()
         self._non_persistent.end()
         self._acks.end()
         self._lanes.clear()
-        self._state = state
+        self._state = outcome
         for limits, kept in self._room.items():
             limits.release(kept)
         self._room.clear()
