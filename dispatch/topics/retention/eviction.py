@@ -122,16 +122,16 @@ class Evictor(EvictionRule):
         if excess <= self._max_messages // SLACK:
             return
         gone: dict[LaneState, SequenceSet] = {}
-        for lane, first, last in self._candidates(subscription, subscription.arrivals):
-            last = min(last, first + excess - 1)
-            removed = lane.lane_store.acknowledge(lane.store_lane, first, last)
-            gone.setdefault(lane, SequenceSet()).add(first, last)
+        for victim, oldest, newest in self._candidates(subscription, subscription.arrivals):
+            newest = min(newest, oldest + excess - 1)
+            removed = victim.lane_store.acknowledge(victim.store_lane, oldest, newest)
+            gone.setdefault(victim, SequenceSet()).add(oldest, newest)
             subscription.topic.evicted += removed
             excess -= removed
             if excess <= 0:
                 break
-        for lane, runs in gone.items():
-            self._removals.forget(lane, runs)
+        for victim, runs in gone.items():
+            self._removals.forget(victim, runs)
 
     def _candidates(self, subscription: SubscriptionState, arrivals: ArrivalOrder) -> Iterator[Run]:
         """Yield runs of waiting messages in the order in which they are evicted."""
