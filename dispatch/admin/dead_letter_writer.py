@@ -109,7 +109,7 @@ class DeadLetterWriter:
                 self._write_non_persistent(lane, to, messages)
 
     def _write_non_persistent(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
-        """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
+        """Move non-persistent dead letters one by one, into the queue for them: a crash leaves nothing of either."""
         target = self._queues.non_persistent_lane_state(
             to, lane.store_lane.priority, has_groups=lane.destination.has_groups
         )

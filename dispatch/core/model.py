@@ -588,7 +588,7 @@ class LaneState(LaneMessages):
             self.arrive(message)
 
     def arrive_unloaded(self, end: int) -> None:
-        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
+        """Let everything before `end` arrive. New messages among them are not in RAM, or not due yet."""
         self.target_area.offer_unloaded(self, end)
 
     @abstractmethod
