@@ -85,7 +85,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "with always a message is delivered before it is durable",
-        "Publisher._publish",
+        "Publisher.publish_synced",
         "unpublished and unpublished[0][0] <= durable",
         "unpublished and durable",
         "tests/dispatch/producer/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
