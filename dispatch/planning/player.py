@@ -205,17 +205,24 @@ class PlayedStore:
 
 
 class PlayedLaneState(QueueLaneState):
-    """The state of a lane that is in no index. It is never closed, so it is not charged for that either."""
+    """The state of a lane that is in no index. It is never closed, so it is not charged for that either.
+
+    Its messages have lengths and no places, as in tmp-storage. So there is no DestinationLane, and what a
+    PersistentLaneState asks of its `destination_lane` is answered here or never asked.
+    """
 
     __slots__ = ()
     state_bytes = 0
 
     def __init__(self, queue: QueueState, lane: NonPersistentLane) -> None:
-        LaneState.__init__(self, queue, lane, "")
+        LaneState.__init__(self, queue, lane, "")  # not that of PersistentLaneState, which sets `destination_lane`
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return no names, because a trace has no headers."""
         return NO_NAMES
+
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """Do nothing: a trace has no headers."""
 
 
 class PlayedLane:
