@@ -28,12 +28,12 @@ from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import HELD_UP, TAKING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT
 from ..transactions.transaction import Transaction
+from .consumer_statistics import ConsumerStatistics, consumer_statistics
 from .ending import ConsumerEnding, held_by, take_no_more
 from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, NonRetryable, Processing, run_in_threads
 from .search import Search, SearchParts
 from .settlements import Settlements, batch_of
-from .statistics import ConsumerStatistics, consumer_statistics
 from .waits import ConsumerWaits
 
 PUBLIC: Final = (

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from ...store.format.branch import Branch
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, with_times
-from ..admission.deduplication import DuplicateWindows
+from ..admission.duplicate_windows import DuplicateWindows
 from ..core.model import ConsumedDestination
 from ..core.publisher import DeferredMessage, Publisher
 from .transaction_memory import TransactionMemory

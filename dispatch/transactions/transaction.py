@@ -36,7 +36,7 @@ from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
-from ..admission.deduplication import DuplicateWindows, identity_of
+from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
