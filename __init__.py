@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forebay.dispatch.config.policy import DestinationPolicy
     from forebay.dispatch.config.settings import Settings, SettingsWarning
     from forebay.dispatch.consumer.consumer import Consumer
-    from forebay.dispatch.consumer.statistics import ConsumerStatistics
+    from forebay.dispatch.consumer.consumer_statistics import ConsumerStatistics
     from forebay.dispatch.core.deliveries.delivery import Delivery
     from forebay.dispatch.engine.health import Health
     from forebay.dispatch.engine.resizing import ResizeReport
@@ -133,7 +133,7 @@ _FOUND_IN: Final = {
     "dispatch.config.policy": ("DestinationPolicy",),
     "dispatch.config.settings": ("Settings", "SettingsWarning"),
     "dispatch.consumer.consumer": ("Consumer",),
-    "dispatch.consumer.statistics": ("ConsumerStatistics",),
+    "dispatch.consumer.consumer_statistics": ("ConsumerStatistics",),
     "dispatch.host_properties": ("Properties",),
     "dispatch.core.deliveries.delivery": ("Delivery",),
     "dispatch.engine.health": ("Health",),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ..cache.accounting.budget import MemoryStatistics
 from ..cache.messages.message_cache import CacheStatistics
-from ..cache.process.guard import ProcessStatistics
+from ..cache.process.memory_guard import ProcessStatistics
 from ..dispatch.engine.health import Health
 from ..dispatch.engine.periodic_tasks import FailingTask
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics

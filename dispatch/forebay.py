@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
-from ..cache.process.guard import MemoryGuard
+from ..cache.process.memory_guard import MemoryGuard
 from ..cache.process.process_memory import return_free_memory, unique_set_bytes
 from ..store.disk.disk import Disk, File, OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root

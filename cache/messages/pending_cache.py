@@ -25,7 +25,7 @@ class PendingCache(MessageCache):
         # By lane, the reading order of lanes that several readers share and that have messages here.
         self._orders: dict[int, ReadingOrder] = {}
 
-    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         """Keep an arrival for which a list has no room, if little or nothing before it must be read first.
 
         is_near: the list is loaded up to this message, or will be soon. Otherwise the previous message must be here, or

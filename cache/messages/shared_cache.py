@@ -56,10 +56,10 @@ class SharedCache:
         """
         return self._cache.put_shared(self._lane_number, message)
 
-    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         """See PendingCache. What one reader's list has no room for is kept for all."""
         is_here = self._cache.peek(self._lane_number, message[0]) is not None
-        is_kept = self._cache.put_overflow(self._lane_number, message, is_near=is_near)
+        is_kept = self._cache.keep_arrival(self._lane_number, message, is_near=is_near)
         if is_kept and not is_here:
             self._cache.note_shared(self._lane_number, message[0])
         return is_kept

@@ -69,7 +69,7 @@ class Curve:
         return min(point.limit_bytes for point in self.points if point.hit_ratio >= best - GOOD_ENOUGH)
 
 
-class Track:
+class ListTrack:
     """The state of one list under each limit, in bytes of charge.
 
     Only the first `behind` limits, which are the smallest, are tracked. Under all others the list would hold its whole
@@ -122,15 +122,15 @@ class CurveSampler:
         self._not_direct = [0.0] * len(shares)
         self._missed = [0.0] * len(shares)
         self._delivered = 0.0
-        self._tracks: dict[Track, None] = {}
+        self._tracks: dict[ListTrack, None] = {}
         self._watermarks: dict[tuple[int, float | None], list[int]] = {}
 
-    def track(self, waiting: float, in_ram: float, charge: float) -> Track:
+    def track(self, waiting: float, in_ram: float, charge: float) -> ListTrack:
         """Begin to track a list over a lane with a backlog.
 
         in_ram: how much of the end of the backlog the HeadQueueCache saw arrive.
         """
-        track = Track(waiting, charge)
+        track = ListTrack(waiting, charge)
         self._tracks[track] = None
         self._waiting += waiting
         if waiting > 0:
@@ -141,7 +141,7 @@ class CurveSampler:
 
     def sample(
         self,
-        track: Track,
+        track: ListTrack,
         waiting: float,
         taken: int,
         charge: float,
@@ -171,7 +171,7 @@ class CurveSampler:
             self._drop_last(track)
         self._delivered += went / charge
 
-    def end(self, track: Track) -> None:
+    def end(self, track: ListTrack) -> None:
         """Drop the track of a list that has ended."""
         del self._tracks[track]
         while track.behind:
@@ -200,7 +200,7 @@ class CurveSampler:
             self._watermarks[lists, rate] = found
         return found
 
-    def _room(self, track: Track, at: int, in_flight: float) -> float:
+    def _room(self, track: ListTrack, at: int, in_flight: float) -> float:
         """Return what a limit leaves to this list, direct and overflowed, when all others have theirs."""
         direct, overflowed = (track.direct[at], track.rest[at].kept) if at < track.behind else (track.waiting, 0.0)
         others = self._waiting - self._not_direct[at] - direct + self._overflowed[at] - overflowed
@@ -211,7 +211,7 @@ class CurveSampler:
         shares = self._shares[at]
         return shares.available_bytes - min(in_flight, shares.dispatch_bytes_max)
 
-    def _fall_behind(self, track: Track, direct: float, overflowed: float, outside: float) -> None:
+    def _fall_behind(self, track: ListTrack, direct: float, overflowed: float, outside: float) -> None:
         at, rest = track.behind, Backlog()
         rest.append(overflowed, overflowed)
         rest.append(outside, 0.0)
@@ -220,12 +220,12 @@ class CurveSampler:
         self._overflowed[at] += overflowed
         self._not_direct[at] += track.waiting - direct
 
-    def _drop_last(self, track: Track) -> None:
+    def _drop_last(self, track: ListTrack) -> None:
         self._overflowed[track.behind - 1] -= track.rest[-1].kept
         self._not_direct[track.behind - 1] -= track.waiting - track.direct.pop()
         track.rest.pop()
 
-    def _advance(self, track: Track, at: int, step: Step, watermark: float) -> None:
+    def _advance(self, track: ListTrack, at: int, step: Step, watermark: float) -> None:
         """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
         before = track.waiting - track.direct[at]
         rest = track.rest[at]
@@ -270,7 +270,7 @@ class CurveSampler:
         share = self._shares[at].pending_cache_bytes - self._overflowed[at]
         return max(min(share, room - rest.kept), 0.0)
 
-    def _refill(self, track: Track, at: int, watermark: float, room: float, charge: float) -> None:
+    def _refill(self, track: ListTrack, at: int, watermark: float, room: float, charge: float) -> None:
         """Load what one limit lets a list have ahead. What is read pushes out of the PendingCache what has no room."""
         rest, direct = track.rest[at], track.direct[at]
         ahead = read_ahead_bytes(int(watermark), self._shares[at].read_ahead_share)
@@ -300,7 +300,7 @@ class CurveSampler:
             missing -= released
         track.direct[at] = max(direct, 0.0)
 
-    def _fullest(self, at: int) -> Track:
+    def _fullest(self, at: int) -> ListTrack:
         """Return the list with the most messages in the PendingCache of a limit. O(lists)."""
         fullest, most = None, -1.0
         for track in self._tracks:

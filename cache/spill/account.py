@@ -53,7 +53,7 @@ class SpillAccount:
         """Whether nothing is missing, neither ahead nor of the last bytes."""
         return self.ahead_bytes == self._wanted_bytes and self.last_bytes == LAST_BYTES
 
-    def write_for(self, lanes: int) -> None:
+    def hold_for(self, lanes: int) -> None:
         """Hold enough ahead for batches of so many lanes."""
         self._wanted_bytes = AHEAD_BYTES + OWNER_AHEAD_BYTES * (lanes - 1)
         surplus_bytes = self.ahead_bytes - self._wanted_bytes

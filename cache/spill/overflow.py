@@ -77,7 +77,7 @@ class Overflow:
         self._room_bytes = shares.spill_room_bytes
         self.buffer.resize(shares.spill_buffer_bytes)
         if self.buffer.is_full:
-            self.write_all()
+            self.spill_all()
 
     def lane(
         self,
@@ -102,7 +102,7 @@ class Overflow:
         else:
             lane.pool = pool
             self.buffer.join(lane.number, pool)
-            self.account.write_for(self.buffer.sharing_lanes_max)
+            self.account.hold_for(self.buffer.sharing_lanes_max)
         return lane
 
     def caches_of(self, lane: NonPersistentLane) -> tuple[HeldMessages, ...]:
@@ -145,13 +145,13 @@ class Overflow:
         lane.spilled(message[0], message[0])
 
     def _relieve(self, lane: NonPersistentLane) -> None:
-        """Write a batch of the lane, or of the fullest lane."""
+        """Spill a batch of the lane, or of the fullest lane."""
         fullest = lane.pool if self.buffer.is_batch(lane.pool) else self.buffer.fullest()
         if fullest is not None:
-            self._write(fullest)
+            self._spill_batch(fullest)
 
     def keep(self, lane: NonPersistentLane, messages: Sequence[StoredMessage]) -> None:
-        """Take messages that RAM drops, with their charge: keep those that are not spilled, and write a full batch."""
+        """Take messages that RAM drops, with their charge: keep those that are not spilled, and spill a full batch."""
         if self.is_closed:
             return
         buffer, number = self.buffer, lane.number
@@ -163,65 +163,65 @@ class Overflow:
                     kept = buffer.put(number, message, is_moved=True)
                     assert kept, "what was just released can be reserved again"
         if buffer.is_batch(lane.pool):
-            self.write(lane)
+            self.spill(lane)
 
-    def write(self, lane: NonPersistentLane) -> bool:
+    def spill(self, lane: NonPersistentLane) -> bool:
         """Spill all waiting messages of a lane and of the lanes that share with it.
 
         Return whether tmp-storage took them.
         """
-        return self._write_out(lane.pool)
+        return self._spill_lane(lane.pool)
 
     def free(self, lane: NonPersistentLane) -> None:
-        """Spill waiting messages of a lane because memory is needed, unless the write may take more than it frees."""
+        """Spill waiting messages of a lane because memory is needed, unless that may take more than it frees."""
         if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
-            self.write(lane)
+            self.spill(lane)
 
     def give_back(self, wanted_bytes: int) -> None:
-        """Spill waiting messages, fullest lanes first, until so many bytes are free or a write would free nothing."""
+        """Spill waiting messages, fullest lanes first, until so many bytes are free or spilling would free nothing."""
         buffer, budget = self.buffer, self.budget
         while budget.free_bytes < wanted_bytes:
             key = buffer.fullest()
             if key is None or not buffer.is_freeing(key):
                 return
             waited_bytes = buffer.holder.held_bytes
-            if not self._write_out(key) or buffer.holder.held_bytes == waited_bytes:
+            if not self._spill_lane(key) or buffer.holder.held_bytes == waited_bytes:
                 return
 
     @property
     def could_give_bytes(self) -> int:
-        """What `give_back` would write, as long as tmp-storage takes it; 0 if no write would free memory."""
+        """What `give_back` would spill, as long as tmp-storage takes it; 0 if that would free no memory."""
         key = self.buffer.fullest()
         return self.buffer.holder.held_bytes if key is not None and self.buffer.is_freeing(key) else 0
 
-    def write_all(self) -> None:
+    def spill_all(self) -> None:
         """Spill all waiting messages, as far as tmp-storage takes them."""
         for key in self.buffer.lanes:
-            if not self._write_out(key):
+            if not self._spill_lane(key):
                 return
 
-    def write_arriving(self) -> None:
+    def spill_arriving(self) -> None:
         """Spill all waiting messages, even one that some lanes have not got yet, if nothing else frees memory."""
         self.buffer.arriving = None
-        self.write_all()
+        self.spill_all()
 
-    def _write_out(self, key: int) -> bool:
+    def _spill_lane(self, key: int) -> bool:
         try:
-            while self._write(key):
+            while self._spill_batch(key):
                 pass
         except (StoreFull, SpillFailed) as error:
             logger.debug("kept in RAM: %s", error, event="not_spilled")
             return False
         return True
 
-    def _write(self, key: int) -> bool:
+    def _spill_batch(self, key: int) -> bool:
         """Spill one batch; return whether there was one. If tmp-storage refuses it, nothing has changed."""
         buffer = self.buffer
         batch = buffer.batch(key)
         if not batch:
             return False
         if buffer.is_pool(key):
-            self._write_shared(key, batch)
+            self._spill_pool_batch(key, batch)
         else:
             lane = self.lanes[key]
             runs = lane.only_in_ram(batch)
@@ -234,7 +234,7 @@ class Overflow:
         self.account.refill_from(waited_bytes - buffer.holder.held_bytes)
         return True
 
-    def _write_shared(self, pool: int, batch: list[StoredMessage]) -> None:
+    def _spill_pool_batch(self, pool: int, batch: list[StoredMessage]) -> None:
         """Spill a batch of a pool: each message once, for all lanes that need it."""
         holders = self.buffer.holders(pool, batch)
         held: list[tuple[NonPersistentLane, Sequence[StoredMessage]]] = []
@@ -276,7 +276,7 @@ class Overflow:
         shares_messages = self.buffer.shares_messages(lane.number)
         self.buffer.forget(lane.number)
         if shares_messages:
-            self.account.write_for(self.buffer.sharing_lanes_max)
+            self.account.hold_for(self.buffer.sharing_lanes_max)
         lane.close()
         del self.lanes[lane.number], self._caches[lane.number]
 

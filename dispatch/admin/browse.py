@@ -255,7 +255,7 @@ class Browsers:
             survey = None if candidate is None else candidate.survey(runs[0][0])
             held = self._held(lane, runs)
             missing = _without(runs, held)
-            regions = lane.message_store.plan(lane.store_lane, missing) if missing else []
+            regions = lane.lane_store.plan(lane.store_lane, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
             # Include messages that are in RAM elsewhere, because they may leave it before the caller has finished.
             charge = content_bytes + OVERHEAD_BYTES * count
@@ -317,7 +317,7 @@ class Browsers:
             return 0
         unreadable: list[tuple[int, str]] = []
         try:
-            messages, unreadable = lane.message_store.read(load.regions)
+            messages, unreadable = lane.lane_store.read(load.regions)
         finally:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(load.buffer_bytes)

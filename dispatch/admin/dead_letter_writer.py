@@ -63,7 +63,7 @@ class DeadLetterWriter:
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    lane.message_store.acknowledge(lane.store_lane, *run)
+                    lane.lane_store.acknowledge(lane.store_lane, *run)
                     gone.add(*run)
             finally:
                 lane.destination.dead_lettered += gone.count
@@ -109,7 +109,7 @@ class DeadLetterWriter:
                 self._write_non_persistent(lane, to, messages)
 
     def _write_non_persistent(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
-        """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
+        """Move non-persistent dead letters one by one, into the queue for them: a crash leaves nothing of either."""
         target = self._queues.non_persistent_lane_state(
             to, lane.store_lane.priority, has_groups=lane.destination.has_groups
         )
@@ -117,7 +117,7 @@ class DeadLetterWriter:
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                lane.message_store.acknowledge_one(lane.store_lane, sequence)
+                lane.lane_store.acknowledge_one(lane.store_lane, sequence)
                 gone.add(sequence, sequence)
         finally:
             self._removals.forget(lane, gone)

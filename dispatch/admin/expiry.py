@@ -64,7 +64,7 @@ class ExpirySweeper:
         return sum([self._sweep(lane) for lane in self._timed.due_for_sweep()])
 
     def _sweep(self, lane: LaneState) -> int:
-        timetable, now_ms = lane.message_store.timetable, self._now_ms()
+        timetable, now_ms = lane.lane_store.timetable, self._now_ms()
         with self._monitor.lock, self._monitor.all_or_broken:
             if not lane.destination.is_open or self._monitor.is_closed or lane.store_lane.earliest[EXPIRY] > now_ms:
                 return 0
@@ -122,7 +122,7 @@ class ExpirySweeper:
         depths = [_depth(reader) for reader in readers]
         try:
             for first, last in _joined(lane, self.free(readers, runs)):
-                lane.message_store.acknowledge(lane.store_lane, first, last)
+                lane.lane_store.acknowledge(lane.store_lane, first, last)
                 gone.add(first, last)
         finally:
             for reader, depth in zip(readers, depths, strict=True):

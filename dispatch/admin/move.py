@@ -149,7 +149,7 @@ class Mover:
                             target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
                         else:
                             target.add(timestamp, properties, body)
-                        lane.message_store.acknowledge_one(lane.store_lane, sequence)
+                        lane.lane_store.acknowledge_one(lane.store_lane, sequence)
                         gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]

@@ -47,9 +47,7 @@ class OldestMessages:
                     known[lane] = head
                     if not head[1] and lane.is_persistent and reads:
                         reads -= 1
-                        unread.append(
-                            (lane, head[0], lane.message_store.plan(lane.store_lane, [(head[0], head[0])])[0])
-                        )
+                        unread.append((lane, head[0], lane.lane_store.plan(lane.store_lane, [(head[0], head[0])])[0]))
             for lane, sequence, region in unread:
                 known[lane] = sequence, _sent_ms(region)
         self._heads, self._queues = known, frozenset(queues)

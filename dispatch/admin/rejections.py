@@ -119,7 +119,7 @@ class Rejections:
         gone = SequenceSet()
         try:
             for delivery in held:
-                lane.message_store.acknowledge_one(lane.store_lane, delivery.sequence)
+                lane.lane_store.acknowledge_one(lane.store_lane, delivery.sequence)
                 gone.add(delivery.sequence, delivery.sequence)
         finally:
             self._removals.forget(lane, gone)

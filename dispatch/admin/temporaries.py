@@ -14,7 +14,7 @@ from ...store.errors import ForebayError, StoreFull, TransactionError
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state_record import TOPIC
 from ...store.journal.journal import Journal
-from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
+from ..config.temporary_names import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.confirmer import Confirmer
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState

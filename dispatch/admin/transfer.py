@@ -77,7 +77,7 @@ class LaneTransfer:
         self._message_store.count_adds(branch.messages)
         for first, last in gone if not is_recorded else ():
             # The lane is that of a subscription without a name, which has no records.
-            lane.message_store.acknowledge(lane.store_lane, first, last)
+            lane.lane_store.acknowledge(lane.store_lane, first, last)
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:

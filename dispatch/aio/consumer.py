@@ -21,6 +21,7 @@ from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messag
 from ..config.redelivery_delays import REJECTED
 from ..consumer.consumer import PUBLIC as INNER_CONSUMER_PUBLIC
 from ..consumer.consumer import Consumer, delivered_message
+from ..consumer.consumer_statistics import ConsumerStatistics
 from ..consumer.ending import DRAIN_POLL_SECONDS
 from ..consumer.processing import (
     ExceptionTypes,
@@ -32,7 +33,6 @@ from ..consumer.processing import (
     report,
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
-from ..consumer.statistics import ConsumerStatistics
 from ..core.deliveries.delivery import PUBLIC as INNER_DELIVERY_PUBLIC
 from ..core.deliveries.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
 from ..core.model import SelectorGroup

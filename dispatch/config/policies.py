@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .policy import DestinationPolicy, is_dead_letter_queue, pattern_for, policy_for
 from .redelivery_delays import RedeliveryRule, dead_letter_name
-from .temporary import lasting_name
+from .temporary_names import lasting_name
 
 
 class Policies:

@@ -28,12 +28,12 @@ from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import HELD_UP, TAKING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT
 from ..transactions.transaction import Transaction
+from .consumer_statistics import ConsumerStatistics, consumer_statistics
 from .ending import ConsumerEnding, held_by, take_no_more
 from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, NonRetryable, Processing, run_in_threads
 from .search import Search, SearchParts
 from .settlements import Settlements, batch_of
-from .statistics import ConsumerStatistics, consumer_statistics
 from .waits import ConsumerWaits
 
 PUBLIC: Final = (
@@ -167,7 +167,7 @@ class Consumer(CoreConsumer):
                 return
             self.prefetch_limit = prefetch
             self.try_again()
-            self.destination.distribution.offer_passed_over()
+            self.destination.distribution.reoffer_passed_over()
         self.monitor.run_deferred()
 
     def take(
@@ -385,7 +385,7 @@ class Consumer(CoreConsumer):
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
-                    lane.acknowledged += lane.message_store.acknowledge_one(lane.store_lane, sequence)
+                    lane.acknowledged += lane.lane_store.acknowledge_one(lane.store_lane, sequence)
                     # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses
                     # was not confirmed yet, and the message comes again.
                     self._dispatch_area.settle(delivery)
@@ -489,7 +489,7 @@ class Consumer(CoreConsumer):
         if not self.waits.is_for_credit or self.stage.is_closed:
             return
         if self.stage.gets_nothing:
-            self.destination.stand_by(self)
+            self.destination.free_kept(self)
         if self.room(1) <= 0:
             return
         self._dispatch_area.waits_no_more(self)

@@ -74,7 +74,7 @@ class ConsumerEnding:
         consumer.reconfigure()
         distribution = consumer.destination.distribution
         distribution.revoke(consumer)
-        distribution.offer_passed_over()
+        distribution.reoffer_passed_over()
         waits.wake_takes(consumer.selector_group)
         consumer.wake_on_failure()
         # This consumer may have used up a wake-up for messages that others can take now.
@@ -126,7 +126,7 @@ class ConsumerEnding:
         destination.delivered += consumer.delivered
         distribution.leave(consumer)
         self._registry.leave(consumer, held, processed)
-        distribution.offer_passed_over()
+        distribution.reoffer_passed_over()
         waits.wake_takes(selector_group)
         waits.end()
         # This consumer may have used up a wake-up for messages that it leaves to others.

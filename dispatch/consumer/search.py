@@ -127,7 +127,7 @@ class Search:
         self.load = None
         self.is_coming = self.has_credit = False
         if consumer.stage.gets_nothing:
-            consumer.destination.stand_by(consumer)
+            consumer.destination.free_kept(consumer)
         most = consumer.room(self._max_messages)
         while most > 0:
             deliveries = consumer.collector.collect(consumer, most, self._max_bytes)

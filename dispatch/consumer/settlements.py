@@ -90,7 +90,7 @@ class Settlements:
                 end += 1
             lane = first.lane
             try:
-                lane.acknowledged += lane.message_store.acknowledge(lane.store_lane, first.sequence, sequence)
+                lane.acknowledged += lane.lane_store.acknowledge(lane.store_lane, first.sequence, sequence)
             except StoreFull:
                 if not begin:
                     raise

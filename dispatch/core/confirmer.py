@@ -67,13 +67,16 @@ class ThreadConfirmer(Confirmer):
     def confirm(self, position: int) -> None:
         """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if one is due.
 
-        Requires: no lock.
+        Journal.sync publishes: after a sync it calls `on_durable`, which is Publisher.publish_synced. Requires: no
+        lock.
         """
         if self._syncs_always:
-            is_published = self._journal.sync(position)  # by this thread's own sync, as far as there is room
+            is_published = self._journal.sync(
+                position
+            )  # if this thread syncs: on_durable publishes, as far as there is room
             publisher = self._publisher
             if not is_published and (publisher.unpublished or publisher.postponed):
-                publisher.publish_durable()
+                publisher.publish_left()
         message_store = self._message_store  # read here and not by a call, because each message passes here twice
         if (
             message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
@@ -125,7 +128,7 @@ class ThreadConfirmer(Confirmer):
         if was_left:
             self.confirm(self.position())
             if not self._syncs_always:
-                self._publisher.publish_durable()  # memory or tmp-storage had no room for it
+                self._publisher.publish_left()  # memory or tmp-storage had no room for it
         return int(was_left)
 
     def position(self) -> int:

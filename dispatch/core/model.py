@@ -41,7 +41,7 @@ from .selector_groups.activity import Activity
 from .selector_groups.consumer_stage import ConsumerStage
 from .selector_groups.distribution_roles import Collector, Explainer, LaneListener, MemberCoordinator
 from .selector_groups.matching import NO_NAMES
-from .selector_groups.members import GroupMembers
+from .selector_groups.members import SelectorGroupMembers
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
@@ -159,7 +159,7 @@ NO_LISTS: Final[list[TargetList]] = []
 """The lists of all selector groups that have none. It always stays empty."""
 
 
-class SelectorGroup(GroupMembers[CoreConsumer]):
+class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
     """All consumers of a queue with the same selector (or none), and their lists, highest priority first.
 
     The selector groups of a queue compete for its messages: each message goes to one of them.
@@ -177,11 +177,11 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
         self.is_charged = False
 
     @property
-    def shared(self) -> SelectorGroup:
+    def common(self) -> SelectorGroup:
         """Return the part that all consumers with the same selector share."""
         return self
 
-    def shared_list(self, target: TargetList) -> TargetList:
+    def source_list(self, target: TargetList) -> TargetList:
         """Return the list from which messages came into one of its lists: by default the same list. Traces name it."""
         return target
 
@@ -213,10 +213,10 @@ class SelectorGroup(GroupMembers[CoreConsumer]):
         """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
         self.wake(ready)
 
-    def share_of(self, consumer: CoreConsumer) -> float:
-        """Return a consumer's share of the lists' messages, by its rate compared with the others. O(consumers).
+    def rate_fraction(self, consumer: CoreConsumer) -> float:
+        """Return a consumer's rate as a fraction of the rate of all consumers. O(consumers).
 
-        The shares are equal while no consumer takes.
+        So much of the lists' messages is its part. The fractions are equal while no consumer takes.
         """
         if consumer not in self.consumers:
             return 0.0
@@ -271,7 +271,7 @@ class TargetList(ListSupply):
         self.needs_claims = False
         # The list of the same selector group and priority for messages of the other delivery mode.
         self.counterpart: TargetList | None = None
-        # Whether direct messages can be handed out without checks: the list is neither shared nor timed, and has no
+        # Whether direct messages can be handed out without checks: the list needs no claims, is not timed, and has no
         # counterpart and no quota.
         self.is_unchecked = not lane.is_timed and self.memory.is_common
         # Whether messages may have expired, so that each must be checked before it is handed out.
@@ -320,7 +320,7 @@ class TargetList(ListSupply):
         self.frontier = messages[-1][0] + 1
         return True
 
-    def offer(self, runs: Iterable[tuple[int, int]]) -> None:
+    def reoffer(self, runs: Iterable[tuple[int, int]]) -> None:
         """Put runs that are free again, or due, into their places, if the list has passed them or passed over them.
 
         A load takes only what is ready: what was put off may be missing between its messages, in RAM and on the way.
@@ -353,7 +353,7 @@ class TargetList(ListSupply):
         message = self.direct[0]
         other.append(message, self.pass_first())
 
-    def share(self) -> None:
+    def require_claims(self) -> None:
         """Have each message claimed before it is handed out, because other selector groups may take it too.
 
         It stays so until the list ends, even if the others end first: nothing resets `needs_claims` and `is_unchecked`.
@@ -422,7 +422,7 @@ class LaneState(LaneMessages):
         "target_area",
         "sole_list",
         "purge_count",
-        "unwanted",
+        "unmatched",
         "is_timed",
         "pending_cache",
         "caches",
@@ -451,7 +451,7 @@ class LaneState(LaneMessages):
         # How often messages were removed from the middle. A load that began before a removal must check again.
         self.purge_count = 0
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
-        self.unwanted: SequenceSet | None = None
+        self.unmatched: SequenceSet | None = None
         # Whether messages have, or had, a delay or an expiry; see admin/expiry.py.
         self.is_timed = False
         # The cache for messages for which a list has no room.
@@ -474,7 +474,7 @@ class LaneState(LaneMessages):
         """Return what decides which consumer gets which of its messages."""
         return self.destination.distribution
 
-    def shared_lists(self) -> list[TargetList]:
+    def selector_group_lists(self) -> list[TargetList]:
         """Return the list of each selector group over this lane. Lists of a single consumer are filled from these."""
         lists: list[TargetList] = []
         for selector_group in self.destination.selector_groups.values():
@@ -588,7 +588,7 @@ class LaneState(LaneMessages):
             self.arrive(message)
 
     def arrive_unloaded(self, end: int) -> None:
-        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
+        """Let everything before `end` arrive. New messages among them are not in RAM, or not due yet."""
         self.target_area.offer_unloaded(self, end)
 
     @abstractmethod
@@ -723,8 +723,8 @@ class ConsumedDestination(DestinationLifecycle):
         is_excluded = self.exclusive is not None and self.exclusive is not consumer
         return self.is_paused or is_excluded or consumer.stage.is_draining
 
-    def stand_by(self, consumer: CoreConsumer) -> None:
-        """Free what is kept for a consumer that gets nothing: what it settles then frees its groups."""
+    def free_kept(self, consumer: CoreConsumer) -> None:
+        """Free for others what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
 

@@ -1,7 +1,15 @@
 """Publisher: make stored messages visible to consumers.
 
 With sync "always" a stored message is dispatched once it is durable, in the order of storing. So no consumer sees a
-message that a power cut could take back. confirmer.py makes messages durable.
+message that a power cut could take back. confirmer.py makes messages durable. A send goes this way:
+
+    Publisher.hold_until_durable     under the lock of the write: the message waits with its position in the journal
+    ThreadConfirmer.confirm          without the lock, asks for a sync up to that position
+    Journal.sync                     syncs for all that wait, and calls `on_durable` under the lock
+    Publisher.publish_synced         is `on_durable`: takes everything up to `Journal.durable` out of the line
+    TargetArea.publish               lets it arrive at its lanes, which wake consumers
+
+The assembly (engine/assembly/core.py) makes `publish_synced` the journal's `on_durable`.
 """
 
 from __future__ import annotations
@@ -42,7 +50,7 @@ class DeferredMessage(ABC):
         """Charge for the message again, unless a lane has the charge by now. Requires: the lock."""
 
     @abstractmethod
-    def give(self) -> None:
+    def add_to_lane(self) -> None:
         """Add the message to its lane. StoreFull or SpillFailed: nothing has changed.
 
         Requires: the lock, and a `release`.
@@ -72,8 +80,6 @@ class Publisher:
         self._holder = holder
         self._held_bytes = self._paid_bytes = 0
         self.syncs_always = syncs_always
-        if syncs_always:
-            journal.on_durable = self._publish
         # With sync "always": stored messages that are dispatched once they are durable. A range stands for messages for
         # which RAM has no room.
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
@@ -139,25 +145,25 @@ class Publisher:
         assert held_bytes == self._held_bytes <= self._paid_bytes
         return self._paid_bytes
 
-    def give(self, messages: Sequence[DeferredMessage]) -> None:
-        """Give non-persistent messages of a commit to their lanes in order, as soon as the commit is durable.
+    def add_when_durable(self, messages: Sequence[DeferredMessage]) -> None:
+        """Add non-persistent messages of a commit to their lanes in order, as soon as the commit is durable.
 
         A message that finds no room keeps its charge and is tried again. Requires: the lock.
         """
         position = self._journal.end if self.syncs_always else 0
         self.postponed.extend((position, message) for message in messages)
         if not self.syncs_always:
-            self._give_postponed(0)
+            self._add_postponed(0)
 
-    def _give_postponed(self, durable: int) -> None:
-        """Give the postponed messages whose commit is durable to their lanes. Requires: the lock."""
+    def _add_postponed(self, durable: int) -> None:
+        """Add the postponed messages whose commit is durable to their lanes. Requires: the lock."""
         postponed = self.postponed
         ready = [message for position, message in postponed if position <= durable]
         for message in ready:
             message.release()  # release all charges first, because the first message of a lane takes more than its own
         try:
             for message in ready:
-                message.give()
+                message.add_to_lane()
                 postponed.popleft()
         except (StoreFull, SpillFailed) as full:
             for _, message in islice(postponed, sum(1 for position, _ in postponed if position <= durable)):
@@ -179,18 +185,19 @@ class Publisher:
                 message.release()
         self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
 
-    def publish_durable(self) -> None:
-        """Dispatch what has become durable, in the order of storing. Requires: no lock.
+    def publish_left(self) -> None:
+        """Dispatch what is durable and was left: by an interrupted sync, or for want of room. Requires: no lock.
 
-        With sync "always" each sync has done so already. What an interrupted one left, or found no room for, is left.
+        With sync "always" each sync has published the rest.
         """
         with self._monitor.lock:
-            self._publish()
+            self.publish_synced()
 
-    def _publish(self) -> None:
+    def publish_synced(self) -> None:
         """Dispatch what has become durable, in the order of storing. Requires: the lock.
 
-        A store that closes dispatches nothing: its consumers have ended, and its tmp-storage is closed.
+        With sync "always" the journal calls it after each sync, as its `on_durable`. A store that closes dispatches
+        nothing: its consumers have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:
             return
@@ -206,7 +213,7 @@ class Publisher:
             if self._paid_bytes > STEP_BYTES and not unpublished:
                 self._refund()
             if self.postponed:
-                self._give_postponed(durable if self.syncs_always else 0)
+                self._add_postponed(durable if self.syncs_always else 0)
         except BaseException as error:
             self._monitor.lock.break_by(error)
             raise

@@ -108,7 +108,7 @@ class Reclaim:
         if missing() > 0:
             self._shorten_lists(missing, keep, least, least_seconds)
         if missing() > 0:
-            self._overflow.write_arriving()
+            self._overflow.spill_arriving()
 
     def _empty_caches(self, memory: MessageMemory, missing: Callable[[], int]) -> None:
         """Let the caches give back until a memory misses nothing, without touching the reserve of another."""

@@ -42,7 +42,7 @@ class _Promise:
         self.waiting: _Passed = {}
 
 
-class SharedSelectorGroup(SelectorGroup):
+class CommonSelectorGroup(SelectorGroup):
     """The messages that are assigned to no consumer yet, which consumers with one selector share."""
 
     __slots__ = ("assigning", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
@@ -106,10 +106,10 @@ class SharedSelectorGroup(SelectorGroup):
 
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
-    def offer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-        """Offer these messages again, unless the list has them still or comes to them."""
+    def reoffer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
+        """Reoffer these messages, unless the list has them still or comes to them."""
         target = self.list_over(lane)
-        target.offer(runs)
+        target.reoffer(runs)
         self.assigning.loads.request(target)
         self.assigning.target_area.wake(self)
 
@@ -134,70 +134,70 @@ class SharedSelectorGroup(SelectorGroup):
         """End a promise, so that messages that waited behind it are examined again."""
         promise = self.promises.pop(bucket, None)
         if promise is not None:
-            self._offer_lanes(promise.waiting)
+            self._reoffer_lanes(promise.waiting)
 
-    def offer_withheld(self, consumer: CoreConsumer) -> None:
-        """Offer all messages again that were passed over for this consumer."""
-        self._offer_lanes(self.withheld.pop(consumer, {}))
-        self._offer_reserved_for(consumer)
+    def reoffer_withheld(self, consumer: CoreConsumer) -> None:
+        """Reoffer all messages that were passed over for this consumer."""
+        self._reoffer_lanes(self.withheld.pop(consumer, {}))
+        self._reoffer_reserved_for(consumer)
 
-    def offer_reserved(self, priority: int) -> None:
-        """Offer messages that are reserved for consumers of this priority or a lower one, because such a one takes."""
+    def reoffer_reserved(self, priority: int) -> None:
+        """Reoffer what is reserved for consumers of this priority or a lower one, because such a one takes."""
         for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
-            self._offer_reserved_for(consumer)
+            self._reoffer_reserved_for(consumer)
 
-    def _offer_reserved_for(self, consumer: CoreConsumer) -> None:
-        self._offer_lanes(self.reserved_for.pop(consumer, {}))
+    def _reoffer_reserved_for(self, consumer: CoreConsumer) -> None:
+        self._reoffer_lanes(self.reserved_for.pop(consumer, {}))
         for bucket in [bucket for bucket, promise in self.promises.items() if promise.consumer is consumer]:
             self.end_promise(bucket)
 
-    def _offer_lanes(self, lanes: _Passed) -> None:
+    def _reoffer_lanes(self, lanes: _Passed) -> None:
         for lane, runs in lanes.items():
-            self.offer(lane, runs)
+            self.reoffer(lane, runs)
 
 
 class OwnSelectorGroup(SelectorGroup):
     """The messages that are assigned to one consumer and that it has not taken yet."""
 
-    __slots__ = ("shared_group", "owner", "idle", "served")
+    __slots__ = ("common_group", "owner", "idle", "served")
     notes_groups = True
 
-    def __init__(self, shared: SharedSelectorGroup, owner: CoreConsumer) -> None:
-        self.shared_group = shared
+    def __init__(self, common: CommonSelectorGroup, owner: CoreConsumer) -> None:
+        self.common_group = common
         self.owner = owner
-        super().__init__(shared.selector)
+        super().__init__(common.selector)
         self.add_consumer(owner)
-        idle = shared.idle.get(owner.priority)
+        idle = common.idle.get(owner.priority)
         if idle is None:
-            idle = shared.idle[owner.priority] = IdleConsumers(shared.assigning.groups.owned)
+            idle = common.idle[owner.priority] = IdleConsumers(common.assigning.groups.owned)
         # The idle consumers of its priority, which contain the owner while its last take found nothing.
         self.idle = idle
         # Number of takes of the queue that had been served when its owner was served last.
         self.served = 0
 
     @property
-    def shared(self) -> SelectorGroup:
-        """The selector group whose unassigned messages its consumer shares with others: `shared_group`."""
-        return self.shared_group
+    def common(self) -> SelectorGroup:
+        """The selector group whose unassigned messages its consumer shares with others: `common_group`."""
+        return self.common_group
 
-    def shared_list(self, target: TargetList) -> TargetList:
+    def source_list(self, target: TargetList) -> TargetList:
         """Return the list of unassigned messages over the same lane."""
-        return self.shared_group.list_over(target.lane)
+        return self.common_group.list_over(target.lane)
 
     def arm(self) -> None:
-        """Call on_ready of the owner at the next arrival, in its own lists or the shared ones. Requires: the lock."""
+        """Call on_ready of the owner at the next arrival, in its own lists or the common ones. Requires: the lock."""
         self.is_armed = True
-        self.shared_group.note_waiting(self.owner)
+        self.common_group.note_waiting(self.owner)
 
     def in_turn(self) -> Iterable[TargetList]:
-        return (target for pair in zip(self.lists, self.shared_group.lists, strict=False) for target in pair)
+        return (target for pair in zip(self.lists, self.common_group.lists, strict=False) for target in pair)
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Want messages of the consumer's own groups, and without a group, if the selector matches them.
 
         Messages between them are loaded too, and belong to others.
         """
-        assigning = self.shared_group.assigning
+        assigning = self.common_group.assigning
         group = assigning.names.of(lane, message)
         return (group is None or assigning.groups.owner(group) is self.owner) and super().wants(lane, message, values)
 
@@ -208,7 +208,7 @@ class OwnSelectorGroup(SelectorGroup):
         """
         if not super().claim(lane, message):
             return False
-        assigning = self.shared_group.assigning
+        assigning = self.common_group.assigning
         group = assigning.names.of(lane, message)
         if group is None:
             # A message that came back meanwhile lies between this consumer's own.
@@ -223,7 +223,7 @@ class OwnSelectorGroup(SelectorGroup):
         return True
 
     def note_group(self, lane: LaneState, message: StoredMessage) -> None:
-        self.shared_group.assigning.names.note(lane, message)
+        self.common_group.assigning.names.note(lane, message)
 
     def list_over(self, lane: LaneState) -> TargetList:
         return next(target for target in self.lists if target.lane is lane)
@@ -262,19 +262,19 @@ class Assignments:
         self.assigned_by_consumer: dict[CoreConsumer, OwnSelectorGroup] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
 
-    def shared_groups(self) -> list[SharedSelectorGroup]:
-        """Return the shared group of each selector group."""
+    def common_groups(self) -> list[CommonSelectorGroup]:
+        """Return the common group of each selector group."""
         return [
             selector_group
             for selector_group in self.queue.selector_groups.values()
-            if isinstance(selector_group, SharedSelectorGroup)
+            if isinstance(selector_group, CommonSelectorGroup)
         ]
 
     def add_list(self, assigned: OwnSelectorGroup, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
         target = TargetList(lane, assigned)
         target.frontier = BEHIND_ALL  # it loads nothing by itself
-        target.share()
+        target.require_claims()
         assigned.add_list(target)
         self.target_area.adopt(target)
 
@@ -284,14 +284,14 @@ class Assignments:
 
     # ------------------------------------------------------------------ assigning
 
-    def assign(self, assigned: OwnSelectorGroup, shared_list: TargetList, most: int) -> bool:
+    def assign(self, assigned: OwnSelectorGroup, common_list: TargetList, most: int) -> bool:
         """Assign up to `most` messages of one list and its counterpart to a consumer; return whether it got any.
 
         Messages on the way that belong to other consumers are assigned to those.
         """
-        quota = self.precedence.quota(assigned.shared_group, assigned.owner.priority)
+        quota = self.precedence.quota(assigned.common_group, assigned.owner.priority)
         moved = 0
-        while moved < most and (source := _next(shared_list)) is not None:
+        while moved < most and (source := _next(common_list)) is not None:
             message = source.direct[0]
             if not source.selector_group.claim(source.lane, message):
                 _drop(source)
@@ -304,34 +304,34 @@ class Assignments:
             if group is None or self._is_new(source.lane, message[0], group):
                 if quota <= 0:
                     break
-                if assigned.shared_group.waits_behind_promise(group, source.lane, message[0]):
+                if assigned.common_group.waits_behind_promise(group, source.lane, message[0]):
                     _drop(source, keeps=True)
                     continue
                 first = self.precedence.first_above(
-                    assigned.shared_group, assigned.owner.priority, source.lane, message
+                    assigned.common_group, assigned.owner.priority, source.lane, message
                 )
                 if first is not None:
-                    assigned.shared_group.reserve_for(first, group, source.lane, message[0])
+                    assigned.common_group.reserve_for(first, group, source.lane, message[0])
                     _drop(source, keeps=True)
                     continue
                 quota -= 1
                 if group is not None:
                     self._give(group, self._neediest(assigned))
             moved += self._move(assigned, source, group) is assigned.owner
-        self._request(shared_list)
-        if shared_list.counterpart is not None:
-            self._request(shared_list.counterpart)
+        self._request(common_list)
+        if common_list.counterpart is not None:
+            self._request(common_list.counterpart)
         return moved > 0
 
-    def assign_owned(self, shared: SharedSelectorGroup) -> None:
+    def assign_owned(self, common: CommonSelectorGroup) -> None:
         """Assign the first unassigned messages to their owners, up to the first message without an owner."""
-        for target in shared.lists:
+        for target in common.lists:
             while (source := _next(target)) is not None:
                 message = source.direct[0]
                 group = self.names.of(source.lane, message)
                 if group is None or self._is_new(source.lane, message[0], group):
                     break
-                if shared.claim(source.lane, message):
+                if common.claim(source.lane, message):
                     self._move(None, source, group)
                 else:
                     _drop(source)
@@ -345,10 +345,10 @@ class Assignments:
 
     def _give(self, group: str, consumer: CoreConsumer) -> None:
         """Give a group to its first owner. Messages that waited for the decision are examined again."""
-        self.groups.give(group, consumer)
+        self.groups.set_owner(group, consumer)
         self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
-        for shared in self.shared_groups():
-            shared.end_promise(bucket_of(group))
+        for common in self.common_groups():
+            common.end_promise(bucket_of(group))
 
     def _neediest(self, assigned: OwnSelectorGroup) -> CoreConsumer:
         """Choose the owner of a group among the consumer that takes and those that found nothing: the one with the
@@ -369,12 +369,12 @@ class Assignments:
         assigned: the selector group of the assigned messages of the consumer that takes.
         """
         message, lane = source.direct[0], source.lane
-        shared = source.selector_group
-        assert isinstance(shared, SharedSelectorGroup)
+        common = source.selector_group
+        assert isinstance(common, CommonSelectorGroup)
         owner = assigned.owner if assigned is not None else None
         if group is not None:
             owner = self.groups.owner(group)
-            if owner is not None and not self._is_withheld(shared, owner):
+            if owner is not None and not self._is_withheld(common, owner):
                 self.groups.note_assigned(lane, message[0], group)
             if self.groups.is_halted(lane, message[0], group):
                 _drop(source)
@@ -382,8 +382,8 @@ class Assignments:
                 keep(lane, message)
                 return None
         assert owner is not None
-        if self._is_withheld(shared, owner):
-            shared.withhold(owner, lane, message[0], message[0])
+        if self._is_withheld(common, owner):
+            common.withhold(owner, lane, message[0], message[0])
             _drop(source, keeps=True)
             return None
         found = self.assigned_by_consumer[owner]
@@ -407,9 +407,9 @@ class Assignments:
             put_aside(source.lane, own.returned, message[0], message[0])
             self.loads.request(own)
 
-    def _is_withheld(self, shared: SharedSelectorGroup, owner: CoreConsumer) -> bool:
+    def _is_withheld(self, common: CommonSelectorGroup, owner: CoreConsumer) -> bool:
         """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""
-        return self.assigned_by_consumer[owner].shared_group is not shared or self.gets_no_more(owner)
+        return self.assigned_by_consumer[owner].common_group is not common or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back
 
@@ -434,13 +434,13 @@ class Assignments:
                 keep(own.lane, message)
             self.add_list(assigned, own.lane)
             assigned.lists[at] = assigned.lists.pop()
-            assigned.shared_group.offer(own.lane, returned)
+            assigned.common_group.reoffer(own.lane, returned)
         pair(assigned)
 
-    def offer_withheld(self, consumer: CoreConsumer) -> None:
-        """Offer all messages again that were passed over for this owner."""
-        for shared in self.shared_groups():
-            shared.offer_withheld(consumer)
+    def reoffer_withheld(self, consumer: CoreConsumer) -> None:
+        """Reoffer all messages that were passed over for this owner."""
+        for common in self.common_groups():
+            common.reoffer_withheld(consumer)
 
 
 def _drop(source: TargetList, *, keeps: bool = False) -> None:

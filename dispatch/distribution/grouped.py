@@ -23,7 +23,7 @@ from ..core.memory.group_memory import GroupMemory
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
 from ..core.selector_groups.distribution_roles import Collector
 from ..selectors.selector import Selector
-from .assignments import Assignments, OwnSelectorGroup, SharedSelectorGroup
+from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
 from .message_groups import bucket_of, put_aside
 from .precedence import demand_within
 from .rebalancing import Rebalancing
@@ -68,35 +68,35 @@ class GroupedDistribution(Distribution):
         Requires: this is the rule of the queue now.
         """
         for key, selector_group in self.queue.selector_groups.items():
-            shared = self.queue.selector_groups[key] = SharedSelectorGroup(self._assignments, selector_group.selector)
-            shared.lists, shared.misses = selector_group.lists, selector_group.misses
-            shared.take_consumers(selector_group)
-            shared.is_charged = True
-            for target in shared.lists:
-                target.selector_group = shared
-            for consumer in shared.consumers:
-                self.join(consumer, shared)
+            common = self.queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
+            common.lists, common.misses = selector_group.lists, selector_group.misses
+            common.take_consumers(selector_group)
+            common.is_charged = True
+            for target in common.lists:
+                target.selector_group = common
+            for consumer in common.consumers:
+                self.join(consumer, common)
             selector_group.arrived.notify_all()
         self._target_area.update_sole_lists(self.queue)
 
-    def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> SharedSelectorGroup:
+    def make_selector_group(self, queue: ConsumedDestination, selector: Selector | None) -> CommonSelectorGroup:
         """Return a new selector group for unassigned messages, which consumers with this selector share."""
-        return SharedSelectorGroup(self._assignments, selector)
+        return CommonSelectorGroup(self._assignments, selector)
 
     def own_selector_groups(self) -> Iterable[SelectorGroup]:
         """Return the selector group of each consumer's assigned messages."""
         return self._assigned_by_consumer.values()
 
-    def join(self, consumer: CoreConsumer, shared: SelectorGroup) -> None:
+    def join(self, consumer: CoreConsumer, common: SelectorGroup) -> None:
         """Give a consumer lists of its own in addition to the unassigned ones."""
-        assert isinstance(shared, SharedSelectorGroup)
+        assert isinstance(common, CommonSelectorGroup)
         self._consumer_memory.charge(ASSIGNED_BYTES)
-        assigned = self._assigned_by_consumer[consumer] = OwnSelectorGroup(shared, consumer)
-        self._precedence.join(consumer, shared)
+        assigned = self._assigned_by_consumer[consumer] = OwnSelectorGroup(common, consumer)
+        self._precedence.join(consumer, common)
         for lane in self.queue.all_lanes():
             self._assignments.add_list(assigned, lane)
         pair(assigned)
-        shared.note_waiting(consumer)
+        common.note_waiting(consumer)
         consumer.move_to(assigned)
 
     def add_lane(self, lane: LaneState) -> None:
@@ -112,7 +112,7 @@ class GroupedDistribution(Distribution):
         Its deliveries are given back after this.
         """
         assigned = self._assigned_by_consumer[consumer]
-        shared = assigned.shared_group
+        common = assigned.common_group
         for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
             group = self.names.of_delivery(delivery)
             if group is not None:
@@ -125,16 +125,16 @@ class GroupedDistribution(Distribution):
             self._target_area.drop(target)
             target.close()
         assigned.lists.clear()
-        self._assignments.offer_withheld(consumer)
+        self._assignments.reoffer_withheld(consumer)
         del self._assigned_by_consumer[consumer]
         self._consumer_memory.release(ASSIGNED_BYTES)
         self._precedence.leave(consumer)
-        shared.note_served(consumer)
-        shared.remove_consumer(consumer)
+        common.note_served(consumer)
+        common.remove_consumer(consumer)
         self.queue.misses += assigned.misses
         self._group_memory.forget(assigned)
-        if not shared.consumers:
-            self._target_area.unsubscribe(self.queue, shared)
+        if not common.consumers:
+            self._target_area.unsubscribe(self.queue, common)
 
     def revoke(self, consumer: CoreConsumer) -> None:
         """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.
@@ -147,15 +147,15 @@ class GroupedDistribution(Distribution):
         else:
             self._assignments.empty(self._assigned_by_consumer[consumer])
 
-    def offer_passed_over(self) -> None:
+    def reoffer_passed_over(self) -> None:
         """Wake consumers that were passed over and may have a message now."""
         for consumer in {
             consumer
-            for shared in self._assignments.shared_groups()
-            for consumer in (*shared.withheld, *shared.reserved_for)
+            for common in self._assignments.common_groups()
+            for consumer in (*common.withheld, *common.reserved_for)
         }:
             if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
-                self._assignments.offer_withheld(consumer)
+                self._assignments.reoffer_withheld(consumer)
         for selector_group in self.queue.selector_groups.values():
             self._target_area.wake(selector_group)
 
@@ -176,10 +176,10 @@ class GroupedDistribution(Distribution):
         assigned = self._assigned_by_consumer[consumer]
         if self.is_held_up:
             self._group_memory.refuse(assigned, partial(self._target_area.wake, assigned))
-            assigned.shared_group.note_waiting(consumer)
+            assigned.common_group.note_waiting(consumer)
             return deliveries
-        if assigned.shared_group.reserved_for:
-            assigned.shared_group.offer_reserved(consumer.priority)
+        if assigned.common_group.reserved_for:
+            assigned.common_group.reoffer_reserved(consumer.priority)
         self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries and self._rebalancing.level(assigned):
             self._collect(assigned, most, max_bytes, deliveries)
@@ -187,15 +187,15 @@ class GroupedDistribution(Distribution):
             assigned.idle.note(consumer)
             if not any(own.direct or own.has_supply or own.is_loading for own in assigned.lists):
                 self.groups.assign_again(consumer)
-            assigned.shared_group.note_waiting(consumer)
+            assigned.common_group.note_waiting(consumer)
             return deliveries
-        assigned.shared_group.note_served(consumer)
+        assigned.common_group.note_served(consumer)
         assigned.idle.drop(consumer)
         self.names.go_with(deliveries)
         self._served += 1
         assigned.served = self._served
         if consumer.priority > self._precedence.lowest:
-            self.offer_passed_over()
+            self.reoffer_passed_over()
         return deliveries
 
     @property
@@ -206,19 +206,19 @@ class GroupedDistribution(Distribution):
     def _collect(
         self, assigned: OwnSelectorGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> None:
-        for own, shared_list in zip(assigned.lists, assigned.shared_group.lists, strict=True):
+        for own, common_list in zip(assigned.lists, assigned.common_group.lists, strict=True):
             if own.counterpart is not None and not own.lane.is_persistent:
                 continue
             while True:
                 max_bytes, is_empty = self._hand_out(assigned.owner, own, most, max_bytes, deliveries)
                 if not is_empty or len(deliveries) >= most:
                     return
-                if not self._assignments.assign(assigned, shared_list, most - len(deliveries)):
+                if not self._assignments.assign(assigned, common_list, most - len(deliveries)):
                     break
             if (
-                shared_list.direct
-                or shared_list.has_supply
-                or (shared_list.counterpart and (shared_list.counterpart.direct or shared_list.counterpart.has_supply))
+                common_list.direct
+                or common_list.has_supply
+                or (common_list.counterpart and (common_list.counterpart.direct or common_list.counterpart.has_supply))
             ):
                 return
 
@@ -242,38 +242,38 @@ class GroupedDistribution(Distribution):
         for consumer in self.groups.owners():
             self._assignments.empty(self._assigned_by_consumer[consumer])
 
-    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
-        """Offer a pending message again, and keep it in the caches if there is room."""
+    def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
+        """Reoffer a pending message, and keep it in the caches if there is room."""
         sequence = message[0]
         group = self.groups.holds_back(lane, sequence) or self.names.of(lane, message)
         self._go_on(lane, sequence, group)
         if group is not None and self.groups.is_halted(lane, sequence, group):
             self.groups.wait(lane, sequence, group)
         else:
-            self._offer_run(group, lane, sequence, sequence)
+            self._reoffer_run(group, lane, sequence, sequence)
 
-    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """Offer each message by itself, because each has a group of its own."""
+    def reoffer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Reoffer each message by itself, because each has a group of its own."""
         for first, last in runs:
             for sequence in range(first, last + 1):
-                self._target_area.offer_again(lane, (sequence, b"", None, 0))
+                self._target_area.reoffer_returned(lane, (sequence, b"", None, 0))
 
     def _go_on(self, lane: LaneState, sequence: int, group: str | None) -> None:
         for other, runs in self.groups.go_on(lane, sequence).items():
             for first, last in runs:
-                self._offer_run(group, other, first, last)
+                self._reoffer_run(group, other, first, last)
         self._group_memory.go_on()
 
-    def _offer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
-        """Offer messages of one group again.
+    def _reoffer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
+        """Reoffer messages of one group.
 
         If the owner of the group has been assigned later messages of it, they go back to the owner; otherwise to the
         unassigned messages of every selector group.
         """
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
-            for shared in self._assignments.shared_groups():
-                shared.offer(lane, ((first, last),))
+            for common in self._assignments.common_groups():
+                common.reoffer(lane, ((first, last),))
             return
         assigned = self._assigned_by_consumer[owner]
         if self.groups.is_ahead(lane, first, group):
@@ -281,10 +281,10 @@ class GroupedDistribution(Distribution):
             put_aside(lane, own.returned, first, last)
             self._loads.request(own)
         else:
-            assigned.shared_group.offer(lane, ((first, last),))
-        for shared in self._assignments.shared_groups():
-            if shared is not assigned.shared_group:
-                shared.withhold(owner, lane, first, last)
+            assigned.common_group.reoffer(lane, ((first, last),))
+        for common in self._assignments.common_groups():
+            if common is not assigned.common_group:
+                common.withhold(owner, lane, first, last)
         self._target_area.wake(assigned)
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
@@ -310,7 +310,7 @@ class GroupedDistribution(Distribution):
                 if self._group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
-                messages, _ = lane.message_store.read(lane.message_store.plan(lane.store_lane, [(run[0], end)]))
+                messages, _ = lane.lane_store.read(lane.lane_store.plan(lane.store_lane, [(run[0], end)]))
                 for message in messages:
                     group = self.names.of(lane, message)
                     if group is not None:
@@ -325,9 +325,9 @@ class GroupedDistribution(Distribution):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
         for consumer in [
-            promise.consumer for shared in self._assignments.shared_groups() for promise in shared.promises.values()
+            promise.consumer for common in self._assignments.common_groups() for promise in common.promises.values()
         ]:
-            self._assignments.offer_withheld(consumer)
+            self._assignments.reoffer_withheld(consumer)
         self.names.forget(lane, gone)
         for first, last in gone:
             for sequence in self.groups.held_back(lane, first, last):
@@ -348,29 +348,29 @@ class GroupedDistribution(Distribution):
                 found.setdefault(self.groups.owner(group), []).append(message)
         return found
 
-    def kind_of(self, consumer: CoreConsumer) -> tuple[SharedSelectorGroup, int]:
-        """Return the selector's shared group and the priority: consumers with both alike compete."""
-        return self._assigned_by_consumer[consumer].shared_group, consumer.priority
+    def kind_of(self, consumer: CoreConsumer) -> tuple[CommonSelectorGroup, int]:
+        """Return the selector's common group and the priority: consumers with both alike compete."""
+        return self._assigned_by_consumer[consumer].common_group, consumer.priority
 
     def unowned_of(
         self, consumer: CoreConsumer, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> Iterator[StoredMessage]:
         """Return those of the free messages without an owner that this consumer would get if it took now."""
-        shared, precedence = self._assigned_by_consumer[consumer].shared_group, self._precedence
-        if precedence.quota(shared, consumer.priority) <= 0:
+        common, precedence = self._assigned_by_consumer[consumer].common_group, self._precedence
+        if precedence.quota(common, consumer.priority) <= 0:
             return
         for message in messages:
             group = self.names.of(lane, message)
-            is_promised = group is not None and bucket_of(group) in shared.promises
-            if not is_promised and precedence.first_above(shared, consumer.priority, lane, message) is None:
+            is_promised = group is not None and bucket_of(group) in common.promises
+            if not is_promised and precedence.first_above(common, consumer.priority, lane, message) is None:
                 yield message
 
     def kept_for_others(self, consumer: CoreConsumer) -> list[int]:
         """Return for each other consumer how many messages are assigned to it or, if none, kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self._assigned_by_consumer if other is not consumer}
-        shared = self._assigned_by_consumer[consumer].shared_group
-        behind = ((promise.consumer, promise.waiting) for promise in shared.promises.values())
-        for other, held in (*shared.withheld.items(), *shared.reserved_for.items(), *behind):
+        common = self._assigned_by_consumer[consumer].common_group
+        behind = ((promise.consumer, promise.waiting) for promise in common.promises.values())
+        for other, held in (*common.withheld.items(), *common.reserved_for.items(), *behind):
             if other is not consumer and other in kept and not kept[other]:
                 kept[other] = sum(_count_free(lane, runs) for lane, runs in held.items())
         return [messages for messages in kept.values() if messages]
@@ -390,7 +390,7 @@ class GroupedDistribution(Distribution):
 
     def is_outranked(self, consumer: CoreConsumer) -> bool:
         """Return whether consumers of higher priority leave this one no message without an owner."""
-        return not self._precedence.quota(self._assigned_by_consumer[consumer].shared_group, consumer.priority)
+        return not self._precedence.quota(self._assigned_by_consumer[consumer].common_group, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
         """Return the bytes held for message groups, and how many of them for groups that are held back."""

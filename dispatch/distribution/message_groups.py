@@ -118,8 +118,8 @@ class MessageGroups:
         """Return the consumers that own a bucket."""
         return self._owned.keys()
 
-    def give(self, group: str, consumer: CoreConsumer) -> None:
-        """Give the bucket of a group to its first owner."""
+    def set_owner(self, group: str, consumer: CoreConsumer) -> None:
+        """Set the first owner of the bucket of a group."""
         if not self._owners:
             self._owners = [None] * BUCKETS
         self._owners[bucket_of(group)] = consumer

@@ -48,7 +48,7 @@ class OrdinaryDistribution(Distribution):
         """Wake other consumers of the selector group, because one that was woken takes nothing."""
         self._target_area.wake(selector_group)
 
-    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
+    def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
         """Put the message into its place in every list that has passed it."""
         sequence = message[0]
         for selector_group in lane.destination.selector_groups.values():
@@ -60,6 +60,6 @@ class OrdinaryDistribution(Distribution):
                     self._loads.request(target)
                     self._target_area.wake(selector_group)
 
-    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put the messages into their places in every list that has passed them. O(runs)."""
-        self._target_area.offer_runs(lane, runs)
+        self._target_area.reoffer_runs(lane, runs)

@@ -38,9 +38,9 @@ class Precedence:
         # The lowest priority of a consumer. Read-only for callers.
         self.lowest = 0
 
-    def join(self, consumer: CoreConsumer, shared: SelectorGroup) -> None:
-        """Add a consumer of a shared selector group."""
-        self._ranks.setdefault(consumer.priority, {})[consumer] = shared
+    def join(self, consumer: CoreConsumer, common: SelectorGroup) -> None:
+        """Add a consumer of a common selector group."""
+        self._ranks.setdefault(consumer.priority, {})[consumer] = common
         self._rank()
 
     def leave(self, consumer: CoreConsumer) -> None:
@@ -57,18 +57,18 @@ class Precedence:
             self._priorities = sorted(self._ranks, reverse=True)
             self._highest, self.lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
-    def quota(self, shared: SelectorGroup, priority: int) -> int:
+    def quota(self, common: SelectorGroup, priority: int) -> int:
         """Return how many messages without an owner a consumer of this priority may take, given the others."""
-        return UNLIMITED if priority == self._highest else self._beyond_demand_above(shared, priority)
+        return UNLIMITED if priority == self._highest else self._beyond_demand_above(common, priority)
 
     def first_above(
-        self, shared: SelectorGroup, priority: int, lane: LaneState, message: StoredMessage
+        self, common: SelectorGroup, priority: int, lane: LaneState, message: StoredMessage
     ) -> CoreConsumer | None:
         """Return a consumer of another selector group that comes before this priority and wants the message."""
         if priority == self._highest or len(self._queue.selector_groups) < 2:
             return None
-        for other, others_shared, _ in self._above(priority):
-            if others_shared is not shared and (message[2] is None or _matches(others_shared, lane, message)):
+        for other, others_common, _ in self._above(priority):
+            if others_common is not common and (message[2] is None or _matches(others_common, lane, message)):
                 return other
         return None
 
@@ -79,47 +79,47 @@ class Precedence:
         for rank in self._priorities:
             if rank <= priority:
                 return
-            for other, shared in self._ranks[rank].items():
+            for other, common in self._ranks[rank].items():
                 # A consumer whose prefetch is used up is skipped without calling `demand`: if there are many, most are
                 # such.
                 if other.activity.is_slow or 0 < other.prefetch_limit <= other.in_flight:
                     continue
                 demand = other.demand
                 if demand > 0:
-                    yield other, shared, demand
+                    yield other, common, demand
 
-    def _beyond_demand_above(self, shared: SelectorGroup, priority: int) -> int:
+    def _beyond_demand_above(self, common: SelectorGroup, priority: int) -> int:
         """Return how many unassigned messages are left once those of higher priority have what they demand.
 
         With a selector, only messages count that are known to match. O(lanes + consumers of higher priority), and
         O(consumers) if their demand does not cover all undelivered messages.
         """
         available: int | None = None
-        for _, others_shared, demand in self._above(priority):
-            if others_shared is shared:
+        for _, others_common, demand in self._above(priority):
+            if others_common is common:
                 if available is None:
-                    available = self._undelivered(shared)
+                    available = self._undelivered(common)
                 available -= demand
                 if available <= 0:
                     return 0
-        return UNLIMITED if available is None else max(available - self._count_assigned(shared), 0)
+        return UNLIMITED if available is None else max(available - self._count_assigned(common), 0)
 
-    def _undelivered(self, shared: SelectorGroup) -> int:
+    def _undelivered(self, common: SelectorGroup) -> int:
         """Count unassigned messages and, if there is no selector, assigned ones too. O(lanes)."""
-        if shared.selector is not None:
-            return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in shared.lists)
+        if common.selector is not None:
+            return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in common.lists)
         return sum(lane.free_messages for lane in self._queue.all_lanes())
 
-    def _count_assigned(self, shared: SelectorGroup) -> int:
+    def _count_assigned(self, common: SelectorGroup) -> int:
         """Count the undelivered messages that are assigned to consumers. O(consumers)."""
-        if shared.selector is not None or not self._groups.has_owners:
+        if common.selector is not None or not self._groups.has_owners:
             return 0
         return sum(len(own.direct) + own.returned.count for assigned in self._assigned for own in assigned.lists)
 
 
-def _matches(shared: SelectorGroup, lane: LaneState, message: StoredMessage) -> bool:
+def _matches(common: SelectorGroup, lane: LaneState, message: StoredMessage) -> bool:
     try:
-        return shared.wants(lane, message)
+        return common.wants(lane, message)
     except RecordDamaged:
         return False
 

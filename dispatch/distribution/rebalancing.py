@@ -31,7 +31,7 @@ class Rebalancing:
         """
         if not self._queue.rebalances_groups or not self._groups.has_owners:
             return False
-        consumers = [other for other in assigned.shared_group.consumers if not self._queue.holds_up(other)]
+        consumers = [other for other in assigned.common_group.consumers if not self._queue.holds_up(other)]
         counts = {other: self._groups.owned(other) for other in consumers}
         part = -(-sum(counts.values()) // max(len(consumers), 1))
         if len(counts) < 2 or counts.get(assigned.owner, 0) >= sum(counts.values()) // len(counts):
@@ -54,7 +54,7 @@ class Rebalancing:
             self._groups.disown(consumer, idle)
             assigned.idle.owns_otherwise(consumer)
         self._assignments.empty(assigned)
-        self._assignments.offer_withheld(consumer)
+        self._assignments.reoffer_withheld(consumer)
         return True
 
     def _in_use(self, consumer: CoreConsumer) -> set[int]:

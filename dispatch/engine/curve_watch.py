@@ -7,7 +7,7 @@ from typing import Final
 
 from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...cache.sharing.curve import Curve, CurveSampler, Track, quantum_bytes
+from ...cache.sharing.curve import Curve, CurveSampler, ListTrack, quantum_bytes
 from ...cache.sharing.shares import Shares
 from ...store.errors import SettingsError
 from ...store.numbering import UNLIMITED
@@ -52,7 +52,7 @@ class CurveWatch(ListObserver):
         self._sampler = CurveSampler(shares)
         self.track_bytes: Final = TRACK_BYTES + LIMIT_BYTES * len(shares)
         """Charged for each list that is followed."""
-        self._tracks: dict[TargetList, Track] = {}
+        self._tracks: dict[TargetList, ListTrack] = {}
         # The high watermark that each limit would have granted to each list at the last measurement.
         self._granted: dict[TargetList, tuple[int, ...]] = {}
 

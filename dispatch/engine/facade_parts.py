@@ -23,7 +23,7 @@ from ..host_properties import StoreProperties
 from ..loading.eager import EagerLoader
 from ..producer.producers import Producers
 from ..topics.registry import TopicRegistry
-from ..topics.retained import RetainedMessages
+from ..topics.retained_messages import RetainedMessages
 from ..topics.subscriptions.patterns import PatternRegistry
 from ..topics.subscriptions.subscription_admin import SubscriptionAdmin
 from ..topics.topic_admin import TopicAdmin

@@ -94,12 +94,13 @@ class DestinationAudit:
     def _consumers_charge(self) -> int:
         """Return what consumers should be charged. O(consumers)."""
         consumers = list(self._opened.consumers())
-        assigned = sum(consumer.selector_group is not consumer.selector_group.shared for consumer in consumers)
-        groups = {consumer.selector_group.shared for consumer in consumers}
-        assert self._target_area.listless_selector_groups == sum(not group.lists for group in groups)
+        assigned = sum(consumer.selector_group is not consumer.selector_group.common for consumer in consumers)
+        selector_groups = {consumer.selector_group.common for consumer in consumers}
+        listless = sum(not selector_group.lists for selector_group in selector_groups)
+        assert self._target_area.listless_selector_groups == listless
         return (
             sum(consumer.charge_bytes for consumer in consumers)
-            + sum(selector_group_charge(group.selector) for group in groups)
+            + sum(selector_group_charge(selector_group.selector) for selector_group in selector_groups)
             + ASSIGNED_BYTES * assigned
             + sum(target.charge_bytes for target in self._target_area.lists)
             - self._memory.consumers.owed_bytes

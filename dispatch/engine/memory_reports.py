@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...cache.accounting.budget import MemoryStatistics
 from ...cache.messages.message_cache import CacheStatistics
-from ...cache.process.guard import ProcessStatistics
+from ...cache.process.memory_guard import ProcessStatistics
 from ...cache.sharing.curve import Curve
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.areas.watermarks import Watermarks

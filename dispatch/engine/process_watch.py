@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...cache.accounting.budget import Budget
-from ...cache.process.guard import MemoryGuard, ProcessStatistics
+from ...cache.process.memory_guard import MemoryGuard, ProcessStatistics
 from ..core.monitor import Monitor
 
 

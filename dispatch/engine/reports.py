@@ -13,7 +13,7 @@ from typing import Any
 from ...cache.process.process_memory import id_and_resident_bytes
 from ...store.maintenance.disk_use import DiskUse
 from ...store.structures.histogram import DurationHistogram, DurationStatistics
-from ..admission.deduplication import DuplicateWindows
+from ..admission.duplicate_windows import DuplicateWindows
 from ..core.monitor import Monitor
 from .destination_reports import DestinationReports
 from .health import HealthCheck

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...cache.accounting.budget import Budget
 from ...cache.process.process_memory import return_free_memory
 from ...store.message_store import MessageStore
-from ..admission.deduplication import DuplicateWindows
+from ..admission.duplicate_windows import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import AUTO, Settings
 from ..core.areas.target_area import TargetArea

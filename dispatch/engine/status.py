@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ..admin.oldest import OldestMessages
 from ..consumer.consumer import Consumer
-from ..consumer.statistics import ConsumerStatistics
+from ..consumer.consumer_statistics import ConsumerStatistics
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.destinations.queue_state import QueueState
 from ..core.lifecycle import Lifecycle

@@ -226,8 +226,8 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
         while (found := lane.store_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < lane.published_end:
             _count(places.due_later, lane, runs_of_ones(lane.store_lane.waiting(*found), found[0]))
             at = found[1] + 1
-    for number in timed.message_store.timetable.expired_blocks(timed.store_lane, now_ms):
-        runs = list(timed.message_store.timetable.expired(timed.store_lane, number, now_ms))
+    for number in timed.lane_store.timetable.expired_blocks(timed.store_lane, now_ms):
+        runs = list(timed.lane_store.timetable.expired(timed.store_lane, number, now_ms))
         free = store.times.sweeper.free([lane], runs)
         for first, last in free:
             for low, high in runs_of_ones(lane.store_lane.waiting(first, last), first):

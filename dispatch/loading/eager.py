@@ -308,7 +308,7 @@ class EagerLoader:
                 self._target_area.make_room(charge, target)
             if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
                 assert shares_messages, "what was just released can be reserved again"
-                target.lane.pager.write_out((message,))
+                target.lane.pager.spill((message,))
                 if cache.peek(lane_number, sequence) is not None:
                     self._end_before_cached(load, sequence, is_needed)
                 return
@@ -346,7 +346,7 @@ class EagerLoader:
                 cache.take(number, sequence)
                 unaffordable.append(message)
         if unaffordable:
-            lane.pager.write_out(unaffordable)
+            lane.pager.spill(unaffordable)
 
     def _leave_out_unreadable(self, load: Load[TargetList], is_needed: bool) -> None:
         """Make messages lazy that only a delivery has, and end the load before messages that nobody can have now."""
@@ -392,7 +392,7 @@ class EagerLoader:
             self._target_area.make_room(wanted, target)
             few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
-        regions = target.lane.message_store.plan(target.lane.store_lane, runs)
+        regions = target.lane.lane_store.plan(target.lane.store_lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
         least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
@@ -496,11 +496,11 @@ class EagerLoader:
         """Read the missing messages and evaluate the selector. Requires: no lock."""
         selector_group, lane = load.target.selector_group, load.target.lane
         if load.brings_all:
-            load.messages, load.unreadable = lane.message_store.read(load.regions)
+            load.messages, load.unreadable = lane.lane_store.read(load.regions)
             return
         found: list[StoredMessage] = []
         for region in load.regions:
-            messages, unreadable = lane.message_store.read((region,))
+            messages, unreadable = lane.lane_store.read((region,))
             load.unreadable += unreadable
             found += messages
         if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):
@@ -524,9 +524,9 @@ class EagerLoader:
             target.lane.note_survey(load.survey)
         is_alive = target in target_area.lists
         kept = self._put(load, is_alive)
-        if target.lane.unwanted is not None and is_alive:
+        if target.lane.unmatched is not None and is_alive:
             for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
-                target.lane.unwanted.add(sequence, sequence)
+                target.lane.unmatched.add(sequence, sequence)
         if load.from_cache:
             self._let_go(load, {message[0] for message in kept})
         target.lane.on_loaded(load)

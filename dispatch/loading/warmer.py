@@ -131,7 +131,7 @@ class CacheWarmer:
                     chosen.append(load)
             if load is None:
                 return False
-            messages, unreadable = load.lane.message_store.read(load.regions)
+            messages, unreadable = load.lane.lane_store.read(load.regions)
         finally:
             for begun in chosen:
                 with self._monitor.lock, self._monitor.all_or_broken:
@@ -158,7 +158,7 @@ class CacheWarmer:
                 cache.reopen(lane.store_lane.number)
                 continue
             if runs:
-                regions = lane.message_store.plan(lane.store_lane, runs)
+                regions = lane.lane_store.plan(lane.store_lane, runs)
                 buffer_bytes = max(region.length for region in regions)
                 if content_bytes <= room and self._reading.reserve(buffer_bytes):
                     if cache.holder.reserve(content_bytes):

@@ -137,7 +137,7 @@ def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress =
 
 
 def play_rules_file(path: str, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> RuleComparison:
-    """Play the trace in a file. SettingsError with the file's name: it can't be read, or is no trace."""
+    """Compare rules by the trace in a file. SettingsError with the file's name: it can't be read, or is no trace."""
     with opened_trace(path) as file:
         return play_rules(file, limits, on_progress)
 

@@ -164,7 +164,7 @@ def survey(played: Iterable[Event]) -> tuple[dict[int, SequenceSet], int, int]:
 
 
 def plan_file(path: str, limits: Sequence[int] = ()) -> Plan:
-    """Play the trace in a file. SettingsError with the file's name: it can't be read, or is no trace."""
+    """Plan by the trace in a file. SettingsError with the file's name: it can't be read, or is no trace."""
     with opened_trace(path) as file:
         return plan(file, limits)
 

@@ -205,36 +205,43 @@ class PlayedStore:
 
 
 class PlayedLaneState(QueueLaneState):
-    """The state of a lane that is in no index. It is never closed, so it is not charged for that either."""
+    """The state of a lane that is in no index. It is never closed, so it is not charged for that either.
+
+    Its messages have lengths and no places, as in tmp-storage. So there is no DestinationLane, and what a
+    PersistentLaneState asks of its `destination_lane` is answered here or never asked.
+    """
 
     __slots__ = ()
     state_bytes = 0
 
     def __init__(self, queue: QueueState, lane: NonPersistentLane) -> None:
-        LaneState.__init__(self, queue, lane, "")
+        LaneState.__init__(self, queue, lane, "")  # not that of PersistentLaneState, which sets `destination_lane`
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return no names, because a trace has no headers."""
         return NO_NAMES
 
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """Do nothing: a trace has no headers."""
+
 
 class PlayedLane:
     """One lane of the trace: its state, and the sequence at which it begins."""
 
-    __slots__ = ("state", "lane", "base", "is_new")
+    __slots__ = ("lane_state", "store_lane", "base", "is_new")
 
     def __init__(self, target_area: TargetArea, lane_number: int) -> None:
         self.base = 0
         # Whether the lane has only what it had when the store was opened.
         self.is_new = True
-        self.lane = NonPersistentLane(Unlimited(), lane_number, 0)
+        self.store_lane = NonPersistentLane(Unlimited(), lane_number, 0)
         queue = QueueState(target_area, lane_number, str(lane_number))
-        self.state = PlayedLaneState(queue, self.lane)
-        queue.put_lane(0, self.state)
+        self.lane_state = PlayedLaneState(queue, self.store_lane)
+        queue.put_lane(0, self.lane_state)
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
         """Store messages of these lengths behind holes up to `first`, and return their sequences in the lane."""
-        lane = self.lane
+        lane = self.store_lane
         if not lane.next_sequence:
             self.base = first
         begin = max(first - self.base, lane.next_sequence)
@@ -421,7 +428,7 @@ class TracePlayer:
             TAKE: self._take,
             ACK: self._acknowledge,
             LET_GO: self._let_go,
-            OFFER: self._offer,
+            OFFER: self._reoffer,
             GONE: self._forget,
         }
 
@@ -457,9 +464,9 @@ class TracePlayer:
         mean_bytes = extra // max(count, 1)
         sequences = lane.grow(first, (mean_bytes for _ in range(count)))
         if lane.is_new:
-            lane.state.published_end = sequences.stop  # it was there before the store was opened
+            lane.lane_state.published_end = sequences.stop  # it was there before the store was opened
         else:
-            self.target_area.publish(lane.state, sequences)
+            self.target_area.publish(lane.lane_state, sequences)
 
     def _arrive(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)
@@ -468,7 +475,7 @@ class TracePlayer:
         message = self.store.message
         for begin in range(0, len(sequences), SLICE_MESSAGES):
             arrived = [message(sequence, extra, ARRIVED) for sequence in sequences[begin : begin + SLICE_MESSAGES]]
-            self.target_area.publish(lane.state, arrived)
+            self.target_area.publish(lane.lane_state, arrived)
 
     # ------------------------------------------------------------------ takes
 
@@ -478,10 +485,10 @@ class TracePlayer:
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
         selector_group = PlayedSelectorGroup(selector, self._wanted.get(listed, SequenceSet()), lane)
-        lane.state.destination.selector_groups[selector.text if selector is not None else None] = selector_group
-        target_area.add_list(lane.state, selector_group)
-        target_area.update_sole_lists(lane.state.destination)
-        self._lists[listed] = (selector_group.lists[0], PlayedConsumer(lane.state.destination, selector_group))
+        lane.lane_state.destination.selector_groups[selector.text if selector is not None else None] = selector_group
+        target_area.add_list(lane.lane_state, selector_group)
+        target_area.update_sole_lists(lane.lane_state.destination)
+        self._lists[listed] = (selector_group.lists[0], PlayedConsumer(lane.lane_state.destination, selector_group))
 
     def _close(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
@@ -521,14 +528,14 @@ class TracePlayer:
 
     def _acknowledge(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)
-        state, first = lane.state, first - lane.base
-        in_flight = state.in_flight
+        lane_state, first = lane.lane_state, first - lane.base
+        in_flight = lane_state.in_flight
         settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
-        lane.lane.remove(first, first + count - 1)
+        lane.store_lane.remove(first, first + count - 1)
         if settled:
-            self._settle(state, settled)
+            self._settle(lane_state, settled)
         if len(settled) < count:
-            self._forget_run(state, first, count)
+            self._forget_run(lane_state, first, count)
 
     def _settle(self, lane: LaneState, deliveries: list[Delivery]) -> None:
         for consumer in {id(consumer_of(delivery)): consumer_of(delivery) for delivery in deliveries}.values():
@@ -537,25 +544,25 @@ class TracePlayer:
     def _let_go(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)
         for sequence in range(first - lane.base, first - lane.base + count):
-            delivery = lane.state.in_flight.get(sequence)
+            delivery = lane.lane_state.in_flight.get(sequence)
             if delivery is not None:
                 self.dispatch_area.settle(delivery)
 
-    def _offer(self, lane_number: int, first: int, count: int, extra: int) -> None:
+    def _reoffer(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)
         sequence = first - lane.base
-        if sequence in lane.state.in_flight:
+        if sequence in lane.lane_state.in_flight:
             return
-        if lane.lane.is_pending(sequence):
-            length = lane.lane.lengths(sequence, sequence)[0]
+        if lane.store_lane.is_pending(sequence):
+            length = lane.store_lane.lengths(sequence, sequence)[0]
             returned = self.store.message(sequence, length, ARRIVED) if extra else (sequence, b"", None, READ)
-            self.target_area.offer_again(lane.state, returned)
+            self.target_area.reoffer_returned(lane.lane_state, returned)
 
     def _forget(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)
         first -= lane.base
-        lane.lane.remove(first, first + count - 1)
-        self._forget_run(lane.state, first, count)
+        lane.store_lane.remove(first, first + count - 1)
+        self._forget_run(lane.lane_state, first, count)
 
     def _forget_run(self, lane: LaneState, first: int, count: int) -> None:
         gone = SequenceSet()

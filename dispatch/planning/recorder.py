@@ -165,7 +165,7 @@ class Recorder:
             return
         self._put(ACK if is_done else LET_GO, self._lane(lane).number, first, count, 0)
 
-    def offered(self, lane: LaneState, sequence: int, *, is_loaded: bool) -> None:
+    def reoffered(self, lane: LaneState, sequence: int, *, is_loaded: bool) -> None:
         """Record that a message is offered again, and whether its body is in RAM."""
         if self._file is None:
             return
@@ -431,7 +431,7 @@ class RecordedDispatchArea(DispatchArea):
         already = len(deliveries)
         max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
         for _, first, count in _runs(deliveries[already:]):
-            self._recorder.taken(target.selector_group.shared_list(target), first, count)
+            self._recorder.taken(target.selector_group.source_list(target), first, count)
         return max_bytes
 
     def settle(self, delivery: Delivery) -> None:
@@ -476,13 +476,13 @@ class RecordedTraffic(TrafficObserver):
             self._recorder.note_arrivals(lane)
             self._recorder.unloaded(lane, end)
 
-    def offers_again(self, lane: LaneState, message: StoredMessage) -> None:
-        self._recorder.offered(lane, message[0], is_loaded=message[2] is not None)
+    def reoffers_returned(self, lane: LaneState, message: StoredMessage) -> None:
+        self._recorder.reoffered(lane, message[0], is_loaded=message[2] is not None)
 
-    def offers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         for first, last in runs if lane.distribution.is_ordinary else ():
             for sequence in range(first, last + 1):
-                self._recorder.offered(lane, sequence, is_loaded=False)
+                self._recorder.reoffered(lane, sequence, is_loaded=False)
 
     def forgets(self, lane: LaneState, gone: SequenceSet) -> None:
         self._recorder.gone(lane, gone)

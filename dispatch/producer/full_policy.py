@@ -54,7 +54,7 @@ class _Oldest:
 
     def drop(self, first: int, last: int) -> int:
         """Remove a part of such a run; return how many messages were removed."""
-        removed = self.lane.message_store.acknowledge(self.lane.store_lane, first, last)
+        removed = self.lane.lane_store.acknowledge(self.lane.store_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
         return removed

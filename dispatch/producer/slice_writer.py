@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
-from ..admission.deduplication import DuplicateWindows, identity_of
+from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..core.destination_state import DestinationState
 from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.lanes.persistent import PersistentLaneState

@@ -218,12 +218,12 @@ class SubscriptionLaneState(QueueLaneState):
         self.first_sequence = max(topic_lane.first_sequence, store_lane.first_sequence)
         self.first_bytes = max(topic_lane.first_bytes, store_lane.first_bytes)
         if not subscription.is_durable:
-            self.message_store = subscription.topic.registry.unrecorded
+            self.lane_store = subscription.topic.registry.unrecorded
             self.syncs = False
         # The selector matches all pending messages before this sequence.
         self.examined = 0
         if subscription.selector is not None:
-            self.unwanted = SequenceSet()
+            self.unmatched = SequenceSet()
 
     def leave_shared(self) -> None:
         """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
@@ -231,8 +231,8 @@ class SubscriptionLaneState(QueueLaneState):
 
     def passed_over(self, first: int, end: int) -> None:
         """Acknowledge messages for the subscription that do not match."""
-        if self.unwanted is not None:
-            self.unwanted.add(first, end - 1)
+        if self.unmatched is not None:
+            self.unmatched.add(first, end - 1)
 
     def note_neighbours(self) -> None:
         """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""

@@ -12,7 +12,7 @@ from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 from .registry import TopicRegistry
-from .retained import RetainedMessages
+from .retained_messages import RetainedMessages
 from .subscription_state import SubscriptionState
 from .subscriptions.cursors import SeekTarget, within
 from .subscriptions.open_subscriptions import OpenSubscriptions

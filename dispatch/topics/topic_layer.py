@@ -15,7 +15,7 @@ from .fan_out_opener import FanOutOpener
 from .latest_keys import KeyMemory
 from .numbered_lanes import NumberedLanes
 from .registry import TopicMaker, TopicRegistry
-from .retained import RetainedMessages
+from .retained_messages import RetainedMessages
 from .retention.topic_retention import TopicRetention
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry

@@ -239,9 +239,9 @@ class TopicLaneState(SubscribedLane):
             self._arrive_evicting((message,), self.topic.evictor)
             return
         self.published_end = message[0] + 1
-        self._offer(message, self._readers(message[0]))
+        self._arrive_in(message, self._readers(message[0]))
 
-    def _offer(self, message: StoredMessage, lanes: Iterable[LaneState]) -> None:
+    def _arrive_in(self, message: StoredMessage, lanes: Iterable[LaneState]) -> None:
         selector_matches = self.topic.selector_matches
         selector_matches.begin(self.priority, message[0])
         try:
@@ -264,7 +264,7 @@ class TopicLaneState(SubscribedLane):
                 lane.arrive_many(messages, charge)
         if one_by_one:
             for message in messages:
-                self._offer(message, one_by_one)
+                self._arrive_in(message, one_by_one)
 
     def arrive_unloaded(self, end: int) -> None:
         """Let each subscription that is read have the messages before `end`. O(these subscriptions)."""
@@ -296,7 +296,7 @@ class TopicLaneState(SubscribedLane):
         for at, message in enumerate(messages):
             one_by_one = [lane for lane, count in admitted if at < count and lane.sole_list is None]
             if one_by_one:
-                self._offer(message, one_by_one)
+                self._arrive_in(message, one_by_one)
         for lane, count in admitted:
             evictor.limit(lane, first, first + count, last)
 

@@ -77,7 +77,7 @@ class StagedAcks:
         """Acknowledge all held messages. Requires: the commit record is written, if there is one."""
         for number, first, messages in self._branch.unrecorded_runs():
             lane = self._lanes[number]
-            lane.message_store.acknowledge(lane.store_lane, first, first + messages - 1)
+            lane.lane_store.acknowledge(lane.store_lane, first, first + messages - 1)
         for number, first, messages in (*self._branch.runs(), *self._branch.unrecorded_runs()):
             self._lanes[number].acknowledge_parked(first, first + messages - 1)
         for lane, rejected in self._rejected.items():

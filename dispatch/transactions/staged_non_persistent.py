@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from ...store.format.branch import Branch
 from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, with_times
-from ..admission.deduplication import DuplicateWindows
+from ..admission.duplicate_windows import DuplicateWindows
 from ..core.model import ConsumedDestination
 from ..core.publisher import DeferredMessage, Publisher
 from .transaction_memory import TransactionMemory
@@ -63,7 +63,7 @@ class _Kept(DeferredMessage):
         """Begin the delay of the message at this time, because its transaction is committed now."""
         self._properties = with_times(self._properties, times_of(self._properties).committed(time_ms))
 
-    def give(self) -> None:
+    def add_to_lane(self) -> None:
         """Store the message in its lane, or give it to the subscriptions of its topic."""
         if has_times(self._properties):
             self._target.add_timed(self._timestamp, self._properties, self._body, times_of(self._properties))
@@ -126,7 +126,7 @@ class StagedNonPersistent:
         if found is not None:
             self._duplicates.hold((found,), self._branch.number)
 
-    def give(self) -> None:
+    def hand_over(self) -> None:
         """Hand the messages with their charges to the publisher: they are committed now."""
         time_ms = self._now_ms()
         self.let_ids_go()
@@ -134,8 +134,8 @@ class StagedNonPersistent:
             kept.count_from(time_ms)
             if kept.found is not None:
                 self._windows.non_persistent.remember(kept.found)
-        given, self._kept, self.charge_bytes = self._kept, [], 0
-        self._publisher.give(given)
+        committed, self._kept, self.charge_bytes = self._kept, [], 0
+        self._publisher.add_when_durable(committed)
 
     def let_ids_go(self) -> None:
         """Forget the ids of these messages, so that they are undecided no longer."""

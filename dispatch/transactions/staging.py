@@ -8,7 +8,7 @@ from ...store.format.branch import Branch
 from ...store.state.property_table import PropertyTable
 from ...store.writers.property_writer import PropertyWriter
 from ...store.writers.transaction_writer import TransactionWriter
-from ..admission.deduplication import DuplicateWindows
+from ..admission.duplicate_windows import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import LaneState
 from ..core.monitor import Monitor

@@ -36,7 +36,7 @@ from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
-from ..admission.deduplication import DuplicateWindows, identity_of
+from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
@@ -364,7 +364,7 @@ class Transaction:
                 reader.first_sequence += holes  # nobody enqueued these sequences
         self._slices.arrive()
         self._acks.commit()
-        self._non_persistent.give()
+        self._non_persistent.hand_over()
         self._end(COMMITTED)
 
     def rollback(self) -> None:
@@ -455,13 +455,13 @@ class Transaction:
         """Raise TransactionError unless the transaction is open. Requires: the lock."""
         self._require(OPEN)
 
-    def _end(self, state: str) -> None:
+    def _end(self, outcome: str) -> None:
         self._memory.release(self._branch_bytes)
         self._slices.end()
         self._non_persistent.end()
         self._acks.end()
         self._lanes.clear()
-        self._state = state
+        self._state = outcome
         for limits, kept in self._room.items():
             limits.release(kept)
         self._room.clear()

@@ -54,7 +54,7 @@ def add_archive(parser: ArgumentParser) -> None:
 
 
 def run_archive(arguments: Namespace, streams: Streams) -> int:
-    """Print a line for each data log; return 1 if one was left out."""
+    """Archive stores; print a line for each data log, and return 1 if one was left out."""
     if arguments.engine == "spark":
         with running(arguments.master) as spark:
             found = archive(spark, arguments.directories, arguments.out, discard=arguments.discard).collect()
@@ -74,7 +74,7 @@ def add_restore(parser: ArgumentParser) -> None:
 
 
 def run_restore(arguments: Namespace, streams: Streams) -> int:
-    """Print a line for each data log; return 1 if one was left out."""
+    """Restore a store from an archive; print a line for each data log, and return 1 if one was left out."""
     if arguments.engine == "spark":
         with running(arguments.master) as spark:
             found = restore(spark, arguments.archive, arguments.directory).collect()

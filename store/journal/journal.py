@@ -127,7 +127,8 @@ class Journal:
         self.files: Final = DataLogFiles(disk, reserve, max_file_bytes)
         self.open_data_logs: Final = OpenDataLogs(disk, self.files.sync_names, self.sync_lock, self.fail)
         self._on_synced: Callable[[int], object] = _nobody
-        # Called under the lock after each sync, with `durable` as it is now. It spares callers a section of their own.
+        # Called under the lock after each sync, with `durable` as it is now. With sync "always" it publishes what the
+        # sync has made durable. It spares callers a section of their own.
         self.on_durable: Callable[[], None] = _nothing
         self._file: File | None = None
         # Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed or failed.

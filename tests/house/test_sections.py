@@ -59,7 +59,7 @@ LOOKS_ONLY = {
 TRIES_ITSELF = {
     "Consumer.ack",
     "Consumer.take",
-    "Publisher.publish_durable",
+    "Publisher.publish_left",
     "Sender._store_non_persistent",
     "Sender._store_persistent",
     "Transaction.rollback",

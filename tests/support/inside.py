@@ -17,12 +17,12 @@ from typing import Any, cast
 
 from forebay.cache.accounting.budget import Budget
 from forebay.cache.accounting.charge import charges_bytes
-from forebay.cache.process.guard import MemoryGuard
+from forebay.cache.process.memory_guard import MemoryGuard
 from forebay.cache.process.shortage import MemoryFigures
 from forebay.cache.spill.overflow import Overflow
 from forebay.dispatch.admin.browse import Browsers
 from forebay.dispatch.admin.dead_letters import DeadLetterMover
-from forebay.dispatch.admission.deduplication import DuplicateWindows
+from forebay.dispatch.admission.duplicate_windows import DuplicateWindows
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.areas.dispatch_area import DispatchArea

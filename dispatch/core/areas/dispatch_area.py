@@ -221,7 +221,7 @@ class DispatchArea(Collector[CoreConsumer]):
             if moved + charge > room_for_bodies:
                 if moved + OVERHEAD_BYTES > room and not is_first:
                     break
-                if body is None or lane.pager.unload(message):
+                if body is None or lane.pager.page_out_body(message):
                     released += charge - OVERHEAD_BYTES
                     charge, message = OVERHEAD_BYTES, (sequence, b"", None, timestamp)
             is_first = False

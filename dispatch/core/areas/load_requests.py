@@ -64,7 +64,7 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Grace:
+class FeedPeriod:
     """How long the loader feeds a list whose consumer was found to pause."""
 
     until: float
@@ -90,7 +90,7 @@ class LoadRequests:
         self.running_low: dict[TargetList, None] = {}
         # Lists that are left to their consumers: the loader loads nothing for them.
         self.left_alone: dict[TargetList, Trial] = {}
-        self._graces: dict[TargetList, Grace] = {}
+        self._feed_periods: dict[TargetList, FeedPeriod] = {}
         self._look_at = 0.0
 
     def stand_back_by(self, clock: Clock | None) -> None:
@@ -110,7 +110,7 @@ class LoadRequests:
         """Forget a list that has ended."""
         self.running_low.pop(target, None)
         self.left_alone.pop(target, None)
-        self._graces.pop(target, None)
+        self._feed_periods.pop(target, None)
 
     # ------------------------------------------------------------------ the consumer's thread
 
@@ -142,7 +142,7 @@ class LoadRequests:
                 self._end(target, now)
                 return
             trial.is_passed = True
-            self._graces.pop(target, None)
+            self._feed_periods.pop(target, None)
         trial.thread, trial.begun, trial.computed, trial.all_computed = thread, now, computed, all_computed
 
     # ------------------------------------------------------------------ the loader's thread
@@ -175,7 +175,7 @@ class LoadRequests:
         """
         if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
             return False
-        fed = self._graces.get(target)
+        fed = self._feed_periods.get(target)
         return (fed is None or self._clock.monotonic() >= fed.until) and _may_be_left(target)
 
     def _leave(self, target: TargetList) -> None:
@@ -185,9 +185,9 @@ class LoadRequests:
 
     def _end(self, target: TargetList, now: float) -> None:
         del self.left_alone[target]
-        before = self._graces.get(target)
+        before = self._feed_periods.get(target)
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
-        self._graces[target] = Grace(now + seconds, seconds)
+        self._feed_periods[target] = FeedPeriod(now + seconds, seconds)
         target.loaded_bytes = 0
         self.request(target)
 

@@ -92,10 +92,10 @@ class TrafficObserver:
     def arrives_unloaded(self, lane: LaneState, end: int) -> None:
         """Observe that everything before `end` is about to be published, and that RAM has none of the new messages."""
 
-    def offers_again(self, lane: LaneState, message: StoredMessage) -> None:
+    def reoffers_returned(self, lane: LaneState, message: StoredMessage) -> None:
         """Observe that a message that was handed out is free again."""
 
-    def offers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Observe that messages are due whose delay has ended."""
 
     def forgets(self, lane: LaneState, gone: SequenceSet) -> None:

@@ -3,9 +3,9 @@
 An area is where all messages of one stage are: those of the TargetArea are for consumers to take, those of the
 DispatchArea were taken and are not settled.
 
-It makes and ends lists and offers arrivals to them; Watermarks say how much each list may hold. There is one TargetArea
-for each open store. Lanes and lists call it through its abstract class, AbstractTargetArea. Messages that were handed
-out belong to the DispatchArea.
+It makes and ends lists, offers arrivals to them, and reoffers what they have passed and what is free again or due.
+Watermarks say how much each list may hold. There is one TargetArea for each open store. Lanes and lists call it through
+its abstract class, AbstractTargetArea. Messages that were handed out belong to the DispatchArea.
 
 It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim.py decides which memory
 is given back, and in which order.
@@ -130,7 +130,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         return found if found is not None else self._add_selector_group(destination, selector)
 
     def _add_selector_group(self, destination: ConsumedDestination, selector: Selector | None) -> SelectorGroup:
-        """Make a selector group with a list over each lane. From the second group on, the lists share the messages."""
+        """Make a selector group with a list over each lane. From the second group on, the lists need claims."""
         self._lay_all_open(destination)
         selector_group = destination.distribution.make_selector_group(destination, selector)
         destination.selector_groups[selector.text if selector is not None else None] = selector_group
@@ -145,7 +145,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
             self.update_sole_lists(destination)
         if len(destination.selector_groups) > 1:
             for target in selector_group.lists:
-                target.share()
+                target.require_claims()
         return selector_group
 
     def _lay_all_open(self, destination: ConsumedDestination) -> None:
@@ -167,7 +167,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
     def add_list(self, lane: LaneState, selector_group: SelectorGroup) -> None:
         target = TargetList(lane, selector_group)
         if lane.parked or lane.dead_letters:
-            target.share()
+            target.require_claims()
         self.listless_selector_groups -= not selector_group.lists
         selector_group.add_list(target)
         self.adopt(target)
@@ -194,7 +194,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         if len(selector_groups) > 1:
             for selector_group in selector_groups:
                 for target in selector_group.lists:
-                    target.share()
+                    target.require_claims()
 
     def _lay_open(self, target: TargetList) -> None:
         """Make messages that only this list has findable for others. Requires: its messages are not persistent."""
@@ -290,7 +290,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
-        for target in lane.shared_lists():
+        for target in lane.selector_group_lists():
             if target.frontier == lane.published_end:
                 target.frontier = first
         lane.published_end = first
@@ -307,7 +307,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
                     self._loads.request(target)
             self.wake(selector_group)
 
-    def offer_to_selector_groups(self, lane: LaneState, message: StoredMessage) -> bool:
+    def offer_arrival(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer an arrival if there are no consumers, several selector groups, or a selector.
 
         Return whether RAM has it for all lists that may want it.
@@ -317,21 +317,21 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
             if lane.store_lane.pending_messages == 1:
                 heads.reopen(lane.store_lane.number)
             return heads.put(lane.store_lane.number, message)
-        return self._offer_to_lists(lane, message, lane.shared_lists(), None, 0)
+        return self._offer_to_lists(lane, message, lane.selector_group_lists(), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does.
+        """Publish messages that arrived, and offer each in turn as offer_arrival does.
 
         Headers that the selectors of several lists name are decoded once, for all messages together.
         """
-        targets = lane.shared_lists()
+        targets = lane.selector_group_lists()
         decoded = _decoded(targets, messages)
         for at, message in enumerate(messages):
             lane.published_end = message[0] + 1
             if targets:
                 self._offer_to_lists(lane, message, targets, decoded, at)
             else:
-                self.offer_to_selector_groups(lane, message)
+                self.offer_arrival(lane, message)
 
     def _offer_to_lists(
         self,
@@ -357,8 +357,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
                 is_wanted = selector_group.verdict(lane, message, None if values is None else values[at])
             if is_wanted is False:
                 target.frontier = sequence + 1
-                if lane.unwanted is not None:
-                    lane.unwanted.add(sequence, sequence)
+                if lane.unmatched is not None:
+                    lane.unmatched.add(sequence, sequence)
             elif is_wanted and target.admit((message,), charge_bytes(message)):
                 is_direct = True
                 self.wake(selector_group)
@@ -374,7 +374,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         for target in behind:
             if not is_kept:
                 is_near = target.frontier == message[0] or (lane.is_persistent and target.is_near)
-                is_kept = lane.pending_cache.put_overflow(lane.store_lane.number, message, is_near=is_near)
+                is_kept = lane.pending_cache.keep_arrival(lane.store_lane.number, message, is_near=is_near)
             self._loads.request(target)
             self.wake(target.selector_group)
         return is_kept
@@ -402,29 +402,29 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
 
     # ------------------------------------------------------------------ what is free again, or gone
 
-    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
+    def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place, in every list that has passed it."""
-        self._traffic.offers_again(lane, message)
+        self._traffic.reoffers_returned(lane, message)
         if not lane.store_lane.is_pending(message[0]):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.store_lane.number, message):
             lane.pager.page_out((message,))
-        lane.distribution.offer_again(lane, message)
+        lane.distribution.reoffer_returned(lane, message)
 
-    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """Offer messages whose delay has ended."""
-        self._traffic.offers_put_off(lane, runs)
-        lane.distribution.offer_put_off(lane, runs)
+    def reoffer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Reoffer messages that came back and were put off, because they are due."""
+        self._traffic.reoffers_put_off(lane, runs)
+        lane.distribution.reoffer_put_off(lane, runs)
 
-    def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
 
-        O(lists of the lane), each as in TargetList.offer.
+        O(lists of the lane), each as in TargetList.reoffer.
         """
         if not runs:
             return
-        for target in lane.shared_lists():
-            target.offer(runs)
+        for target in lane.selector_group_lists():
+            target.reoffer(runs)
             self._loads.request(target)
             self.wake(target.selector_group)
         lane.distribution.reassign()

@@ -41,7 +41,7 @@ RegionT = TypeVar("RegionT")
 
 
 class LaneStore(Protocol[StoreLaneT, RegionT]):
-    """The `message_store` of a lane, which has its messages that are not in RAM.
+    """The `lane_store` of a lane, which has its messages that are not in RAM.
 
     It is MessageStore, Overflow for messages that are not persistent, or UnrecordedStore for a subscription without a
     name. It is a Protocol although each ack calls it, because the stores lie below the dispatch and inherit from none
@@ -138,6 +138,6 @@ class OverflowCache(LaneCache, Protocol):
 
     def put(self, lane_number: int, message: StoredMessage) -> bool: ...
 
-    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool: ...
+    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool: ...
 
     def forget_runs(self, lane_number: int, gone: SequenceSet) -> None: ...

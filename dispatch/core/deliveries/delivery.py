@@ -109,7 +109,7 @@ class LaneMessages(ABC):
         "store_lane",
         "id_prefix",
         "memory",
-        "message_store",
+        "lane_store",
         "syncs",
         "published_end",
         "first_sequence",
@@ -135,7 +135,7 @@ class LaneMessages(ABC):
         store_lane: PendingLane,
         id_prefix: str,
         memory: MessageMemory,
-        message_store: AnyLaneStore,
+        lane_store: AnyLaneStore,
         delivery_count_table: DeliveryCountTable,
         *,
         syncs: bool,
@@ -147,7 +147,7 @@ class LaneMessages(ABC):
         self.memory = memory
         # Where the messages are read and acknowledged: MessageStore, to which Producers send, Overflow for messages
         # that are not persistent, or UnrecordedStore for a subscription without a name.
-        self.message_store = message_store
+        self.lane_store = lane_store
         # Whether acks are durable before they are confirmed.
         self.syncs = syncs
         # Sequences below this may be dispatched. With sync "always" they are durable.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....store.format.destination_table import DestinationTable
-from ...admission.deduplication import DuplicateWindows
+from ...admission.duplicate_windows import DuplicateWindows
 from ...admission.limits import DestinationLimits
 from ...config.policies import Policies
 from ..destination_state import DestinationState

@@ -16,7 +16,7 @@ from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
 from ....store.journal.journal import Journal
 from ....store.writers.destination_writer import DestinationWriter
-from ...config.temporary import raise_if_temporary
+from ...config.temporary_names import raise_if_temporary
 from ..confirmer import Confirmer
 from ..destination_state import NamedDestinationState
 from ..lifecycle import Lifecycle

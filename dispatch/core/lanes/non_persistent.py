@@ -63,7 +63,7 @@ class NonPersistentLaneState(LaneState):
         self.overflow = overflow
         self.note_times = note_times
         store: LaneStore[NonPersistentLane, TmpRegion] = overflow
-        self.message_store = store
+        self.lane_store = store
         self.caches = overflow.caches_of(store_lane)
         self.pager = TmpPager(store_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
@@ -155,14 +155,14 @@ class NonPersistentLaneState(LaneState):
         """Put a message aside because the only list is full or far behind."""
         number = self.store_lane.number
         is_near = sole.frontier == message[0] and not sole.references
-        if not self.memory.pending_cache.put_overflow(number, message, is_near=is_near):
+        if not self.memory.pending_cache.keep_arrival(number, message, is_near=is_near):
             self.overflow.take_in(self.non_persistent_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
         """Let a message arrive if there is not just one list. Requires: the message was admitted."""
         sequence, store_lane, target_area = message[0], self.non_persistent_lane, self.target_area
         self.published_end = sequence + 1
-        if target_area.offer_to_selector_groups(self, message) or store_lane.is_spilled(sequence):
+        if target_area.offer_arrival(self, message) or store_lane.is_spilled(sequence):
             return
         if not self.overflow.buffer.put(store_lane.number, message):
             # The charge is now with the lists that took the message. Other lists reach it later, so it must be
@@ -207,30 +207,30 @@ class TmpPager(Pager):
         self._in_flight = in_flight
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
-        """Put messages in the line for the next write to tmp-storage."""
+        """Put messages in the line of those that are spilled next."""
         self._overflow.keep(self._store_lane, messages)
 
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
-        """Write messages to tmp-storage at once if that frees memory."""
+        """Spill messages at once if that frees memory."""
         self._overflow.keep(self._store_lane, messages)
         self._overflow.free(self._store_lane)
 
-    def write_out(self, messages: Sequence[StoredMessage]) -> None:
-        """Write messages to tmp-storage at once if it takes them."""
+    def spill(self, messages: Sequence[StoredMessage]) -> None:
+        """Spill messages at once if tmp-storage takes them."""
         self._overflow.keep(self._store_lane, messages)
-        self._overflow.write(self._store_lane)
+        self._overflow.spill(self._store_lane)
 
-    def unload(self, message: StoredMessage) -> bool:
+    def page_out_body(self, message: StoredMessage) -> bool:
         """Spill a message, or put it in the line for that. False: neither memory nor tmp-storage has room for it."""
         lane, overflow = self._store_lane, self._overflow
         if lane.is_spilled(message[0]):
             return True
         if not overflow.buffer.put(lane.number, message):
-            overflow.write_all()
+            overflow.spill_all()
             if not overflow.buffer.put(lane.number, message):
                 return False
         if overflow.buffer.is_batch(lane.pool):
-            overflow.write(lane)
+            overflow.spill(lane)
         return True
 
     def cut_load(self, load: Load[Any]) -> Sequence[int]:

@@ -1,7 +1,7 @@
 """QueueLaneState: how a stored message arrives at a lane from which consumers take.
 
 If the lane has just one list, without a selector and with the ordinary distribution, an arrival goes to that list, or
-to the PendingCache behind it. Otherwise TargetArea.offer_to_selector_groups offers it to the lists. If nobody has room,
+to the PendingCache behind it. Otherwise TargetArea.offer_arrival offers it to the lists. If nobody has room,
 it stays in the journal, where the loader finds it.
 """
 
@@ -52,7 +52,7 @@ class QueueLaneState(PersistentLaneState):
         behind = self.published_end = sequence + 1
         sole = self.sole_list
         if sole is None:
-            self.target_area.offer_to_selector_groups(self, message)
+            self.target_area.offer_arrival(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
             # An inline copy of TargetList.admit and of charge_bytes: all that waits for no sync passes here.
@@ -63,10 +63,10 @@ class QueueLaneState(PersistentLaneState):
                 sole.direct_bytes += charge
                 sole.frontier = behind
             else:
-                self.pending_cache.put_overflow(self.store_lane.number, message, is_near=True)
+                self.pending_cache.keep_arrival(self.store_lane.number, message, is_near=True)
         else:
             # Where little waits, the loader soon reads what it missed, and has caught up.
-            self.pending_cache.put_overflow(self.store_lane.number, message, is_near=sole.is_near)
+            self.pending_cache.keep_arrival(self.store_lane.number, message, is_near=sole.is_near)
         selector_group = sole.selector_group
         if selector_group.waiting:
             selector_group.arrived.notify()

@@ -51,12 +51,12 @@ class AbstractTargetArea(ABC, Generic[LaneT, ListT, DestinationT, DistributionT]
     """Chooses the distribution of each destination."""
 
     @abstractmethod
-    def offer_to_selector_groups(self, lane: LaneT, message: StoredMessage) -> bool:
+    def offer_arrival(self, lane: LaneT, message: StoredMessage) -> bool:
         """Offer an arrived message to every list of its lane. Return whether RAM has it for all lists that want it."""
 
     @abstractmethod
     def offer_slice(self, lane: LaneT, messages: Sequence[StoredMessage]) -> None:
-        """Publish messages that arrived, and offer each in turn as offer_to_selector_groups does."""
+        """Publish messages that arrived, and offer each in turn as offer_arrival does."""
 
     @abstractmethod
     def offer_unloaded(self, lane: LaneT, end: int) -> None:

@@ -66,7 +66,7 @@ class Load(Generic[ListT]):
         self.purge_count = purge_count
         # When the load was chosen, in monotonic seconds.
         self.began_at = began_at
-        # Whether its list was shared when the load began.
+        # Whether messages of its list had to be claimed when the load began.
         self.needed_claims = needed_claims
         # Sequences in `held` that came from a cache.
         self.from_cache: set[int] = set()

@@ -1,5 +1,7 @@
 """Pager: handle messages that must leave RAM.
 
+To page out is to let a message leave RAM that can be had again; to spill is to write it to tmp-storage.
+
 Every lane has a pager. A message in the journal can be read again, so the class here keeps nothing; one object serves
 all such lanes. A lane of non-persistent messages has a TmpPager (lanes/non_persistent.py), which writes them to
 tmp-storage.
@@ -25,11 +27,11 @@ class Pager:
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
         """Let messages leave RAM as page_out does, for memory that is needed at once."""
 
-    def write_out(self, messages: Sequence[StoredMessage]) -> None:
-        """Let messages leave RAM as page_out does, if others must find them on disk at once."""
+    def spill(self, messages: Sequence[StoredMessage]) -> None:
+        """Page out messages that others must find on disk at once, so one that is not there is spilled now."""
 
-    def unload(self, message: StoredMessage) -> bool:
-        """Return whether the body of a message in flight may leave RAM now, because it can be read again.
+    def page_out_body(self, message: StoredMessage) -> bool:
+        """Page out the body of a message in flight, if it can be read again then; return whether it left RAM.
 
         The charge is not released yet.
         """

@@ -153,7 +153,7 @@ class DelayedRedelivery:
                 runs = self._timetable.take_due(waiting, now_ms, RELEASE_BLOCKS)
                 lane = self._find(number)
                 if lane is not None:
-                    self._target_area.offer_put_off(lane, runs)
+                    self._target_area.reoffer_put_off(lane, runs)
                 released += sum(last - first + 1 for first, last in runs)
         self._next_due_ms = self._earliest()
         return released
@@ -243,9 +243,9 @@ class TimedLanes:
         released = 0
         for lane in list(self._sweep_at):
             if lane.store_lane.earliest[DUE] <= now_ms:
-                runs = lane.message_store.timetable.take_due(lane.store_lane, now_ms, RELEASE_BLOCKS)
+                runs = lane.lane_store.timetable.take_due(lane.store_lane, now_ms, RELEASE_BLOCKS)
                 for reader in lane.readers():
-                    self._target_area.offer_runs(reader, runs)
+                    self._target_area.reoffer_runs(reader, runs)
                 released += len(runs)
         self._next_due_ms = min((lane.store_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
         return released
@@ -262,7 +262,7 @@ class TimedLanes:
             if not lane.is_free(sequence):
                 return  # the consumer of another list has it, or put it off: a sweep removes it when it comes back
             # The copy in RAM may have been the only one.
-            lane.expired += lane.message_store.acknowledge_one(lane.store_lane, sequence)
+            lane.expired += lane.lane_store.acknowledge_one(lane.store_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.forget_attempts(sequence, sequence)
             lane.destination.on_room_freed()

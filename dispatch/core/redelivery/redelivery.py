@@ -131,7 +131,7 @@ class Redelivery:
             return
         lane.redelivered += 1
         lane.distribution.comes_back(delivery, is_delayed=False)
-        self._target_area.offer_again(lane, message)
+        self._target_area.reoffer_returned(lane, message)
 
     def give_back(self, lane: LaneState, first: int, last: int) -> None:
         """Give back messages that a prepared transaction had acknowledged. Each had at least one attempt."""
@@ -144,7 +144,7 @@ class Redelivery:
                 self.dead_letter(lane, sequence, sequence)
             else:
                 lane.redelivered += 1
-                self._target_area.offer_again(lane, (sequence, b"", None, 0))
+                self._target_area.reoffer_returned(lane, (sequence, b"", None, 0))
         lane.distribution.reassign()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:

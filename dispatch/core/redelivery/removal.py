@@ -77,7 +77,7 @@ class Removals:
         count = removed = 0
         try:
             for first, last in runs:
-                removed += lane.message_store.acknowledge(lane.store_lane, first, last)
+                removed += lane.lane_store.acknowledge(lane.store_lane, first, last)
                 gone.add(first, last)
                 count += 1
         except ForebayError:

@@ -100,13 +100,13 @@ class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     def revoke(self, consumer: ConsumerT) -> None:
         """Give a consumer nothing more, and free what is kept for it for others."""
 
-    def offer_passed_over(self) -> None:
-        """Offer messages again that were passed over for want of credit."""
+    def reoffer_passed_over(self) -> None:
+        """Reoffer messages that were passed over for want of credit."""
 
     def wake_others(self, selector_group: SelectorGroupT) -> None:
         """Wake other consumers of a selector group, because one that was woken takes nothing.
 
-        Call after `offer_passed_over`.
+        Call after `reoffer_passed_over`.
         """
 
 
@@ -118,12 +118,12 @@ class LaneListener(Generic[LaneT]):
         """Take a new lane of the queue in. Each selector group of the queue has a list over it."""
 
     @abstractmethod
-    def offer_again(self, lane: LaneT, message: StoredMessage) -> None:
-        """Offer a pending message again that was handed out and is free now."""
+    def reoffer_returned(self, lane: LaneT, message: StoredMessage) -> None:
+        """Reoffer a pending message that was handed out and is free now."""
 
     @abstractmethod
-    def offer_put_off(self, lane: LaneT, runs: Sequence[tuple[int, int]]) -> None:
-        """Offer messages whose delay has ended."""
+    def reoffer_put_off(self, lane: LaneT, runs: Sequence[tuple[int, int]]) -> None:
+        """Reoffer messages that came back and were put off, because they are due."""
 
     def reassign(self) -> None:
         """Put older messages before those that were assigned already."""

@@ -1,4 +1,4 @@
-"""GroupMembers: who belongs to a selector group, what they want, how they wait and in which order they are called.
+"""SelectorGroupMembers: who is in a selector group, what they want, how they wait and in which order they are called.
 
 What they take from and how they are woken is not said here: a selector group is its members and their lists
 (model.py). Nothing here is stored.
@@ -16,7 +16,7 @@ from .matching import SelectorMatcher
 ConsumerT = TypeVar("ConsumerT")
 
 
-class GroupMembers(SelectorMatcher, Generic[ConsumerT]):
+class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
     """The consumers of one selector group. They have one selector in common, or none.
 
     Most groups with a selector have one consumer, and there may be thousands of such groups. So a single consumer is
@@ -65,7 +65,7 @@ class GroupMembers(SelectorMatcher, Generic[ConsumerT]):
             assert consumer is self._only
             self._only = None
 
-    def take_consumers(self, before: GroupMembers[ConsumerT]) -> None:
+    def take_consumers(self, before: SelectorGroupMembers[ConsumerT]) -> None:
         """Take over the consumers of a selector group that this one replaces. O(1)."""
         self._only, self._all = before._only, before._all
 

@@ -148,13 +148,18 @@ def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: Ar
 
 
 def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> Publisher:
-    return Publisher(
+    """Return the Publisher. With sync "always" each sync of the journal publishes what it made durable."""
+    journal = store_layer.directory.journal
+    publisher = Publisher(
         foundation.monitor,
-        store_layer.directory.journal,
+        journal,
         areas.target_area,
         holder=foundation.budget.holder("unsynced"),
         syncs_always=foundation.settings.sync == "always",
     )
+    if publisher.syncs_always:
+        journal.on_durable = publisher.publish_synced
+    return publisher
 
 
 def _make_transactions(

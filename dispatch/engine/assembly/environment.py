@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ....cache.process.guard import MemoryGuard
+from ....cache.process.memory_guard import MemoryGuard
 from ....cache.process.shortage import MemoryFigures, read_memory_figures
 from ....store.disk.disk import Disk, File
 from ....store.environment.clock import Clock

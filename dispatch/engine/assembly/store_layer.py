@@ -14,7 +14,7 @@ from ....store.maintenance.archive import Archive
 from ....store.metadata.store import MetadataStore
 from ....store.recovery.recovery import RecoveryReport
 from ....store.state.property_table import PropertyTable, limit_bytes_of
-from ...admission.deduplication import DuplicateWindows
+from ...admission.duplicate_windows import DuplicateWindows
 from ...config.memory_plan import (
     ATTEMPTS_BYTES,
     DIRECTORY_BYTES_MAX,

@@ -122,16 +122,16 @@ class Evictor(EvictionRule):
         if excess <= self._max_messages // SLACK:
             return
         gone: dict[LaneState, SequenceSet] = {}
-        for lane, first, last in self._candidates(subscription, subscription.arrivals):
-            last = min(last, first + excess - 1)
-            removed = lane.message_store.acknowledge(lane.store_lane, first, last)
-            gone.setdefault(lane, SequenceSet()).add(first, last)
+        for victim, oldest, newest in self._candidates(subscription, subscription.arrivals):
+            newest = min(newest, oldest + excess - 1)
+            removed = victim.lane_store.acknowledge(victim.store_lane, oldest, newest)
+            gone.setdefault(victim, SequenceSet()).add(oldest, newest)
             subscription.topic.evicted += removed
             excess -= removed
             if excess <= 0:
                 break
-        for lane, runs in gone.items():
-            self._removals.forget(lane, runs)
+        for victim, runs in gone.items():
+            self._removals.forget(victim, runs)
 
     def _candidates(self, subscription: SubscriptionState, arrivals: ArrivalOrder) -> Iterator[Run]:
         """Yield runs of waiting messages in the order in which they are evicted."""
@@ -146,7 +146,7 @@ class Evictor(EvictionRule):
             store_lane.catch_up()
         waiting = subscription.depth
         for lane in subscription.all_lanes():
-            unwanted = lane.unwanted.count if lane.unwanted is not None else 0
+            unmatched = lane.unmatched.count if lane.unmatched is not None else 0
             held = len(lane.in_flight) + lane.parked.count
-            waiting -= held + unwanted + lane.store_lane.next_sequence - lane.published_end
+            waiting -= held + unmatched + lane.store_lane.next_sequence - lane.published_end
         return waiting

@@ -1,7 +1,7 @@
 """UnmatchedSweeper: acknowledge, for a durable subscription, messages that its selector does not match.
 
 So an offline subscription with a selector keeps only data logs with messages that it will get. The loader and arrivals
-also find messages that do not match and add them to `unwanted`; the sweeper continues behind them. All these messages
+also find messages that do not match and add them to `unmatched`; the sweeper continues behind them. All these messages
 are acknowledged in runs, many in one record. Blocks whose fingerprints rule out a match are not read. A read for one
 subscription also serves others that have come as far. A crash loses only work: what is not acknowledged yet is examined
 again.
@@ -27,8 +27,8 @@ from ..subscription_state import SubscriptionLaneState, SubscriptionState
 
 RUN_MESSAGES_MAX: Final = 512
 RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
-UNWANTED_RUNS_MAX: Final = 1024
-UNWANTED_MESSAGES_MAX: Final = 65_536
+UNMATCHED_RUNS_MAX: Final = 1024
+UNMATCHED_MESSAGES_MAX: Final = 65_536
 EXAMINERS_MAX: Final = 16
 """Most subscriptions that share a read. Under the lock, each costs as much as one run."""
 
@@ -74,7 +74,7 @@ class UnmatchedSweeper:
         if run is None:
             return False
         try:
-            unwanted = self._examine(run)
+            unmatched = self._examine(run)
         finally:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(run.charge)
@@ -82,10 +82,10 @@ class UnmatchedSweeper:
             for lane, begin in run.examiners.items():
                 if lane.subscription not in self.subscriptions:
                     continue
-                assert lane.unwanted is not None and lane.subscription.selector is not None
-                for first, last in unwanted[lane.subscription.selector.text]:
+                assert lane.unmatched is not None and lane.subscription.selector is not None
+                for first, last in unmatched[lane.subscription.selector.text]:
                     if begin <= last:
-                        lane.unwanted.add(max(first, begin), last)
+                        lane.unmatched.add(max(first, begin), last)
                 lane.examined = max(lane.examined, run.last + 1)
             if run.survey is not None:
                 run.lane.note_survey(run.survey)
@@ -94,13 +94,13 @@ class UnmatchedSweeper:
     def _examine(self, run: _Run) -> dict[str, SequenceSet]:
         """Read the messages; return for each selector text the sequences that it does not match. Requires: no lock."""
         messages = [] if run.is_known else self._read(run)
-        unwanted: dict[str, SequenceSet] = {}
+        unmatched: dict[str, SequenceSet] = {}
         for lane in run.examiners:
             matcher = lane.subscription.matcher
             assert matcher is not None and matcher.selector is not None
-            if matcher.selector.text in unwanted:
+            if matcher.selector.text in unmatched:
                 continue
-            found = unwanted[matcher.selector.text] = SequenceSet()
+            found = unmatched[matcher.selector.text] = SequenceSet()
             if run.is_known:
                 found.add(run.first, run.last)
             survey = run.survey if lane is run.lane else None
@@ -109,16 +109,16 @@ class UnmatchedSweeper:
                 with suppress(RecordDamaged):  # the loader reports the damage
                     if not matcher.examine(lane, message, survey):
                         found.add(message[0], message[0])
-        return unwanted
+        return unmatched
 
     def _next(self) -> _Run | None:
         for subscription in list(self.subscriptions):
             for lane in subscription.open_lanes():
-                assert lane.unwanted is not None
-                if len(lane.unwanted) >= UNWANTED_RUNS_MAX or lane.unwanted.count >= UNWANTED_MESSAGES_MAX:
+                assert lane.unmatched is not None
+                if len(lane.unmatched) >= UNMATCHED_RUNS_MAX or lane.unmatched.count >= UNMATCHED_MESSAGES_MAX:
                     self._let_go(lane, subscription.is_durable)
                 run = self._choose(lane)
-                if run is None and lane.unwanted:
+                if run is None and lane.unmatched:
                     self._let_go(lane, subscription.is_durable)
                 if run is not None:
                     for examiner in run.examiners:
@@ -151,7 +151,7 @@ class UnmatchedSweeper:
         candidate = lane.next_candidate(selector, lane.skip_names(selector), first)
         if candidate is None or candidate.sequence > first:
             end = lane.published_end if candidate is None else min(candidate.sequence, lane.published_end)
-            last = min(end, first + UNWANTED_MESSAGES_MAX) - 1
+            last = min(end, first + UNMATCHED_MESSAGES_MAX) - 1
             return _Run(lane, {lane: first}, first, last, [], 0, is_known=True)
         survey = candidate.survey(first)
         lengths = store_lane.lengths(first, last)
@@ -177,12 +177,12 @@ class UnmatchedSweeper:
             return []
 
     def _let_go(self, lane: SubscriptionLaneState, is_durable: bool) -> None:
-        """Acknowledge messages that do not match, at most UNWANTED_MESSAGES_MAX, to hold the lock only briefly."""
-        assert lane.unwanted is not None
+        """Acknowledge messages that do not match, at most UNMATCHED_MESSAGES_MAX, to hold the lock only briefly."""
+        assert lane.unmatched is not None
         runs: list[tuple[int, int]] = []
-        room = UNWANTED_MESSAGES_MAX
-        while lane.unwanted and room:
-            first, last = lane.unwanted.pop_first(room)
+        room = UNMATCHED_MESSAGES_MAX
+        while lane.unmatched and room:
+            first, last = lane.unmatched.pop_first(room)
             runs.append((first, last))
             room -= last - first + 1
         self._writer.acknowledge_runs(lane.subscription_lane, runs, is_durable=is_durable)

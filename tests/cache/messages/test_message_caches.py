@@ -227,25 +227,25 @@ def test_pending_cache_takes_nothing_from_the_head_queue_cache_while_there_is_ro
 def test_overflow_goes_on_behind_what_another_list_took() -> None:
     budget = Budget(100_000)
     cache = PendingCache(budget.holder("pending"), HeadQueueCache(budget.holder("head"), 0), 100_000)
-    assert cache.put_overflow(LANE, message(1), is_near=True)
+    assert cache.keep_arrival(LANE, message(1), is_near=True)
     assert cache.take(LANE, 1) is not None
-    assert cache.put_overflow(LANE, message(2), is_near=False)
-    assert not cache.put_overflow(LANE, message(4), is_near=False), "3 has to be read anyway"
-    assert not cache.put_overflow(LANE, message(5), is_near=False)
-    assert not cache.put_overflow(OTHER_LANE, message(3), is_near=False)
+    assert cache.keep_arrival(LANE, message(2), is_near=False)
+    assert not cache.keep_arrival(LANE, message(4), is_near=False), "3 has to be read anyway"
+    assert not cache.keep_arrival(LANE, message(5), is_near=False)
+    assert not cache.keep_arrival(OTHER_LANE, message(3), is_near=False)
 
 
 @pytest.mark.parametrize("end", ["give_back", "forget"])
 def test_overflow_does_not_go_on_behind_what_was_given_back(end: str) -> None:
     budget = Budget(100_000)
     cache = PendingCache(budget.holder("pending"), HeadQueueCache(budget.holder("head"), 0), 100_000)
-    assert cache.put_overflow(LANE, message(1), is_near=True)
-    assert cache.put_overflow(LANE, message(2), is_near=False)
+    assert cache.keep_arrival(LANE, message(1), is_near=True)
+    assert cache.keep_arrival(LANE, message(2), is_near=False)
     if end == "give_back":
         cache.give_back(1)
     else:
         cache.forget(LANE)
-    assert not cache.put_overflow(LANE, message(3), is_near=False)
+    assert not cache.keep_arrival(LANE, message(3), is_near=False)
 
 
 # ---------------------------------------------------------------------- many lanes

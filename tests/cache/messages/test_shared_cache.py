@@ -73,9 +73,9 @@ def test_what_is_gone_for_one_reader_stays_for_the_others(readers: Readers) -> N
 
 
 def test_an_overflow_behind_a_gap_is_not_kept(readers: Readers) -> None:
-    assert readers.mine.put_overflow(MINE, message(3), is_near=True)
-    assert readers.mine.put_overflow(MINE, message(4), is_near=False), "the one before is here"
-    assert not readers.mine.put_overflow(MINE, message(9), is_near=False)
+    assert readers.mine.keep_arrival(MINE, message(3), is_near=True)
+    assert readers.mine.keep_arrival(MINE, message(4), is_near=False), "the one before is here"
+    assert not readers.mine.keep_arrival(MINE, message(9), is_near=False)
     assert readers.mine.has(MINE) and readers.mine.shares_messages(MINE) and readers.held() == [3, 4]
 
 
@@ -108,7 +108,7 @@ def test_what_is_far_from_all_readers_is_given_back_first(readers: Readers) -> N
 
 def test_what_overflowed_is_given_back_in_the_same_order(readers: Readers) -> None:
     for sequence in (*range(100, 103), *range(8)):
-        assert readers.mine.put_overflow(MINE, message(sequence), is_near=True)
+        assert readers.mine.keep_arrival(MINE, message(sequence), is_near=True)
     readers.mine.follow_readers([0, 100])
     readers.cache.give_back(5 * charge_bytes(message(0)))
     assert readers.held() == [0, 1, 2, 100, 101, 102]

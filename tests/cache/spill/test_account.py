@@ -64,11 +64,11 @@ def test_what_is_held_ahead_is_not_refilled_from_a_reserve_but_with_what_was_jus
 def test_places_of_a_batch_of_many_lanes_can_be_paid_when_memory_is_used_up() -> None:
     budget = Budget(1 << 20)
     account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
-    account.write_for(100)
+    account.hold_for(100)
     assert not account.missing_bytes and other.reserve(budget.free_bytes)
     assert account.reserve(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
     assert account.missing_bytes == AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES
     account.release(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
     assert not account.missing_bytes
-    account.write_for(1)
+    account.hold_for(1)
     assert account.ahead_bytes == AHEAD_BYTES == account.holder.held_bytes - LAST_BYTES

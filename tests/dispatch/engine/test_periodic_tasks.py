@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 from simulated_bay import SimulatedBay
 
-from forebay.cache.process.guard import MemoryGuard
+from forebay.cache.process.memory_guard import MemoryGuard
 from forebay.dispatch.engine.periodic_tasks import PAUSE_SECONDS_MAX, SAME_CAUSE_SECONDS, PeriodicTask
 from forebay.store.errors import StoreFailed, StoreFull
 

@@ -352,7 +352,7 @@ def test_what_is_left_is_forgotten_with_its_list() -> None:
     drain.left._end(drain.target, drain.bay.clock.monotonic())
     drain.left._leave(drain.target)
     drain.consumer.close()
-    assert not drain.left.left_alone and not drain.left._graces
+    assert not drain.left.left_alone and not drain.left._feed_periods
     drain.bay.check()
     again = drain.queue.subscribe()
     assert again.take(BATCH)

@@ -50,7 +50,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a message that was returned is lost",
-        "OrdinaryDistribution.offer_again",
+        "OrdinaryDistribution.reoffer_returned",
         "target.returned.add(sequence, sequence)",
         "pass",
         "tests/dispatch/consumer/test_consumer.py::test_a_closed_consumers_messages_go_back_to_their_places",
@@ -85,7 +85,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "with always a message is delivered before it is durable",
-        "Publisher._publish",
+        "Publisher.publish_synced",
         "unpublished and unpublished[0][0] <= durable",
         "unpublished and durable",
         "tests/dispatch/producer/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
@@ -116,7 +116,7 @@ DISPATCH_BUGS = (
     Bug(
         "what was assigned to a closed consumer is lost",
         "Assignments.empty",
-        "assigned.shared_group.offer(own.lane, returned)",
+        "assigned.common_group.reoffer(own.lane, returned)",
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),
@@ -189,7 +189,7 @@ DISPATCH_BUGS = (
     Bug("a commit is not synced", "Transaction.commit", "self._confirmer.confirm(position)", "pass", TRANSACTIONS),
     Bug(
         "a non-persistent message that RAM lets go of is lost",
-        "TmpPager.write_out",
+        "TmpPager.spill",
         "self._overflow.keep(self._store_lane, messages)",
         "pass",
         "tests/cache/spill/test_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
@@ -203,9 +203,9 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a non-persistent message of a commit is seen before the commit is durable",
-        "Publisher.give",
+        "Publisher.add_when_durable",
         "if not self.syncs_always: ...",
-        "self._give_postponed(position)",
+        "self._add_postponed(position)",
         f"{EVERYTHING}::test_no_consumer_has_a_non_persistent_message_of_a_commit_that_a_power_cut_could_take_back",
     ),
     Bug(
@@ -240,7 +240,7 @@ DISPATCH_BUGS = (
         "a moved message leaves its queue with a record of its own",
         "LaneTransfer._commit",
         "branch.acknowledge(lane.store_lane.number, first, last)",
-        "lane.message_store.acknowledge(lane.store_lane, first, last)",
+        "lane.lane_store.acknowledge(lane.store_lane, first, last)",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
     Bug(

@@ -10,7 +10,7 @@ BETWEEN_LINES = "tests/concurrency/test_interleavings.py::test_whoever_goes_on_b
 INTERLEAVING_BUGS = (
     Bug(
         "what became durable is dispatched without the lock",
-        "Publisher.publish_durable",
+        "Publisher.publish_left",
         "with self._monitor.lock: ...",
         "if self._monitor.lock: ...",
         BETWEEN_LINES,

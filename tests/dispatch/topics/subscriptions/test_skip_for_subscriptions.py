@@ -115,7 +115,7 @@ def test_an_offline_subscription_makes_the_fingerprints_that_the_next_one_uses(s
 def test_what_was_passed_over_is_acknowledged_a_part_at_a_time(
     simulated: SimulatedBay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.dispatch.topics.subscriptions.unmatched.UNWANTED_MESSAGES_MAX", 3 * BLOCK_MESSAGES)
+    monkeypatch.setattr("forebay.dispatch.topics.subscriptions.unmatched.UNMATCHED_MESSAGES_MAX", 3 * BLOCK_MESSAGES)
     read(simulated, EU)
     wait(simulated, "some", EU)
     assert sweep(simulated) <= 3

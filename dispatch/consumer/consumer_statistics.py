@@ -38,12 +38,17 @@ class ConsumerStatistics:
 def consumer_statistics(consumer: CoreConsumer) -> ConsumerStatistics:
     """Return a snapshot. O(lists and consumers of the selector group). Requires: the lock."""
     lists = list(consumer.selector_group.in_turn())
-    parts = {group: group.share_of(consumer) for group in {target.selector_group for target in lists}}
+    fractions = {
+        selector_group: selector_group.rate_fraction(consumer)
+        for selector_group in {target.selector_group for target in lists}
+    }
     return ConsumerStatistics(
         direct_entries=sum(len(target.direct) for target in lists),
         references=sum(target.references.count + target.returned.count for target in lists),
-        watermark_bytes=int(sum(target.direct_bytes * parts[target.selector_group] for target in lists)),
-        high_watermark_bytes=int(sum(target.high_watermark_bytes * parts[target.selector_group] for target in lists)),
+        watermark_bytes=int(sum(target.direct_bytes * fractions[target.selector_group] for target in lists)),
+        high_watermark_bytes=int(
+            sum(target.high_watermark_bytes * fractions[target.selector_group] for target in lists)
+        ),
         messages_per_second=consumer.activity.messages_per_second,
         misses=consumer.selector_group.misses,
         in_flight=consumer.in_flight,

@@ -7,7 +7,7 @@ import logging
 import pytest
 from simulated_bay import SimulatedBay
 
-from forebay.cache.process.guard import (
+from forebay.cache.process.memory_guard import (
     GROWTH_BYTES,
     LOG_SECONDS,
     LOOK_SECONDS,
