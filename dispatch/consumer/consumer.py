@@ -539,6 +539,7 @@ class Consumer(CoreConsumer):
 
         Raises Closed: the store is closed.
         """
+        check_bounds(timeout, None)
         return self._parts.ending.drain(self, self.waits, timeout)
 
     def begin_drain(self) -> None:
@@ -568,8 +569,8 @@ class Consumer(CoreConsumer):
     def end(self, held: Sequence[Delivery]) -> None:
         self._parts.ending.end(self, self.waits, held)
 
-    def wake_on_failure(self) -> None:
-        """Make the descriptor readable, wake the loop, and call on_ready. The next take raises the failure.
+    def wake_outside(self) -> None:
+        """Make the descriptor readable, wake the loop, and call on_ready. The next take raises Closed or the failure.
 
         Requires: the lock.
         """

@@ -12,7 +12,6 @@ from typing import Final
 
 from ...store.environment.locks import condition_of
 from ...store.errors import ArgumentError, SettingsError
-from ..config.checks import check_bounds
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer, LaneState
@@ -40,7 +39,6 @@ class ConsumerEnding:
 
     def drain(self, consumer: CoreConsumer, waits: ConsumerWaits, timeout: float | None) -> bool:
         """Drain as `Consumer.drain`. Requires: no lock."""
-        check_bounds(timeout, None)
         monitor = self._monitor
         if monitor.is_inside():
             monitor.call_later(partial(self.begin_drain, consumer, waits))
@@ -76,7 +74,7 @@ class ConsumerEnding:
         distribution.revoke(consumer)
         distribution.reoffer_passed_over()
         waits.wake_takes(consumer.selector_group)
-        consumer.wake_on_failure()
+        consumer.wake_outside()
         # This consumer may have used up a wake-up for messages that others can take now.
         distribution.wake_others(consumer.selector_group)
 

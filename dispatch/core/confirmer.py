@@ -71,9 +71,8 @@ class ThreadConfirmer(Confirmer):
         lock.
         """
         if self._syncs_always:
-            is_published = self._journal.sync(
-                position
-            )  # if this thread syncs: on_durable publishes, as far as there is room
+            # If this thread syncs, on_durable publishes as far as there is room.
+            is_published = self._journal.sync(position)
             publisher = self._publisher
             if not is_published and (publisher.unpublished or publisher.postponed):
                 publisher.publish_left()

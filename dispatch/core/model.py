@@ -139,8 +139,11 @@ class CoreConsumer(SettlingConsumer):
         """
 
     @abstractmethod
-    def wake_on_failure(self) -> None:
-        """Wake what waits for this consumer outside the lock, to learn that the lock is broken. Requires: the lock."""
+    def wake_outside(self) -> None:
+        """Wake what waits for this consumer outside the lock, to learn that it drains or the lock is broken.
+
+        Requires: the lock.
+        """
 
     @abstractmethod
     def held_in_transactions(self) -> list[Delivery]:
@@ -452,7 +455,7 @@ class LaneState(LaneMessages):
         self.purge_count = 0
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unmatched: SequenceSet | None = None
-        # Whether messages have, or had, a delay or an expiry; see admin/expiry.py.
+        # Whether messages have, or had, a delay or an expiry; see core/redelivery/delays.py.
         self.is_timed = False
         # The cache for messages for which a list has no room.
         self.pending_cache: OverflowCache = memory.pending_cache

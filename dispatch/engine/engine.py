@@ -220,7 +220,7 @@ class Engine:
         wakeups.wake_loader()
         wakeups.wake_maintenance()
         for consumer in list(self._open_destinations.consumers()):
-            consumer.wake_on_failure()
+            consumer.wake_outside()
 
     def disable_in_child(self) -> None:
         """Disable the copy of the store in a forked child, which must not write: the parent owns the directory."""

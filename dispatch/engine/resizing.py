@@ -141,7 +141,7 @@ class Resizing:
         return is_settled
 
     def _complete(self) -> None:
-        """Make checkpoints, and wait up to a second for loads under way to end."""
+        """Make checkpoints, and wait up to a quarter of a second for loads under way to end."""
         checkpoints = pauses = 0
         while not self.go_on():
             with self._monitor.lock, self._monitor.all_or_broken:

@@ -327,7 +327,7 @@ class PlayedConsumer(CoreConsumer):
     def reconfigure(self) -> None:
         """Do nothing: there is only one way to take."""
 
-    def wake_on_failure(self) -> None:
+    def wake_outside(self) -> None:
         """Do nothing: it never waits."""
 
     def end(self, held: Sequence[Delivery]) -> None:

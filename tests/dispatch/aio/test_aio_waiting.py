@@ -73,7 +73,7 @@ def test_a_thousand_consumers_of_one_queue_are_served_in_turn_and_few_are_woken(
             return look(search)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Search, "look", counted)
+            patched.setattr(Search, "search_again", counted)
             for _ in range(1000):
                 await queue.send(b"x")
                 await ticks(4)
