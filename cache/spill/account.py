@@ -164,7 +164,8 @@ class OwnedAccount:
         arrivals = self._arrivals
         if arrivals.free_bytes < charge_bytes and self._holder.reserve(charge_bytes):
             return True
-        return arrivals.reserve(charge_bytes)
+        # What is free may be needed for the last bytes, which come first.
+        return arrivals.reserve(charge_bytes) or self._holder.reserve(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
         """Release a charge, first what the reserve paid."""

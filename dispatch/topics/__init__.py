@@ -13,8 +13,8 @@ in which they are made.
 - `retention`: which messages a topic keeps though nobody needs them, and which messages a slow subscriber loses.
   arrivals.py knows which of these came first, latest_keys.py which of them have a newer message of their key.
 - shared_reading.py: what a list leaves to the cache that all subscriptions of its topic share.
-- fan_out.py: where non-persistent messages go; fan_out_opener.py makes it. retained.py: the messages that new
-  subscriptions get first.
+- fan_out.py: where non-persistent messages go; fan_out_opener.py makes it. retained_messages.py: the messages
+  that new subscriptions get first.
 
 docs/internals/dispatch-topics.md says why a message is stored once, however many subscriptions there are.
 """

@@ -58,30 +58,31 @@ class TopicConsumerFactory:
             consumer.
         Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """
-        is_new = False
-        try:
-            with self._monitor.lock, self._monitor.all_or_broken, self._consumers.reserving(options):
-                self._monitor.raise_if_closed()
-                topic.raise_if_deleted()
-                found = topic.subscription_for_report(name) if name is not None else None
-                if found is not None:
-                    _require_joinable(found, _text(options.selector), is_shared=is_shared)
-                if found is None or found not in topic.online:
-                    self._consumers.require_room((topic,), options)
-                subscription = topic.durable_subscription(name) if found is not None and name is not None else None
-                if subscription is None:
-                    subscription = self._new_subscription(topic, name, options.selector)
-                    is_new = True
+        with self._monitor.lock, self._monitor.all_or_broken, self._consumers.reserving(options):
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            found = topic.subscription_for_report(name) if name is not None else None
+            if found is not None:
+                _require_joinable(found, _text(options.selector), is_shared=is_shared)
+            if found is None or found not in topic.online:
+                self._consumers.require_room((topic,), options)
+            subscription = topic.durable_subscription(name) if found is not None and name is not None else None
+            is_new = subscription is None
+            if subscription is None:
+                subscription = self._new_subscription(topic, name, options.selector)
+            try:
                 consumer = self._attach(subscription, options, is_shared=is_shared)
-                refused = self._retained.give(((topic, subscription),)) if is_new else None
-                position = self._journal.end
-            if refused is not None:
-                consumer.close()
-                raise refused
-        except ForebayError:
-            if is_new and name is not None:
+            except ForebayError:
+                if is_new and name is not None:
+                    self._admin.end(topic, name)  # here, before another consumer may come and be confirmed
+                raise
+            refused = self._retained.give(((topic, subscription),)) if is_new else None
+            position = self._journal.end
+        if refused is not None:
+            consumer.close()
+            if name is not None:
                 self._admin.unsubscribe(topic, name)
-            raise
+            raise refused
         self._confirmer.confirm(position)
         return consumer
 

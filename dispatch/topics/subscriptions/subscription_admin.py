@@ -49,12 +49,16 @@ class SubscriptionAdmin:
         """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
-            with self._idle(topic, name) as subscription:
-                self._writer.unsubscribe(subscription.subscriber)
-                topic.kept.pop(name, None)
-                self._subscriptions.forget(subscription)
+            self.end(topic, name)
             position = self._journal.end
         self._confirmer.confirm(position)
+
+    def end(self, topic: TopicState, name: str) -> None:
+        """End a durable subscription as `unsubscribe` does, without waiting for the disk. Requires: the lock."""
+        with self._idle(topic, name) as subscription:
+            self._writer.unsubscribe(subscription.subscriber)
+            topic.kept.pop(name, None)
+            self._subscriptions.forget(subscription)
 
     def seek(self, topic: TopicState, name: str, target: SeekTarget) -> Landing:
         """Move the cursor of a durable subscription; return where it landed. Requires: no lock.

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from forebay.cache.accounting.budget import Budget
-from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, OWNER_AHEAD_BYTES, ArrivalAccount, SpillAccount
+from forebay.cache.spill.account import (
+    AHEAD_BYTES,
+    FIRST_BYTES,
+    LAST_BYTES,
+    OWNER_AHEAD_BYTES,
+    ArrivalAccount,
+    OwnedAccount,
+    SpillAccount,
+)
 
 
 def test_nothing_arrives_before_what_a_consumer_was_lent_is_back() -> None:
@@ -58,6 +66,21 @@ def test_what_is_held_ahead_is_not_refilled_from_a_reserve_but_with_what_was_jus
     assert account.ahead_bytes == 1000
     account.refill_from(500)
     assert account.ahead_bytes == 1500 and budget.free_bytes == -AHEAD_BYTES
+    budget._check()
+
+
+def test_a_reserve_pays_where_what_is_free_goes_to_the_last_bytes() -> None:
+    budget = Budget(1 << 20)
+    account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
+    quota = budget.quota("kept")
+    quota.resize(budget.limit_bytes, 1 << 18)
+    owner = budget.quota_holder("tmp_storage", quota)
+    owned = OwnedAccount(owner, ArrivalAccount(account, lambda wanted_bytes: None))
+    assert other.reserve(budget.free_bytes - FIRST_BYTES - 999)
+    assert account.last_bytes == 0
+    assert owned.reserve(1000)
+    assert (account.last_bytes, budget.free_bytes, owner.held_bytes) == (FIRST_BYTES, 999, 1000)
+    owned.release(1000)
     budget._check()
 
 

@@ -14,6 +14,8 @@ from delivering import bodies
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, StoreFull, Topic, TopicReader
+from forebay.dispatch.topics.subscriptions.subscription_admin import SubscriptionAdmin
+from forebay.dispatch.topics.topic_state import TopicState
 from forebay.store.format.state_record import NAME_BYTES_MAX
 from forebay.store.numbering import PRIORITIES
 
@@ -78,6 +80,24 @@ def test_a_refused_durable_subscription_is_not_made(selector: str | None) -> Non
         simulated.check()
     assert prices(simulated).subscriptions() == [name]
     prices(simulated).unsubscribe(name)
+    simulated.check()
+
+
+def test_a_refused_durable_subscription_is_gone_before_another_consumer_may_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulated, name = crowded_bay(sync="always"), "n" * NAME_BYTES_MAX
+    found: list[list[str]] = []
+    unsubscribe = SubscriptionAdmin.unsubscribe
+
+    def unsubscribe_later(admin: SubscriptionAdmin, topic: TopicState, durable: str) -> None:
+        found.append(prices(simulated).subscriptions())
+        unsubscribe(admin, topic, durable)
+
+    monkeypatch.setattr(SubscriptionAdmin, "unsubscribe", unsubscribe_later)
+    for _ in refusals(simulated, lambda: prices(simulated).subscribe(durable=name)):
+        pass
+    assert not any(found)
     simulated.check()
 
 

@@ -90,7 +90,7 @@ DISPATCH_BUGS = (
         "unpublished and durable",
         "tests/dispatch/producer/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
     ),
-    Bug("a confirmed call is not synced", "ThreadConfirmer.confirm", "self._journal.sync(position)", "pass", CRASHES),
+    Bug("a confirmed call is not synced", "ThreadConfirmer.confirm", "self._journal.sync(position)", "True", CRASHES),
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender._store_persistent",
