@@ -121,6 +121,21 @@ class SpillAccount:
             self._keep(charge_bytes)
         self.refill()
 
+    def borrow(self) -> int:
+        """Hold all ahead for a write that frees memory, even out of a reserve; return the bytes to `repay` after it."""
+        missing_bytes = self.missing_bytes
+        if not missing_bytes or not self.holder.reserve_again(missing_bytes):
+            return 0
+        self.ahead_bytes = self._wanted_bytes
+        return missing_bytes
+
+    def repay(self, borrowed_bytes: int) -> int:
+        """Release borrowed bytes; return how many are still owed, because places took them."""
+        repaid_bytes = min(borrowed_bytes, self.ahead_bytes)
+        self.ahead_bytes -= repaid_bytes
+        self.holder.release(repaid_bytes)
+        return borrowed_bytes - repaid_bytes
+
     def give_ahead(self) -> None:
         """Release everything that is held ahead, for a message that has no other place."""
         self.holder.release(self.ahead_bytes + self.last_bytes)

@@ -220,18 +220,22 @@ class Overflow:
         batch = buffer.batch(key)
         if not batch:
             return False
-        if buffer.is_pool(key):
-            self._spill_pool_batch(key, batch)
-        else:
-            lane = self.lanes[key]
-            runs = lane.only_in_ram(batch)
-            fresh = runs[0] if len(runs) == 1 else [message for run in runs for message in run]
-            self.storage.spill((key,), _whole(fresh))
-            for run in runs:
-                lane.spilled(run[0][0], run[-1][0])
         waited_bytes = buffer.holder.held_bytes
-        buffer.drop(key, batch)
-        self.account.refill_from(waited_bytes - buffer.holder.held_bytes)
+        borrowed_bytes = self.account.borrow() if buffer.is_freeing(key) else 0
+        try:
+            if buffer.is_pool(key):
+                self._spill_pool_batch(key, batch)
+            else:
+                lane = self.lanes[key]
+                runs = lane.only_in_ram(batch)
+                fresh = runs[0] if len(runs) == 1 else [message for run in runs for message in run]
+                self.storage.spill((key,), _whole(fresh))
+                for run in runs:
+                    lane.spilled(run[0][0], run[-1][0])
+            buffer.drop(key, batch)
+        finally:
+            owed_bytes = self.account.repay(borrowed_bytes)
+        self.account.refill_from(max(waited_bytes - buffer.holder.held_bytes - owed_bytes, 0))
         return True
 
     def _spill_pool_batch(self, pool: int, batch: list[StoredMessage]) -> None:

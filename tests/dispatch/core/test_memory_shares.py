@@ -175,6 +175,32 @@ def test_a_destination_fills_its_reserve_where_others_have_all_the_rest(delivery
         bay.check()
 
 
+def test_what_waits_is_spilled_under_a_falling_limit_though_arrivals_have_used_up_what_is_held_ahead() -> None:
+    bay = bay_with(memory_reserve="2MiB")
+    held = bay.queue("held").subscribe(prefetch=0)
+    for _ in range(300):
+        bay.queue("held").send(bytes(400), persistent=False)
+    assert sum(len(held.take(100)) for _ in range(10)) == 300
+    holder, account = bay.budget.holders["transactions"], bay.overflow.account
+    with bay.lock:
+        taken_bytes = bay.budget.free_bytes - 100 * KIB
+        assert holder.reserve(taken_bytes)
+    bay.bay.resize("8MiB")
+    with bay.lock:
+        arrived_bytes = account.ahead_bytes
+        assert account.reserve(arrived_bytes)
+    before_bytes = bay.budget.held_bytes
+    held.close()
+    with bay.lock:
+        bay.overflow.spill_all()
+    assert bay.overflow.buffer.holder.held_bytes == 0
+    assert bay.budget.held_bytes < before_bytes - 300 * 400
+    with bay.lock:
+        holder.release(taken_bytes)
+        account.release(arrived_bytes)
+    bay.check()
+
+
 def test_who_borrows_of_a_reserve_leaves_the_rest_to_its_owner() -> None:
     bay = bay_with(memory_reserve="4MiB")
     queue = bay.queue("logs.a")
