@@ -40,7 +40,7 @@ class TransactionMemory:
         This works even while the limit falls, because deliveries in flight may end with the transaction.
         """
         if not self.reserve(charge_bytes) and not self._holder.reserve_last(charge_bytes):
-            raise StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
+            raise self._full(charge_bytes)
 
     def admit(self, charge_bytes: int) -> None:
         """Reserve memory for what a transaction sends or raise StoreFull.
@@ -48,27 +48,32 @@ class TransactionMemory:
         What is kept for destinations with a reserve stays theirs, and nothing is charged above a falling limit.
         """
         if not self.reserve(charge_bytes):
-            raise StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
+            raise self._full(charge_bytes)
 
     @contextmanager
     def charged(self, charge_bytes: int) -> Iterator[None]:
         """Charge for what the block does, and release the charge if the block raises. StoreFull."""
         self.charge(charge_bytes)
+        with self._released_if_it_raises(charge_bytes):
+            yield
+
+    @contextmanager
+    def admitted(self, charge_bytes: int) -> Iterator[None]:
+        """Admit what the block sends, and release the charge if the block raises. StoreFull."""
+        self.admit(charge_bytes)
+        with self._released_if_it_raises(charge_bytes):
+            yield
+
+    @contextmanager
+    def _released_if_it_raises(self, charge_bytes: int) -> Iterator[None]:
         try:
             yield
         except BaseException:
             self._holder.release(charge_bytes)
             raise
 
-    @contextmanager
-    def admitted(self, charge_bytes: int) -> Iterator[None]:
-        """Admit what the block sends, and release the charge if the block raises. StoreFull."""
-        self.admit(charge_bytes)
-        try:
-            yield
-        except BaseException:
-            self._holder.release(charge_bytes)
-            raise
+    def _full(self, charge_bytes: int) -> StoreFull:
+        return StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
 
     def reserve_again(self, charge_bytes: int) -> bool:
         """Charge bytes that were just released. Return False if the limit was lowered meanwhile."""
