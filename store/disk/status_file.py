@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from contextlib import suppress
 from typing import Final
 
@@ -25,10 +26,16 @@ class StatusFile:
     def __init__(self, root: str) -> None:
         self._path = os.path.join(os.path.abspath(root), STATUS)
         self._new = os.path.join(os.path.abspath(root), _NEW)
+        # When a store fails, each of its threads writes the last status.
+        self._one_writes = threading.Lock()
 
     def write(self, content: bytes) -> None:
         """Replace the status, without a sync. OSError: the disk refused, and the last one remains."""
         assert len(content) <= STATUS_BYTES_MAX, "who writes it bounds it"
+        with self._one_writes:
+            self._replace(content)
+
+    def _replace(self, content: bytes) -> None:
         descriptor = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
         try:
             if os.write(descriptor, content) < len(content):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +379,25 @@ def test_file_is_replaced_as_a_whole_and_for_its_owner_alone(tmp_path: Path) -> 
     file.remove()
     file.remove()
     assert not list(tmp_path.iterdir()) and read_status(str(tmp_path)) is None
+
+
+def test_two_threads_that_write_it_at_once_do_not_mix_what_they_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, write = StatusFile(str(tmp_path)), os.write
+    has_written = threading.Event()
+    other = threading.Thread(target=lambda: (file.write(b"a longer one"), has_written.set()))
+
+    def write_while_another_begins(descriptor: int, content: bytes) -> int:
+        if threading.current_thread() is not other:
+            other.start()
+            assert not has_written.wait(0.05), "it waits until this one has replaced the file"
+        return write(descriptor, content)
+
+    monkeypatch.setattr(os, "write", write_while_another_begins)
+    file.write(b"one")
+    other.join()
+    assert read_status(str(tmp_path)) == b"a longer one"
 
 
 def test_link_in_its_place_is_neither_read_nor_written_through(tmp_path: Path) -> None:
