@@ -386,7 +386,12 @@ def test_two_threads_that_write_it_at_once_do_not_mix_what_they_write(
 ) -> None:
     file, write = StatusFile(str(tmp_path)), os.write
     has_written = threading.Event()
-    other = threading.Thread(target=lambda: (file.write(b"a longer one"), has_written.set()))
+
+    def write_longer() -> None:
+        file.write(b"a longer one")
+        has_written.set()
+
+    other = threading.Thread(target=write_longer)
 
     def write_while_another_begins(descriptor: int, content: bytes) -> int:
         if threading.current_thread() is not other:
