@@ -93,14 +93,19 @@ class TransactionWriter:
 
     def move(self, branch: Branch, places: Mapping[int, int]) -> None:
         """Note that slices of a prepared branch were copied to other places. StoreFull: nothing has changed."""
-        # Make room first: the state record of a data log that begins here must not describe the change before its
-        # record.
-        self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
         with self._journal.all_or_broken:
+            # Make room first: the state record of a data log that begins here must not describe the change before its
+            # record.
+            self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
             self._branches.uncount(branch)
             branch.move(places)
-            self._branches.count(branch)
-            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
+            try:
+                self._journal.append(PREPARE, 0, 0, encode_branch(branch))
+            except ForebayError:
+                branch.move({copy: original for original, copy in places.items()})
+                raise
+            finally:
+                self._branches.count(branch)
 
     def rollback(self, branch: Branch) -> None:
         """End a branch as if its messages had never been sent. StoreFull: nothing has changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 
 import pytest
@@ -13,9 +14,10 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
-from staged_stores import fill, roll, small_bay
+from staged_stores import fill, roll, settle, small_bay
 
-from forebay import Forebay, Message, StoreFull, TransactionError
+from forebay import Forebay, Message, StoreFailed, StoreFull, TransactionError
+from forebay.store.format.record import ACK_BYTES, ONE_BYTES
 
 Outcome = dict[str, Counter[bytes]]
 """Queue -> bodies that are there once every prepared transaction is committed."""
@@ -202,6 +204,46 @@ def test_full_store_leaves_a_prepared_transaction_where_it_is() -> None:
         transaction.commit()
     assert bay.queue("held").depth == 1
     bay.check()
+
+
+def test_a_move_whose_record_finds_no_space_loses_nothing_of_the_transaction() -> None:
+    bay = small_bay()
+    prepare(bay, b"x", b"a")
+    roll(bay)
+    bay.disk.fail("write", 2, errno.ENOSPC)  # the prepare record behind the copy
+    move_out_of(bay.bay, 1)
+    bay.disk.cure()
+    assert bay.store.branches.data_logs() == {repr(b"x"): {1}}
+    bay.bay.checkpoint()
+    assert 1 in bay.store.cleanup.cleaner.delete_unneeded().remaining
+    bay.crash(is_index_lost=True)
+    assert committed(bay.bay)["held"] == Counter([b"a"])
+    bay.check()
+
+
+def test_a_data_log_whose_end_is_interrupted_while_a_transaction_is_moved_takes_no_ack_behind_it() -> None:
+    bay = small_bay()
+    bay.queue("other").send(b"first")
+    settle(bay, "other", 1)
+    prepare(bay, b"x", b"a")
+    [placed] = bay.store.branches.prepared[0]
+    roll(bay)
+    free_bytes = (64 << 10) - bay.journal.offset
+    # There is room for the copy and an ack, and not for the prepare record.
+    bay.queue("other").send(bytes(free_bytes - ONE_BYTES - placed.length - ACK_BYTES))
+    consumer = bay.queue("other").subscribe()
+    taken = consumer.take(1)
+
+    def interrupt(call: str, name: str) -> None:
+        if call == "truncate":
+            raise KeyboardInterrupt
+
+    bay.disk.on_call = interrupt
+    with pytest.raises((KeyboardInterrupt, StoreFailed)):
+        move_out_of(bay.bay, 1)
+    bay.disk.on_call = None
+    with pytest.raises(StoreFailed):
+        consumer.ack(taken)
 
 
 # Power cuts
