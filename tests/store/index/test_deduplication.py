@@ -184,6 +184,23 @@ def test_a_topic_delivers_an_id_once() -> None:
             assert [delivery.body for delivery in consumer.take(10)] == [b"1", b"4"]
 
 
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_an_id_without_a_subscription_counts_after_a_crash_too(is_index_lost: bool) -> None:
+    bay = watched()
+    topic = bay.bay.topic("prices")
+    topic.send(b"1", message_id="a")
+    topic.send_many([Message(b"2", message_id="b"), Message(b"3"), Message(b"4", message_id="c")])
+    sent = topic.send(b"5")
+    bay.crash(is_index_lost=is_index_lost)
+    topic = bay.bay.topic("prices")
+    with topic.subscribe(durable="audit") as consumer:
+        for message_id in ("a", "b", "c"):
+            assert topic.send(b"again", message_id=message_id) == message_id
+        assert topic.send(b"new") > sent, "no sequence is given twice"
+        assert [delivery.body for delivery in consumer.take(10)] == [b"new"]
+    bay.check()
+
+
 def test_a_deleted_queue_takes_its_windows_along() -> None:
     bay = watched()
     queue = bay.queue()
