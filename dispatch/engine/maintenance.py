@@ -29,6 +29,6 @@ class Maintenance:
         return {task.name: task.failing for task in self._tasks if task.failing is not None}
 
     def pause(self) -> float:
-        """Return the seconds until something is due or must be tried again."""
+        """Return the seconds until something is due or must be tried again; infinity: no task knows a time."""
         now = self._monitor.monotonic()
         return max(min(task.due_at(now) for task in self._tasks), now + 0.001) - now

@@ -91,8 +91,8 @@ class PeriodicTask:
         return True
 
     def due_at(self, now: float) -> float:
-        """Return when the task is due next, in monotonic seconds; infinity: no time is known."""
-        return inf
+        """Return when the task is due or tried again next, in monotonic seconds; infinity: no time is known."""
+        return self.next_at(inf)
 
     def next_at(self, at: float) -> float:
         """Return when to check the task again. at: when it is due if it does not fail, in monotonic seconds."""

@@ -44,7 +44,7 @@ class SyncTask(PeriodicTask):
         return now >= self._sync_at
 
     def due_at(self, now: float) -> float:
-        return self._sync_at
+        return self.next_at(self._sync_at)
 
     def _sync(self) -> int:
         self._sync_at = self._monitor.monotonic() + self._interval_seconds

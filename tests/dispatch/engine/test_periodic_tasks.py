@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import errno
 import logging
+from math import inf
 from typing import NoReturn
 
 import pytest
 from simulated_bay import SimulatedBay
 
 from forebay.cache.process.memory_guard import MemoryGuard
-from forebay.dispatch.engine.periodic_tasks import PAUSE_SECONDS_MAX, SAME_CAUSE_SECONDS, PeriodicTask
+from forebay.dispatch.engine.periodic_tasks import (
+    FIRST_PAUSE_SECONDS,
+    PAUSE_SECONDS_MAX,
+    SAME_CAUSE_SECONDS,
+    PeriodicTask,
+)
 from forebay.store.errors import StoreFailed, StoreFull
 
 
@@ -103,6 +109,24 @@ def test_a_guard_that_cannot_look_keeps_no_sync_checkpoint_or_cleanup_from_comin
     bay.clock.advance(PAUSE_SECONDS_MAX)
     bay.bay.step()
     assert bay.bay.statistics().failing == {}
+
+
+def test_work_without_a_time_of_its_own_is_tried_again_when_its_pause_is_over() -> None:
+    work = Work()
+    assert work.task.due_at(7.0) == inf
+    work.error = OSError("no")
+    work.task.run_if_due(7.0, 0)
+    work.task.run_if_due(7.0, 0)
+    assert work.task.due_at(7.0) == 7.0 + FIRST_PAUSE_SECONDS
+
+
+def test_housekeeping_waits_no_longer_than_to_the_next_try_of_work_without_a_time() -> None:
+    bay = SimulatedBay()
+    bay.guard_with(MemoryGuard(no_descriptor, lambda: None))
+    bay.bay.step()
+    bay.bay.step()
+    assert list(bay.bay.statistics().failing) == ["memory guard"]
+    assert bay.pause() <= FIRST_PAUSE_SECONDS
 
 
 def test_housekeeping_waits_for_the_next_try_of_what_fails() -> None:
