@@ -88,8 +88,9 @@ class Reclaim:
         4. direct messages from the far end of the list with the most supply, which lowers its watermark;
         5. small rests of the SpillBuffer.
 
-        The list `keep` gives nothing. Each other list keeps `least` messages and `least_seconds` of supply. The latter
-        prevents two lists from taking the same memory from each other for ever.
+        By a rule with `lists_give_first`, 4 comes before 2. The list `keep` gives nothing. Each other list keeps
+        `least` messages and `least_seconds` of supply. The latter prevents two lists from taking the same memory from
+        each other for ever.
         """
         memory = keep.memory if keep is not None else self._memories.common
         if memory.share_free_bytes < wanted_bytes:
@@ -226,8 +227,9 @@ class Reclaim:
             (self._overflow.buffer.holder.name, self._overflow.could_give_bytes),
             ("head_queue_cache", held_by("head_queue_cache")),
             ("pending_cache", held_by("pending_cache")),
-            ("target_lists", sum(target.direct_bytes for target in self._lists) - kept),
         ]
+        lists = ("target_lists", sum(target.direct_bytes for target in self._lists) - kept)
+        could_give.insert(1 if self._rule.lists_give_first else len(could_give), lists)
         return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
 
 

@@ -8,7 +8,9 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
+from forebay.dispatch.core.memory_rule import MemoryRule
 from forebay.dispatch.explain.disk import MEMORY
+from forebay.dispatch.planning.rules import ListsFirst
 
 KIB = 1024
 Staged = tuple[SimulatedBay, str, str]
@@ -48,8 +50,8 @@ def one_message_for_a_ready_consumer() -> Staged:
     return bay, "target_lists", NOBODY
 
 
-def an_overflow() -> Staged:
-    bay = SimulatedBay(memory_limit="16MiB")
+def an_overflow(rule: MemoryRule | None = None) -> Staged:
+    bay = SimulatedBay(memory_limit="16MiB", memory_rule=rule)
     consumer = bay.queue().subscribe()
     fill(bay, 1)
     consumer.ack(consumer.take())
@@ -59,8 +61,8 @@ def an_overflow() -> Staged:
     return bay, "pending_cache", FIRST + "pending_cache"
 
 
-def an_overflow_beside_a_queue_that_nobody_reads() -> Staged:
-    bay, _, _ = an_overflow()
+def an_overflow_beside_a_queue_that_nobody_reads(rule: MemoryRule | None = None) -> Staged:
+    bay, _, _ = an_overflow(rule)
     fill(bay, 10, "idle")
     return bay, "pending_cache", FIRST + "head_queue_cache"
 
@@ -141,8 +143,17 @@ def test_every_holder_is_named_with_what_would_free_it() -> None:
     assert all(cause.frees and cause.frees != "its own end" for cause in causes)
 
 
-def test_what_is_said_to_be_given_back_first_is_as_long_as_anybody_gives() -> None:
-    bay, _, _ = an_overflow_beside_a_queue_that_nobody_reads()
+@pytest.mark.parametrize(
+    "rule, turns",
+    [
+        (MemoryRule, ["spill_buffer", "head_queue_cache", "pending_cache", "target_lists"]),
+        (ListsFirst, ["spill_buffer", "target_lists", "head_queue_cache", "pending_cache"]),
+    ],
+)
+def test_what_is_said_to_be_given_back_first_is_as_long_as_anybody_gives(
+    rule: type[MemoryRule], turns: list[str]
+) -> None:
+    bay, _, _ = an_overflow_beside_a_queue_that_nobody_reads(rule())
     heads = bay.memories.common.head_queue_cache
     heads.resize(heads.holder.held_bytes)
     fill(bay, 20, "flood", persistent=False)
@@ -154,4 +165,4 @@ def test_what_is_said_to_be_given_back_first_is_as_long_as_anybody_gives() -> No
         assert [name for name in before if after[name] < before[name]] == [order[0][0]]
         if order[0][0] not in givers:
             givers.append(order[0][0])
-    assert givers == ["spill_buffer", "head_queue_cache", "pending_cache", "target_lists"]
+    assert givers == turns
