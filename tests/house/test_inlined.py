@@ -32,6 +32,7 @@ PLACES = {
     "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
     "dispatch/core/publisher.py:Publisher.hold_until_durable",
+    "dispatch/distribution/precedence.py:Precedence._above",
     "store/journal/journal.py:Journal.sync",
     "dispatch/topics/topic_state.py:TopicLaneState.fronts",
     "dispatch/producer/sender.py:Sender._store_persistent",  # beside the charge one call in place of four
@@ -245,6 +246,20 @@ def test_room_is_the_credit_up_to_what_is_asked() -> None:
             assert ast.unparse(unlimited.body[0]) == "return most" and value(credit(), **consumer) == UNLIMITED
         else:
             assert value(last.value, **consumer) == min(consumer["most"], value(credit(), **consumer)), consumer
+
+
+def test_a_consumer_is_passed_over_for_its_prefetch_when_it_has_no_credit() -> None:
+    [skipped] = [
+        part.test
+        for part in ast.walk(function("dispatch/distribution/precedence.py:Precedence._above"))
+        if isinstance(part, ast.If) and "in_flight" in ast.unparse(part.test)
+    ]
+    assert isinstance(skipped, ast.BoolOp) and isinstance(skipped.op, ast.Or)
+    is_slow, is_used_up = skipped.values
+    assert ast.unparse(is_slow) == "other.activity.is_slow"
+    asked = ast.unparse(is_used_up).replace("other.", "")
+    for consumer in consumers():
+        assert value(asked, **consumer) == (value(credit(), **consumer) <= 0), consumer
 
 
 def test_a_front_is_where_the_next_load_begins() -> None:
