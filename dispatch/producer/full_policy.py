@@ -86,13 +86,15 @@ class FullPolicy:
         """Remove the oldest messages: at least so many, with at least so many bytes, if there are. Return how many.
 
         The lowest priority gives its messages first, and of one priority the oldest go first. It writes one record for
-        each run. Requires: the lock. StoreFull or StoreFailed: messages removed so far stay removed.
+        each run. If only bytes are missing, the messages to remove are not known before their lengths are, so each run
+        may be twice as long as the one before. Requires: the lock. StoreFull or StoreFailed: messages removed so far
+        stay removed.
         """
-        removed = 0
+        removed, most = 0, 1
         for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):
             lanes = [_Oldest(self._removals, lane) for lane in (persistent, non_persistent) if lane is not None]
             try:
-                while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
+                while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, most))) is not None:
                     oldest, first, last = found
                     lengths = list(oldest.lane.store_lane.lengths(first, last))
                     chosen = dropped_bytes = 0
@@ -104,6 +106,7 @@ class FullPolicy:
                     removed += dropped
                     messages -= chosen
                     size_bytes -= dropped_bytes
+                    most *= 2
             finally:
                 for oldest in lanes:
                     self._removals.forget(oldest.lane, oldest.gone)

@@ -112,6 +112,20 @@ def test_drop_oldest_makes_room_for_a_batch_at_once() -> None:
     assert bay.journal.next_log_sequence - records < 10
 
 
+def test_drop_oldest_for_a_large_message_writes_few_records() -> None:
+    bay = limited("drop_oldest", max_bytes=10_000)
+    queue = bay.queue()
+    queue.send_many([Message(b"%010d" % n) for n in range(1000)])
+    records = bay.journal.next_log_sequence
+    queue.send(bytes(5000))
+    assert bodies(queue.browse()) == [*(b"%010d" % n for n in range(500, 1000)), bytes(5000)]
+    assert dropped(bay) == 500
+    assert bay.journal.next_log_sequence - records <= 12
+    bay.crash(is_index_lost=True)
+    assert bay.queue().depth == 501
+    bay.check()
+
+
 def test_the_lowest_priority_goes_first_and_both_kinds_by_age() -> None:
     queue = limited("drop_oldest", max_messages=6).queue()
     queue.send(b"high", priority=9)
