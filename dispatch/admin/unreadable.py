@@ -27,11 +27,16 @@ class Quarantine:
         self._unreadable = unreadable
 
     def step(self) -> int:
-        """Record messages that can't be read as lost; return how many. Requires: no lock."""
+        """Record messages that can't be read as lost; return how many. Requires: no lock.
+
+        A message for which the disk has no space stays the first one of the next call.
+        """
         done = 0
         while self._unreadable:
-            lane, sequence = self._unreadable.popleft()
-            if sequence not in lane.in_flight and lane.quarantine(sequence):
+            lane, sequence = self._unreadable[0]
+            is_set_aside = sequence not in lane.in_flight and lane.quarantine(sequence)
+            self._unreadable.popleft()
+            if is_set_aside:
                 done += 1
                 with self._monitor.lock, self._monitor.all_or_broken:
                     lane.forget_attempts(sequence, sequence)

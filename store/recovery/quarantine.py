@@ -6,6 +6,7 @@ The library never reads it; delete it at any time.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from ..disk.disk import Disk
@@ -18,20 +19,29 @@ PART_BYTES_MAX: Final = 1 << 20
 """Most bytes of one damaged record that are copied."""
 PARTS_MAX: Final = 64
 
+_UNFINISHED: Final = ".part"
+"""Ends the name of a copy that is not complete yet. One that a crash leaves is made again with the same damage."""
+
 
 def set_aside(disk: Disk, name: str, data: bytes) -> bool:
-    """Keep a copy of damaged bytes under a name, durable on return. False: the quarantine is full."""
+    """Keep a copy of damaged bytes under a name, durable on return. False: the quarantine is full.
+
+    A copy has its name only once it is complete, so that one which found no space is not taken for it.
+    """
     disk.make_directory(QUARANTINE)
     if disk.exists(name):
         return True
+    with suppress(FileNotFoundError):
+        disk.remove(name + _UNFINISHED)
     if len(disk.list(QUARANTINE)) >= PARTS_MAX:
         return False
-    file = disk.open(name, create=True)
+    file = disk.open(name + _UNFINISHED, create=True)
     try:
         file.append(data[:PART_BYTES_MAX])
         file.sync()
     finally:
         file.close()
+    disk.rename(name + _UNFINISHED, name)
     disk.sync_directory(QUARANTINE)
     return True
 

@@ -78,6 +78,25 @@ def test_read_that_fails_may_succeed_later_so_the_message_is_kept() -> None:
     assert taken(bay) == [b"first", b"last"] and bay.disk.list(QUARANTINE) == []
 
 
+@pytest.mark.parametrize("call", ["write", "sync"])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_message_for_whose_copy_the_disk_has_no_space_is_kept_until_it_has(call: str, is_killed: bool) -> None:
+    bay = damaged_bay(on_missing_data_log="report")
+    assert taken(bay) == [b"first", b"last"]
+    bay.disk.fail(call, 1, errno.ENOSPC)
+    bay.bay.step()
+    assert bay.queue().depth == 3 and list(bay.bay.statistics().failing) == ["quarantine"]
+    bay.disk.cure()
+    if is_killed:
+        bay.crash()
+        assert taken(bay) == [b"first", b"last"]
+    bay.bay.step()
+    assert bay.queue().depth == 2
+    (name,) = bay.disk.list(QUARANTINE)
+    assert SECRET[1:] in bay.disk.image()[f"{QUARANTINE}/{name}"]
+    bay.check()
+
+
 def test_message_is_kept_where_the_quarantine_is_full() -> None:
     bay = damaged_bay(on_missing_data_log="report")
     bay.disk.make_directory(QUARANTINE)
