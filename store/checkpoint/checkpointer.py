@@ -8,6 +8,7 @@ replays from the previous checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -214,10 +215,15 @@ class Checkpointer:
             self.end = end
 
     def distrust(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
-        """Return the error for an index that was found damaged while in use. The next open rebuilds it."""
+        """Return the error for an index that was found damaged while in use. The next open rebuilds it.
+
+        The store has failed even if the damaged files can't be removed; the next open verifies what it finds.
+        """
         logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
-        self._metadata.clear()
-        return self._journal.fail("the index on disk is damaged and is rebuilt at the next open")
+        failure = self._journal.fail("the index on disk is damaged and is rebuilt at the next open")
+        with suppress(OSError):
+            self._metadata.clear()
+        return failure
 
 
 def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, state: StateRecord) -> None:

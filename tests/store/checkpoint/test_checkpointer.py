@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+from typing import NoReturn
+
+import pytest
 from journals import power_cut, walked
 from message_stores import OpenStore, WatchedIndex, fill_data_logs
 from simulated_disk import SimulatedDisk
 
+from forebay import StoreFailed
 from forebay.store.format.record import ATTEST
-from forebay.store.metadata.store import MetadataFull
+from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
 from forebay.testing import ManualClock
 
@@ -58,6 +63,24 @@ def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
     assert opened.store.message_store.checkpoint()
     again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
     assert again.pending() == expected and again.report.replayed_records == 0
+
+
+def test_damaged_index_that_cannot_be_removed_fails_the_store(
+    metadata: WatchedIndex, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(position: int) -> NoReturn:
+        raise MetadataDamaged("a page does not verify")
+
+    def read_only() -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    metadata.before_commit = damaged
+    monkeypatch.setattr(metadata, "clear", read_only)
+    opened.add(b"body")
+    with pytest.raises(StoreFailed, match="the index on disk is damaged"):
+        opened.store.message_store.checkpoint()
+    with pytest.raises(StoreFailed, match="the index on disk is damaged"):
+        opened.add(b"more")
 
 
 def test_checkpoint_is_urgent_when_replay_would_grow_too_long(disk: SimulatedDisk, metadata: WatchedIndex) -> None:
