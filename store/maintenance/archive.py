@@ -9,13 +9,13 @@ after a drop record, so recovery never reads it again.
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from ..disk.disk import Disk
 from ..disk.layout import ARCHIVE, data_log_id, data_log_name
+from ..environment.locks import OwnedLock
 from ..errors import SettingsError
 from ..format.record import RecordDamaged
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
@@ -38,7 +38,7 @@ class Archive:
         self._elsewhere = elsewhere
         self._place = disk if elsewhere is None else elsewhere
         self._directory = ARCHIVE if elsewhere is None else ""
-        self._copying = threading.Lock()
+        self._copying = OwnedLock()
 
     def prepare(self, store_id: bytes) -> None:
         """Make the directory. SettingsError: it can't be used, or has data logs of another store."""
@@ -73,6 +73,8 @@ class Archive:
 
     def copy(self, data_logs: Sequence[int]) -> tuple[list[int], OSError | None]:
         """Copy data logs that nothing needs while they are in the journal. This is slow and blocks no other call.
+
+        NestedCall: this thread is copying already.
 
         Return those that may be dropped now, and the error if those are not all.
         """

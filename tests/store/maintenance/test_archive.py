@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
-from forebay import Message, SettingsError
+from forebay import Message, NestedCall, SettingsError
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.disk import Disk, File, OsDisk
@@ -110,6 +111,31 @@ def test_what_is_needed_stays_in_the_journal(is_elsewhere: bool) -> None:
     archived.bay.close()
     archived.open()
     assert archived.queue.depth == 150
+
+
+def test_cleanup_inside_a_copy_of_the_same_thread_is_refused_and_does_not_wait_for_itself() -> None:
+    """As from a signal handler that comes while a data log is copied."""
+    archived = Archived(True)
+    archived.fill()
+    archived.settle()
+    archived.bay.checkpoint()
+    elsewhere, _ = archived.place
+    found: list[object] = []
+
+    def handler(call: str, name: str) -> None:
+        if call == "write" and not found:
+            found.append(call)
+            try:
+                archived.bay.cleanup()
+            except NestedCall as error:
+                found.append(error)
+
+    elsewhere.on_call = handler
+    thread = threading.Thread(target=lambda: found.append(archived.bay.cleanup().archived), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [type(each) for each in found] == [str, NestedCall, tuple] and found[2] == (1, 2)
 
 
 def test_without_archiving_they_are_deleted_and_the_archive_is_left_alone() -> None:
