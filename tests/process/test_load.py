@@ -357,8 +357,8 @@ def neighbours_of(takes: int, ran: tuple[float, float], hits: tuple[float, float
 @pytest.mark.parametrize(
     ("takes", "ran", "hits", "expected"),
     [
-        (10, (0.001, 0.0029), (1.0, 0.96), []),
-        (10, (0.001, 0.0031), (1.0, 0.96), ["take"]),
+        (1000, (0.001, 0.0029), (1.0, 0.96), []),
+        (1000, (0.001, 0.0031), (1.0, 0.96), ["take"]),
         (10, (0.001, 0.001), (1.0, 0.94), ["neighbours"]),
         (10, (0.001, 0.001), (0.9, 1.0), ["neighbours"]),
         (9, (0.001, 0.001), (1.0, 1.0), ["neighbours"]),
@@ -368,6 +368,12 @@ def test_flood_that_a_protected_queue_notices_is_a_failure(
     takes: int, ran: tuple[float, float], hits: tuple[float, float], expected: list[str]
 ) -> None:
     assert [check.name for check in neighbours_of(takes, ran, hits).judge() if not check.held] == expected
+
+
+def test_p99_that_rests_on_a_few_takes_is_not_judged() -> None:
+    take = list(neighbours_of(999, (0.001, 9.0), (1.0, 1.0)).judge())[-1]
+    assert take.held
+    assert "not judged: 999 and 999 takes, fewer than 1,000" in take.text
 
 
 def test_counters_of_a_new_process_begin_anew() -> None:
