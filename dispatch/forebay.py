@@ -284,13 +284,13 @@ class Forebay:
         try:
             self._engine.close(timeout)
         except Exception:
-            self._let_go()
+            self._release_directory()
             raise
         if self._admin is not None:
             self._admin.join(timeout)
-        self._let_go()
+        self._release_directory()
 
-    def _let_go(self) -> None:
+    def _release_directory(self) -> None:
         """Release the directory, as the last step: nothing of this store runs any more."""
         if self._lock is not None:
             self._lock.release()

@@ -191,7 +191,7 @@ class Browsers:
                 yield messages
             finally:
                 messages.clear()
-                self._let_go(load.charge)
+                self._release_later(load.charge)
 
     # ------------------------------------------------------------------ find
 
@@ -338,7 +338,7 @@ class Browsers:
 
     # ------------------------------------------------------------------ memory
 
-    def _let_go(self, charge: int) -> None:
+    def _release_later(self, charge: int) -> None:
         """Note a charge to release later: the garbage collector may end a walk while this thread holds the lock."""
         self._given_back.append(charge)
         lock = self._monitor.lock

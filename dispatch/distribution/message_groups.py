@@ -225,7 +225,7 @@ class MessageGroups:
         if charge > 0:
             self.memory.hold_back(charge)
         elif charge < 0:
-            self.memory.let_go(-charge)
+            self.memory.release_held_back(-charge)
 
     def go_on(self, lane: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
         """Let a group go on whose message has come back or was settled; return the messages that waited for it."""
@@ -238,7 +238,7 @@ class MessageGroups:
         charged = halt.held_bytes
         del halt.places[_find(halt.places, lane, sequence)]
         waiting, halt.waiting = halt.waiting, None
-        self.memory.let_go(charged - halt.held_bytes)
+        self.memory.release_held_back(charged - halt.held_bytes)
         if not halt.places:
             del self._halts[halt.group, lane.store_lane.priority]
         return waiting or {}

@@ -528,7 +528,7 @@ class EagerLoader:
             for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
                 target.lane.unmatched.add(sequence, sequence)
         if load.from_cache:
-            self._let_go(load, {message[0] for message in kept})
+            self._drop_unused_copies(load, {message[0] for message in kept})
         target.lane.on_loaded(load)
         if load.unreadable and is_alive:  # a message behind the cut is met again
             _give_up(target.lane, [found for found in load.unreadable if found[0] <= load.last])
@@ -562,7 +562,7 @@ class EagerLoader:
             target.direct_bytes += kept_bytes
         return kept
 
-    def _let_go(self, load: Load[TargetList], kept: set[int]) -> None:
+    def _drop_unused_copies(self, load: Load[TargetList], kept: set[int]) -> None:
         """Drop messages that came from the caches and did not get into the list."""
         lane = load.target.lane
         dropped: list[StoredMessage] = []

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, OFFER, TAKE, WAITING, Event
+from ...store.format.trace import ACK, ARRIVE, GONE, OFFER, RELEASED, TAKE, WAITING, Event
 from ...store.structures.sequence_set import SequenceSet
 
 NEVER: Final = -1
@@ -176,7 +176,7 @@ class Clairvoyant:
         elif kind == TAKE:
             for run in lane.between(first, end):
                 self._take(lane, run)
-        elif kind == ACK or kind == LET_GO:
+        elif kind == ACK or kind == RELEASED:
             self._settle(lane, first, end)
             if kind == ACK:
                 lane.remove(first, end)

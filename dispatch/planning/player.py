@@ -28,9 +28,9 @@ from ...store.format.trace import (
     ACK,
     ARRIVE,
     GONE,
-    LET_GO,
     LIST,
     OFFER,
+    RELEASED,
     TAKE,
     TICK,
     UNLIST,
@@ -427,7 +427,7 @@ class TracePlayer:
             UNLIST: self._close,
             TAKE: self._take,
             ACK: self._acknowledge,
-            LET_GO: self._let_go,
+            RELEASED: self._release,
             OFFER: self._reoffer,
             GONE: self._forget,
         }
@@ -541,7 +541,7 @@ class TracePlayer:
         for consumer in {id(consumer_of(delivery)): consumer_of(delivery) for delivery in deliveries}.values():
             self.dispatch_area.settle_run(lane, [found for found in deliveries if consumer_of(found) is consumer])
 
-    def _let_go(self, lane_number: int, first: int, count: int, extra: int) -> None:
+    def _release(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)
         for sequence in range(first - lane.base, first - lane.base + count):
             delivery = lane.lane_state.in_flight.get(sequence)

@@ -23,10 +23,10 @@ from ...store.format.trace import (
     GONE,
     HEADER,
     LANES_MAX,
-    LET_GO,
     LIST,
     MAGIC,
     OFFER,
+    RELEASED,
     TAKE,
     TICK,
     TRACE_BYTES,
@@ -163,7 +163,7 @@ class Recorder:
         """Record that deliveries ended, by an ack (is_done) or otherwise."""
         if self._file is None:
             return
-        self._put(ACK if is_done else LET_GO, self._lane(lane).number, first, count, 0)
+        self._put(ACK if is_done else RELEASED, self._lane(lane).number, first, count, 0)
 
     def reoffered(self, lane: LaneState, sequence: int, *, is_loaded: bool) -> None:
         """Record that a message is offered again, and whether its body is in RAM."""
@@ -271,7 +271,7 @@ class Recorder:
             try:
                 blocks, self._blocks = self._blocks, []
                 self._append(blocks)
-                self._let_go(blocks)
+                self._release_written(blocks)
                 self._append((block,))
             finally:
                 self._writing.release()
@@ -285,10 +285,10 @@ class Recorder:
     def _give_up(self, reason: str) -> None:
         """End the recording and drop the blocks that wait. Requires: the lock."""
         blocks, self._blocks = self._blocks, []
-        self._let_go(blocks)
+        self._release_written(blocks)
         self._stop(reason)
 
-    def _let_go(self, blocks: Sequence[bytes]) -> None:
+    def _release_written(self, blocks: Sequence[bytes]) -> None:
         """Release the charge of blocks that are written."""
         written_bytes = sum(map(len, blocks))
         self._unwritten_bytes -= written_bytes
@@ -326,7 +326,7 @@ class Recorder:
             self._append(blocks)
             self._append((block,) * bool(block))
             with self._lock, self._all_or_broken:
-                self._let_go(blocks)
+                self._release_written(blocks)
                 if self._file is None:
                     self._forget_all()
         return len(blocks) + bool(block)

@@ -404,14 +404,14 @@ class SubscriptionState(DestinationState):
         """Make the caches forget a subscription that has ended."""
         if self.latest is not None:
             self.latest.close()
-        self.let_go()
+        self.note_unused()
         caches = self.memory.pending_cache, self.memory.head_queue_cache
         for store_lane in filter(None, self.subscriber.lanes):
             for cache in caches:
                 cache.forget(store_lane.number)
             self.memory.head_queue_cache.reopen(store_lane.number)
 
-    def let_go(self) -> None:
+    def note_unused(self) -> None:
         """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
         for lane in self.all_lanes():
             self.target_area.on_lane_gone(lane)

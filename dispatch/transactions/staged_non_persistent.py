@@ -124,7 +124,7 @@ class StagedNonPersistent:
         self._kept.append(kept)
         self.charge_bytes += kept.charge_bytes
         if found is not None:
-            self._duplicates.hold((found,), self._branch.number)
+            self._duplicates.hold_undecided((found,), self._branch.number)
 
     def hand_over(self) -> None:
         """Hand the messages with their charges to the publisher: they are committed now."""
@@ -139,7 +139,7 @@ class StagedNonPersistent:
 
     def let_ids_go(self) -> None:
         """Forget the ids of these messages, so that they are undecided no longer."""
-        self._duplicates.let_go([kept.found for kept in self._kept if kept.found is not None])
+        self._duplicates.forget_undecided([kept.found for kept in self._kept if kept.found is not None])
 
     def end(self) -> None:
         """Drop all messages in RAM, because the transaction has ended and they will never be handed over."""

@@ -170,7 +170,7 @@ class Transaction:
         with self._memory.admitted(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
         branch.identities.append(found)
-        duplicates.hold((found,), branch.number)
+        duplicates.hold_undecided((found,), branch.number)
         self._sent += 1
 
     def add_non_persistent(

@@ -48,8 +48,8 @@ TAKE: Final = 5
 """Messages were delivered. extra: number of the list."""
 ACK: Final = 6
 """Messages were acknowledged: settled and gone."""
-LET_GO: Final = 7
-"""Messages were settled and are still pending."""
+RELEASED: Final = 7
+"""Messages were settled without an ack (AMQP 1.0 calls that released) and are still pending."""
 OFFER: Final = 8
 """Messages are free again, in their places. extra: 1 if they are in RAM, else 0."""
 GONE: Final = 9

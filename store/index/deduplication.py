@@ -127,12 +127,12 @@ class Deduplication:
         """Return the number of the undecided transaction that has sent this message. None: there is none."""
         return self._undecided.get(found)
 
-    def hold(self, identities: Iterable[Identity], number: int) -> None:
+    def hold_undecided(self, identities: Iterable[Identity], number: int) -> None:
         """Note that a transaction will decide whether these messages are stored. The transaction pays for the ids."""
         for found in identities:
             self._undecided[found] = number
 
-    def let_go(self, identities: Iterable[Identity]) -> None:
+    def forget_undecided(self, identities: Iterable[Identity]) -> None:
         """Forget which transaction decides about these messages, because it has an outcome."""
         for found in identities:
             self._undecided.pop(found, None)

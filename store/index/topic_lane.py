@@ -78,7 +78,7 @@ class BacklogSets:
         """Return a copy of a set. O(runs + masks)."""
         return pending.copy(self._account)
 
-    def let_go(self, pending: SequenceBitmap, *, is_noted: bool) -> None:
+    def retire(self, pending: SequenceBitmap, *, is_noted: bool) -> None:
         """Close a set that a subscription no longer has. If a note has it, close it once the note is no longer read."""
         if pending is _NOTHING:
             return
@@ -534,7 +534,7 @@ class SubscriptionLane(JournaledLane):
     def _replace(self, pending: SequenceBitmap) -> None:
         """Replace the set of pending messages."""
         topic = self.topic
-        self._sets.let_go(self.pending, is_noted=self._own_since < topic.open_snapshot)
+        self._sets.retire(self.pending, is_noted=self._own_since < topic.open_snapshot)
         self.pending = pending
         self._own_since = topic.snapshots
 

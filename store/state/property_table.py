@@ -153,11 +153,11 @@ class PropertyTable:
         self._undecided_bytes += more
         self._release_surplus()
 
-    def hold(self, undecided: Changes) -> None:
+    def hold_undecided(self, undecided: Changes) -> None:
         """Count the staged changes of a transaction that recovery has found."""
         self._undecided_bytes += _charge_all(undecided)
 
-    def let_go(self, undecided: Changes) -> None:
+    def release_undecided(self, undecided: Changes) -> None:
         """Forget the staged changes of a transaction with an outcome. If it is committed, call `apply` first."""
         self._undecided_bytes -= _charge_all(undecided)
         self._release_surplus()

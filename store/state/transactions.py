@@ -134,8 +134,8 @@ class Branches:
         """Take over a branch as a record describes it, and replace what was known of it."""
         self.forget(branch.number)
         self._branches[branch.number] = branch
-        self._duplicates.hold(branch.identities, branch.number)
-        self._properties.hold(branch.properties)
+        self._duplicates.hold_undecided(branch.identities, branch.number)
+        self._properties.hold_undecided(branch.properties)
         self.count(branch)
 
     def count(self, branch: Branch) -> None:
@@ -160,8 +160,8 @@ class Branches:
         branch = self._branches.pop(transaction_number, None)
         if branch is None:
             return
-        self._duplicates.let_go(branch.identities)
-        self._properties.let_go(branch.properties)
+        self._duplicates.forget_undecided(branch.identities)
+        self._properties.release_undecided(branch.properties)
         self.uncount(branch)
 
     def reconcile_with(self, state: StateRecord) -> None:

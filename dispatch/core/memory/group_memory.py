@@ -46,7 +46,7 @@ class GroupMemory:
         self.held_back_bytes += charge_bytes
         self.charge(charge_bytes)
 
-    def let_go(self, charge_bytes: int) -> None:
+    def release_held_back(self, charge_bytes: int) -> None:
         """Release the charge of such a message. Call `go_on` once the whole change is made."""
         self.held_back_bytes -= charge_bytes
         self.release(charge_bytes)

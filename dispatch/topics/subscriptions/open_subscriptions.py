@@ -118,7 +118,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         del subscription.topic.online[subscription]
         if subscription.is_durable and subscription.is_blank:
             self._drop_non_persistent(subscription)
-            subscription.let_go()
+            subscription.note_unused()
             del subscription.topic.kept[subscription.subscriber.facts.name]
             self.put_away(subscription)
         if not subscription.is_durable:

@@ -55,12 +55,12 @@ def test_what_finds_no_room_is_owed_until_there_is_some_and_still_counts_as_held
     memory.hold_back(300)
     memory.hold_back(50)
     assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (100, 350, 450)
-    memory.let_go(50)
+    memory.release_held_back(50)
     assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (100, 300, 400)
     others.release(500)
-    memory.let_go(100)
+    memory.release_held_back(100)
     assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (300, 0, 300)
-    memory.let_go(300)
+    memory.release_held_back(300)
     assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (0, 0, 0)
 
 
