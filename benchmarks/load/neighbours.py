@@ -1,9 +1,9 @@
 """Neighbours: check how much a flood at other queues slows a queue with a memory_reserve.
 
 Two windows of one run are compared: before the first message of producers that join later, and from then on. The
-verdict depends on the hit ratio, and in runs of many takes on the time that the consumer's thread *runs* in a take: reads
-and decoded records make that time longer, and a busy machine hardly does. The duration of takes by the clock is reported too, but not judged,
-because the flood shares the interpreter's lock and the cores, whatever the memory.
+verdict depends on the hit ratio, and in runs of many takes on the time that the consumer's thread *runs* in a take:
+reads and decoded records make that time longer, and a busy machine hardly does. The duration of takes by the clock is
+reported too, but not judged, because the flood shares the interpreter's lock and the cores, whatever the memory.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 from ..disk.disk import File
 from ..format.record import (
@@ -68,6 +68,12 @@ _PIECE_BYTES: Final = 4096
 _ZEROS: Final = bytes(_PIECE_BYTES)
 _HEAD_BYTES_MAX: Final = 1 << 21
 """Most bytes that a search behind damage reads at once: above the longest table, directory and state."""
+
+# Typed for machine code, as `_unpack_one` in reading.py.
+_unpack_message: Final[Callable[[bytes, int], tuple[int, int, int, int, int, int, int, int, int, int]]] = (
+    MESSAGE_ONE.unpack_from
+)
+_unpack_ack: Final[Callable[[bytes, int], tuple[int, int, int, int, int, int, int, int, int]]] = ACK_ONE.unpack_from
 
 
 class DataLogHeader(NamedTuple):
@@ -199,7 +205,8 @@ class RecordWalk:
         those. This is six times as fast.
         """
         found: list[Plain] = []
-        chunk, base, salt, epoch = self._chunk, self._base, self._salt, self.epoch
+        chunk, base, epoch = self._chunk, self._base, self.epoch
+        salt: Any = self._salt  # kept as an object, as in reading.py
         at, behind = self.end - base, min(len(chunk), self._size - base)
         message_bytes, ack_bytes, step = MESSAGE_ONE.size, ACK_ONE.size, 1 << WORD_SHIFT
         verify_at = self._verify_from - base if self._verify_from is not None else behind
@@ -213,7 +220,7 @@ class RecordWalk:
         while at <= last and due < due_end:
             if chunk[at + 8] == MESSAGE:
                 head_crc, length, kind, word, found_epoch, found_durable, destination, first, crc, size = (
-                    MESSAGE_ONE.unpack_from(chunk, at)
+                    _unpack_message(chunk, at)
                 )
                 content, end = at + message_bytes, at + length
                 if word != due or found_epoch != epoch or content + size != end or end > behind:
@@ -232,8 +239,8 @@ class RecordWalk:
                 lengths.append(size)
                 first_due = first + 1
             elif chunk[at + 8] == ACK:
-                head_crc, length, kind, word, found_epoch, found_durable, destination, first, messages = (
-                    ACK_ONE.unpack_from(chunk, at)
+                head_crc, length, kind, word, found_epoch, found_durable, destination, first, messages = _unpack_ack(
+                    chunk, at
                 )
                 end = at + ack_bytes
                 if word != due or found_epoch != epoch or length != ack_bytes:

@@ -10,7 +10,7 @@ import errno
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ..disk.disk import File
 from ..disk.thrifty_disk import NO_DESCRIPTOR
@@ -43,6 +43,10 @@ Among single records of one run, a region may have as many unwanted bytes as wan
 
 _ONE: Final = struct.Struct("<I32xQQIII")
 """The fields of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
+_unpack_one: Final[Callable[[bytes, int], tuple[int, int, Any, int, int, int]]] = _ONE.unpack_from
+"""Typed for machine code, which compares an int with anything untyped by making an object of the int. The timestamp is
+only passed on, as the object that it is.
+"""
 assert _ONE.size == ONE_BYTES
 
 
@@ -249,12 +253,15 @@ def _read_singles(
     extent: SingleRecords,
     data: bytes,
     base: int,
-    salt: int,
+    salt: Any,
     messages: list[StoredMessage],
     unreadable: list[tuple[int, str]],
 ) -> None:
-    """Read records of one message each. The loop is flat because every backlog is read through it."""
-    unpack, checksum, sequence = _ONE.unpack_from, crc32, extent.first_sequence - 1
+    """Read records of one message each. The loop is flat because every backlog is read through it.
+
+    salt: an int, kept as an object, because machine code would make a new object for each checksum.
+    """
+    unpack, checksum, sequence = _unpack_one, crc32, extent.first_sequence - 1
     assert len(extent.offsets) == len(extent.lengths)
     for offset, length in zip(extent.offsets, extent.lengths):  # noqa: B905 machine code would make a tuple for each
         sequence += 1

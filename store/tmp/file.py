@@ -24,6 +24,8 @@ HEAD_BYTES: Final = HEAD.size
 _CRC: Final = struct.Struct("<I")
 _CRC_BYTES: Final = _CRC.size
 _REST: Final = struct.Struct("<IIQQ")
+# Typed as `_unpack_one` in store/journal/reading.py; crc and timestamp stay objects, because nothing computes with them.
+_unpack_head: Final[Callable[[bytes, int], tuple[Any, int, int, int, Any]]] = HEAD.unpack_from
 _pack_crc: Final = _CRC.pack
 _pack_rest: Final = _REST.pack
 # Under another name and without types, so that machine code passes the checksum on as the object that crc32 returned.
@@ -85,7 +87,7 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
         salt: Any = region.salt
         view = memoryview(data)
         for sequence, at, length in region.messages:
-            crc, properties_bytes, body_bytes, found, timestamp = HEAD.unpack_from(data, at)
+            crc, properties_bytes, body_bytes, found, timestamp = _unpack_head(data, at)
             body_at = at + HEAD_BYTES + properties_bytes
             end = at + length
             if (
