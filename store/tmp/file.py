@@ -24,7 +24,7 @@ HEAD_BYTES: Final = HEAD.size
 _CRC: Final = struct.Struct("<I")
 _CRC_BYTES: Final = _CRC.size
 _REST: Final = struct.Struct("<IIQQ")
-# Typed as `_unpack_one` in store/journal/reading.py; crc and timestamp stay objects, because nothing computes with them.
+# Typed as `_unpack_one` in store/journal/reading.py. Nothing computes with crc and timestamp, so they stay objects.
 _unpack_head: Final[Callable[[bytes, int], tuple[Any, int, int, int, Any]]] = HEAD.unpack_from
 _pack_crc: Final = _CRC.pack
 _pack_rest: Final = _REST.pack
