@@ -70,7 +70,7 @@ BROKER_DRAIN: Final = "ActiveMQ overflow: receive"
 STUCK: Final = "stuck"
 KAHADB_STUCK: Final = "KahaDB stuck"
 CONTENDED: Final = "`send` beside a thread that computes"
-FIND: Final = "one match by a selector"
+FIND: Final = "one match by a selector; its header named before"
 
 
 @dataclass(frozen=True, slots=True)
