@@ -119,7 +119,7 @@ class Consumer(CoreConsumer):
         # Number of deliveries so far; each delivery keeps its number. Read-only for callers.
         self.delivered = 0
         self.activity = Activity(options.slow_seconds, options.on_slow, monitor.monotonic())
-        self.waits = ConsumerWaits(options.on_ready, is_limited=destination.limits is not None)
+        self.waits = ConsumerWaits(options.on_ready)
         self.stage = TAKING
         self.collector = destination.distribution.collector
         self.reconfigure()
@@ -392,7 +392,7 @@ class Consumer(CoreConsumer):
                     if lane.delivery_counts is not None:
                         lane.forget_attempts(sequence, sequence)
                     if self.waits.is_told_of_acks:
-                        self._parts.settlements.after_ack(self)
+                        self._parts.settlements.after_ack(self, (delivery,))
                     position = self._parts.journal.end if lane.syncs else 0
                 except BaseException as error:
                     monitor.lock.break_by(error)
@@ -493,7 +493,7 @@ class Consumer(CoreConsumer):
         if self.room(1) <= 0:
             return
         self._dispatch_area.waits_no_more(self)
-        self.waits.end_for_credit(is_limited=self.destination.limits is not None)
+        self.waits.end_for_credit(is_limited=self.destination.is_limited)
         if self.waits.readiness.is_armed:
             if self._dispatch_area.has_any(self.selector_group):
                 self.become_ready(self.monitor.deferred)
@@ -501,9 +501,13 @@ class Consumer(CoreConsumer):
                 self.selector_group.arm()
 
     def reconfigure(self) -> None:
-        """Follow the queue: take nothing, take as its distribution says, or take as usual. Requires: the lock."""
+        """Follow the queue: take nothing, take as its distribution says, or take as usual. Requires: the lock.
+
+        From now on its acks wake senders too, if the queue has got limits.
+        """
         if self.stage.is_closed:
             return
+        self.waits.follow_limits(is_limited=self.destination.is_limited)
         if self.destination.holds_up(self):
             if not self.stage.is_draining:
                 self.stage = HELD_UP

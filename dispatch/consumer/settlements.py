@@ -15,7 +15,7 @@ from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, is_late
-from ..core.model import CoreConsumer
+from ..core.model import CoreConsumer, lane_of
 from ..core.monitor import Monitor
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery
@@ -59,6 +59,7 @@ class Settlements:
     def ack(self, consumer: CoreConsumer, rest: tuple[Delivery, ...], confirmer: Confirmer) -> None:
         """Acknowledge deliveries run by run, in as many sections as the index and the disk need."""
         while rest:
+            batch = rest
             try:
                 with self._monitor.lock, self._monitor.all_or_broken:
                     self.check_held(consumer, rest)
@@ -66,7 +67,7 @@ class Settlements:
                         settled, position = self._ack_runs(rest)
                         rest = rest[settled:]
                     finally:
-                        self.after_ack(consumer)  # for the settled ones, even if the rest is refused
+                        self.after_ack(consumer, batch)  # for the settled ones, even if the rest is refused
             except StoreFull as full:
                 self._monitor.run_deferred()
                 self.make_disk_room(full)
@@ -101,12 +102,19 @@ class Settlements:
             begin = end
         return begin, position
 
-    def after_ack(self, consumer: CoreConsumer) -> None:
-        """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock."""
+    def after_ack(self, consumer: CoreConsumer, deliveries: Sequence[Delivery]) -> None:
+        """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock.
+
+        deliveries: those of which at least one may be settled.
+        """
         consumer.try_again()
-        limits = consumer.destination.limits
+        destination = consumer.destination
+        limits = destination.limits
         if limits is not None:
             limits.on_room_freed()
+        elif destination.spans_others and destination.is_limited:
+            for source in dict.fromkeys(lane_of(delivery).destination for delivery in deliveries):
+                source.on_room_freed()
 
     def make_disk_room(self, full: StoreFull) -> None:
         """Delete at once what earlier acks have freed, because even the reserve is full.

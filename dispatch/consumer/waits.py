@@ -26,16 +26,13 @@ class ConsumerWaits:
         "_takes",
     )
 
-    def __init__(self, on_ready: Callable[[], None] | None, *, is_limited: bool) -> None:
-        """Make it for one consumer.
-
-        on_ready: see Readiness. is_limited: senders may wait for room in the queue.
-        """
+    def __init__(self, on_ready: Callable[[], None] | None) -> None:
+        """Make it for one consumer. on_ready: see Readiness."""
         self.readiness = Readiness(on_ready)
         # Whether takes wait for credit, for memory, or for a queue that is held up. Read-only for callers.
         self.is_for_credit = False
         # Whether anybody waits for room that an ack makes. The path of a single ack checks only this.
-        self.is_told_of_acks = is_limited
+        self.is_told_of_acks = False
         # Takes without credit wait for this condition. Arrivals notify the condition of the selector group instead, so
         # that no consumer without credit uses up a wake-up that is meant for one with credit.
         self._credited = UNAWAITED
@@ -72,10 +69,14 @@ class ConsumerWaits:
         self.is_for_credit = self.is_told_of_acks = True
 
     def end_for_credit(self, *, is_limited: bool) -> None:
-        """Note that there is credit, and wake the takes that wait for it. is_limited: see the constructor."""
+        """Note that there is credit, and wake the takes that wait for it. is_limited: see follow_limits."""
         self.is_for_credit = False
         self.is_told_of_acks = is_limited
         self._credited.notify_all()
+
+    def follow_limits(self, *, is_limited: bool) -> None:
+        """Note whether senders may wait for room in the queue, or in a topic of the pattern."""
+        self.is_told_of_acks = self.is_for_credit or is_limited
 
     def wait_for_credit(self, lock: OwnedLock, seconds: float | None) -> None:
         """Wait until there is credit, or the time is over. The lock is released meanwhile."""

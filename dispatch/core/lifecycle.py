@@ -94,6 +94,11 @@ class DestinationLifecycle(LimitedDestination):
         """Return the name of a durable subscription. None: it is not one."""
         return None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether senders may wait for room that acks of its consumers make."""
+        return self.limits is not None
+
     def on_room_freed(self) -> None:
         """Serve senders that wait for room, because messages may have left. Requires: the lock."""
         if self.limits is not None:

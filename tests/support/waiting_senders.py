@@ -7,6 +7,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
+from forebay.dispatch.admission.limits import DestinationLimits, Reservation, WaitingSender
 from forebay.testing import ManualClock
 
 WAIT_SECONDS: Final = 30.0
@@ -29,6 +30,19 @@ class TellingClock(ManualClock):
         """Wait for a condition that another thread makes true before it waits. AssertionError: it never does."""
         with self._waits:
             assert self._waits.wait_for(is_so, WAIT_SECONDS), "nobody waits"
+
+
+class Woken:
+    """Stands for a sender that waits for room, and counts how often it is woken."""
+
+    def __init__(self, limits: DestinationLimits | None) -> None:
+        """Stand in the line of these limits. Requires: the lock."""
+        assert limits is not None
+        self.times = 0
+        limits.line_up(WaitingSender((1,), Reservation(), self, 0.0, None, 10.0))
+
+    def notify(self) -> None:
+        self.times += 1
 
 
 class Sender(threading.Thread):

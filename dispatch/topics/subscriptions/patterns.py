@@ -66,7 +66,8 @@ class PatternRegistry:
         selector = self._selectors[pattern_state]
         text = selector.text if selector is not None else None
         subscriber = self._writer.subscribe(topic.number, None, text)
-        member = pattern_state.members[topic.number] = PatternMember(topic, subscriber, selector, pattern_state)
+        member = PatternMember(topic, subscriber, selector, pattern_state)
+        pattern_state.take_in(member)
         self._subscriptions.begin(member)
         self._subscriptions.go_online(member, is_shared=False)
         self._target_area.subscribe(member, selector)
@@ -78,7 +79,7 @@ class PatternState(NamedDestinationState):
     The state lock guards it.
     """
 
-    __slots__ = ("registry", "members", "turns", "_selector_matches")
+    __slots__ = ("registry", "members", "turns", "_has_limits", "_selector_matches")
     noun = "topic"
     kind = TOPIC
     keeps_groups = False
@@ -92,8 +93,22 @@ class PatternState(NamedDestinationState):
         self._selector_matches = selector_matches
         # By the number of the topic.
         self.members: dict[int, PatternMember] = {}
+        # Whether a topic with limits was ever a member.
+        self._has_limits = False
         assert isinstance(self.distribution, TopicTurns)
         self.turns = self.distribution
+
+    def take_in(self, member: PatternMember) -> None:
+        """Have one more member. If it is the first with limits, the consumer's acks tell its senders from now on."""
+        self.members[member.topic.number] = member
+        if member.is_limited and not self._has_limits:
+            self._has_limits = True
+            for consumer in self.consumers():
+                consumer.reconfigure()
+
+    @property
+    def is_limited(self) -> bool:
+        return self._has_limits
 
     def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
         """Return the new selector group that all members share."""

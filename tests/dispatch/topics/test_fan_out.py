@@ -12,10 +12,10 @@ from delivering import numbered_body, tmp_bytes
 from loops import LoopBay, run_jumping
 from sampling import sampled
 from simulated_bay import SimulatedBay
+from waiting_senders import Woken
 
 from forebay import Consumer, DestinationPolicy, Message, StateError, StoreFull, Topic
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES
-from forebay.dispatch.admission.limits import Reservation, WaitingSender
 from forebay.dispatch.topics.arrivals import SPARE_RUNS
 from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
@@ -378,15 +378,6 @@ def test_a_limited_topic_counts_what_its_slowest_subscriber_has() -> None:
     bay.check()
 
 
-class Woken:
-    """Stands for a sender that waits."""
-
-    times = 0
-
-    def notify(self) -> None:
-        self.times += 1
-
-
 @pytest.mark.parametrize("ending", ["ack", "close", "unsubscribe", "sweep", "expiry", "dead letter"])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: bool) -> None:
@@ -396,13 +387,10 @@ def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: boo
     expires_in = 5.0 if ending in ("sweep", "expiry") else None
     for n in range(4):
         topic.send(numbered_body(n), persistent=persistent, expires_in=expires_in)
-    woken = Woken()
-    limits = bay.topic_state("prices").limits
-    assert limits is not None
     if ending == "unsubscribe":
         consumer.close()
     with bay.lock:
-        limits.line_up(WaitingSender((1,), Reservation(), woken, 0.0, None, 10.0))
+        woken = Woken(bay.topic_state("prices").limits)
     if ending == "ack":
         consumer.ack(consumer.take(1))
     elif ending == "dead letter":

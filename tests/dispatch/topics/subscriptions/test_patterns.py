@@ -9,6 +9,7 @@ import pytest
 from delivering import bodies, numbered_messages
 from loops import LoopBay
 from simulated_bay import SimulatedBay
+from waiting_senders import Woken
 
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Message, SettingsError, StateError, TransactionError
 
@@ -237,6 +238,33 @@ def test_slow_consumer_of_a_pattern_loses_what_the_policy_says() -> None:
         bay.bay.step()
     assert slow == [consumer] and topic.statistics().evicted >= 40
     assert bodies(consumer.take(100))[-1] == b"49"
+    bay.check()
+
+
+@pytest.mark.parametrize("acks_all_at_once", [False, True])
+@pytest.mark.parametrize("is_made_later", [False, True])
+def test_ack_wakes_who_waits_for_room_in_the_topic(*, is_made_later: bool, acks_all_at_once: bool) -> None:
+    bay = SimulatedBay(policies={"prices.limited.*": DestinationPolicy(max_messages=1)})
+    names = ("prices.free", "prices.limited.tea", "prices.limited.rice")
+    if is_made_later:
+        consumer = listening(bay)
+    topics = [bay.bay.topic(name) for name in names]
+    if not is_made_later:
+        consumer = listening(bay)
+    for topic in topics:
+        topic.send(b"1")
+    with bay.lock:
+        tea, rice = (Woken(bay.topic_state(name).limits) for name in names[1:])
+    free, *limited = sorted(consumer.take(10), key=lambda delivery: names.index(delivery.destination))
+    consumer.ack(free)
+    assert (tea.times, rice.times) == (0, 0)
+    if acks_all_at_once:
+        consumer.ack(limited)
+    else:
+        consumer.ack(limited[0])
+        assert (tea.times, rice.times) == (1, 0)
+        consumer.ack(limited[1])
+    assert (tea.times, rice.times) == (1, 1)
     bay.check()
 
 
