@@ -220,6 +220,8 @@ class DispatchArea(Collector[CoreConsumer]):
                 max_bytes -= size
             if moved + charge > room_for_bodies:
                 if moved + OVERHEAD_BYTES > room and not is_first:
+                    if max_bytes is not None:
+                        max_bytes += size  # it stays in the list
                     break
                 if body is None or lane.pager.page_out_body(message):
                     released += charge - OVERHEAD_BYTES

@@ -6,7 +6,7 @@ import pytest
 from delivering import send_equal, take_all
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Delivery, Queue, StateError
+from forebay import Closed, Delivery, DestinationPolicy, Message, Queue, StateError
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
 
 KIB = 1024
@@ -47,6 +47,20 @@ def test_a_lazy_delivery_of_a_closed_store_says_so(bay: SimulatedBay) -> None:
     bay.bay.close()
     with pytest.raises(Closed):
         _ = delivery.body
+
+
+def test_max_bytes_of_a_take_counts_no_message_that_memory_refuses() -> None:
+    bay = SimulatedBay(policies={"prices.kept": DestinationPolicy(memory_reserve="512KiB")})
+    crowded, kept = bay.bay.topic("prices.crowded"), bay.bay.topic("prices.kept")
+    consumer = bay.bay.topic("prices.*").subscribe(prefetch=0)
+    send_equal(bay.queue(), 4000, BODY)
+    take_all(bay.queue().subscribe(prefetch=0))
+    assert bay.dispatch_area.is_short
+    for topic in (crowded, kept):
+        topic.send_many([Message(bytes(100)), Message(bytes(100))])
+    taken = consumer.take(10, max_bytes=250)
+    assert [delivery.destination for delivery in taken] == ["prices.crowded", "prices.kept"]
+    bay.check()
 
 
 def test_at_full_usage_every_other_consumer_still_gets_something(bay: SimulatedBay) -> None:
