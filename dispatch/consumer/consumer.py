@@ -570,6 +570,10 @@ class Consumer(CoreConsumer):
         """
         self._parts.ending.close(self, self.waits, processed)
 
+    def withdraw(self) -> None:
+        """Close it without a word to its host, which has not got it yet. Requires: the lock."""
+        self._parts.ending.withdraw(self, self.waits)
+
     def end(self, held: Sequence[Delivery]) -> None:
         self._parts.ending.end(self, self.waits, held)
 

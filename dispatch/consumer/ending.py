@@ -101,6 +101,10 @@ class ConsumerEnding:
             waits.close()
         self._monitor.run_deferred()
 
+    def withdraw(self, consumer: CoreConsumer, waits: ConsumerWaits) -> None:
+        """Close a consumer that its host has not got yet, and that has taken nothing. Requires: the lock."""
+        self._close(consumer, waits, (), None)
+
     def end(self, consumer: CoreConsumer, waits: ConsumerWaits, held: Sequence[Delivery]) -> None:
         """Close a consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 

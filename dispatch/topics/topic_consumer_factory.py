@@ -77,13 +77,14 @@ class TopicConsumerFactory:
                     self._admin.end(topic, name)  # here, before another consumer may come and be confirmed
                 raise
             refused = self._retained.give(((topic, subscription),)) if is_new else None
+            if refused is not None:
+                consumer.withdraw()
+                if name is not None:
+                    self._admin.end(topic, name)  # here for the same reason
             position = self._journal.end
-        if refused is not None:
-            consumer.close()
-            if name is not None:
-                self._admin.unsubscribe(topic, name)
-            raise refused
         self._confirmer.confirm(position)
+        if refused is not None:
+            raise refused
         return consumer
 
     def _attach(self, subscription: SubscriptionState, options: ConsumerOptions, *, is_shared: bool) -> Consumer:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from compiled import interpreted
 from delivering import drain_retained
 from simulated_bay import SimulatedBay
 
 import forebay.aio
 from forebay import DestinationPolicy, PropertiesFull, SettingsError, StoreFull, Topic
+from forebay.dispatch.core.monitor import Monitor
 from forebay.store.format.retained import retained_name
 
 KIB = 1024
@@ -270,6 +272,30 @@ def test_a_subscription_without_room_for_it_is_refused_and_not_made() -> None:
     assert topic(simulated).subscriptions() == [] and not simulated.topic_state("prices").online
     simulated.queue().purge()
     assert drain_retained(topic(simulated).subscribe(durable="audit")) == [(bytes(100 * KIB), True)]
+    simulated.check()
+
+
+@interpreted("replaces what compiled code has linked")
+def test_a_subscription_that_is_refused_for_want_of_room_is_gone_before_another_consumer_may_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulated = SimulatedBay(memory_limit="4MiB", temp_limit="1MiB")
+    topic(simulated).send(bytes(100 * KIB), retain=True)
+    with pytest.raises(StoreFull):
+        while True:
+            simulated.queue().send(bytes(KIB), persistent=False)
+    found: list[list[str]] = []
+    run_deferred = Monitor.run_deferred
+
+    def come(monitor: Monitor) -> None:
+        found.append(simulated.topic_state("prices").durable)
+        run_deferred(monitor)
+
+    with monkeypatch.context() as patch, pytest.raises(StoreFull):
+        patch.setattr(Monitor, "run_deferred", come)
+        topic(simulated).subscribe(durable="audit")
+    assert not any(found)
+    assert topic(simulated).subscriptions() == []
     simulated.check()
 
 
