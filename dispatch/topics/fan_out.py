@@ -12,6 +12,7 @@ from ...store.errors import Closed
 from ...store.format.retained import RetainedMessage
 from ...store.format.times import MessageTimes, has_times, times_of
 from ...store.numbering import LANE_SHIFT, NON_PERSISTENT
+from ...store.stored_message import StoredMessage
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.lanes.non_persistent import NonPersistentLaneState
@@ -128,7 +129,7 @@ class FanOut:
                 given.append(lane)
         except BaseException:
             for lane in given:
-                self._take_back(lane, sequence)
+                self._take_back(lane, message)
             self._not_sent += 1
             raise
         finally:
@@ -144,9 +145,9 @@ class FanOut:
         lane = subscription.non_persistent_lanes[self.priority]
         if lane is None:
             lane = self._lanes.ensure_non_persistent(subscription, self.priority, self.pool, self.id_prefix)
-            lane.first_sequence = self.next_sequence - 1
         return lane
 
-    def _take_back(self, lane: NonPersistentLaneState, sequence: int) -> None:
+    def _take_back(self, lane: NonPersistentLaneState, message: StoredMessage) -> None:
         """Take a message back from a lane because another subscription has no room: either all get it or none."""
-        self._removals.remove(lane, ((sequence, sequence),))
+        self._removals.remove(lane, ((message[0], message[0]),))
+        lane.uncount(message)

@@ -145,11 +145,20 @@ class NonPersistentLaneState(LaneState):
     def skip_to(self, sequence: int) -> None:
         """Give the next message this sequence; lower ones belong to other lanes. StoreFull: see NonPersistentLane."""
         store_lane = self.non_persistent_lane
-        if store_lane.next_sequence < sequence:
+        first = store_lane.next_sequence
+        if first < sequence:
             try:
                 store_lane.skip_to(sequence)
             finally:
+                self.first_sequence += store_lane.next_sequence - first  # nobody enqueued these sequences
                 self.target_area.pass_holes(self, store_lane.next_sequence)
+
+    def uncount(self, message: StoredMessage) -> None:
+        """Count a message no more that came and was removed again, because another lane refused it."""
+        size_bytes = len(message[1]) + len(message[2] or b"")
+        self.first_sequence += 1
+        self.first_bytes += size_bytes
+        self.first_removed_bytes += size_bytes
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """Put a message aside because the only list is full or far behind."""

@@ -194,6 +194,37 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     bay.check()
 
 
+@interpreted("replaces what compiled code has linked")
+def test_a_subscription_counts_what_it_got_and_nothing_that_was_refused_or_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bay = SimulatedBay()
+    topic = bay.bay.topic("prices")
+    for name in ("audit", "ledger"):
+        topic.subscribe(durable=name)
+    topic.subscribe(durable="picky", selector="number = 1")
+    sent = [topic.send(b"%d" % n, headers={"number": n}, persistent=False) for n in range(3)]
+    last = list(bay.topic_state("prices").online)[1].non_persistent_lanes[4]
+    assert last is not None
+    add = NonPersistentLane.add
+
+    def refuse(lane: NonPersistentLane, length: int) -> int:
+        if lane is last.store_lane:
+            raise StoreFull(length, 0, "memory_limit")
+        return add(lane, length)
+
+    before = topic.statistics()
+    with monkeypatch.context() as patch, pytest.raises(StoreFull):
+        patch.setattr(NonPersistentLane, "add", refuse)
+        topic.send(b"refused", persistent=False)
+    assert topic.statistics() == before
+    sent.append(topic.send(b"1 again", headers={"number": 1}, persistent=False))
+    found = topic.statistics().subscriptions
+    assert {name: found[name].enqueued for name in found} == {"audit": len(sent), "ledger": len(sent), "picky": 2}
+    assert all(each.enqueued_bytes == each.bytes and not each.dequeued_bytes for each in found.values())
+    bay.check()
+
+
 def test_no_lane_pays_for_what_its_selector_leaves_out() -> None:
     bay = SimulatedBay(memory_limit="4MiB")
     topic = bay.bay.topic("prices")
