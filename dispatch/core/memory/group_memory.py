@@ -52,11 +52,11 @@ class GroupMemory:
         self.release(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:
-        """Charge now, or as soon as there is room.
+        """Charge now, or as soon as there is room. No charge takes what a `memory_reserve` keeps for others.
 
         The caller need not wait: a delivery that comes back has just released more than this charge.
         """
-        if not self.holder.reserve_again(charge_bytes):
+        if not self.holder.reserve_unkept(charge_bytes):
             self.owed_bytes += charge_bytes
 
     def release(self, charge_bytes: int) -> None:

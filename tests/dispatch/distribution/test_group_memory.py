@@ -64,6 +64,22 @@ def test_what_finds_no_room_is_owed_until_there_is_some_and_still_counts_as_held
     assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (0, 0, 0)
 
 
+def test_no_charge_takes_what_a_reserve_keeps_for_others() -> None:
+    budget = Budget(1000)
+    others, memory, quota = budget.holder("others"), GroupMemory(budget.holder("groups")), budget.quota("kept")
+    owner = budget.quota_holder("others", quota)
+    quota.resize(1000, 400)
+    assert others.reserve(500)
+    memory.charge(100)
+    memory.hold_back(256)
+    assert (memory.holder.held_bytes, memory.owed_bytes) == (100, 256)
+    assert owner.reserve(400)
+    others.release(300)
+    memory.release(1)
+    assert (memory.holder.held_bytes, memory.owed_bytes) == (355, 0)
+    budget._check()
+
+
 def test_groups_held_back_are_charged_and_bounded() -> None:
     bay = opened()
     send_distinct(bay.queue(), 3 * BOUND_MESSAGES)
