@@ -434,8 +434,11 @@ class Consumer(CoreConsumer):
         message in flight before, one attempt of it stays counted. Raises SettingsError, StateError, TransactionError as
         `ack` does. O(deliveries).
         """
-        self._parts.settlements.release(self, batch_of(deliveries))
+        self.return_untried(batch_of(deliveries))
         self.monitor.run_deferred()
+
+    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
+        self._parts.settlements.release(self, deliveries)
 
     def reject(
         self,

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ArgumentError, ForebayError, StateError, StoreFailed, argument_error
 from ..core.deliveries.delivery import Delivery, is_in_flight
-from ..core.model import lane_of
+from ..core.model import consumer_of, lane_of
 
 logger = LateLogger("forebay.dispatch")
 
@@ -82,12 +82,13 @@ class GroupTurns:
             waiting = self._waiting.get(group)
             if waiting is not None:
                 waiting.append(delivery)
-            elif returns != self.returns:
-                give_back(delivery)
-            else:
+                return False
+            if returns == self.returns:
                 self._waiting[group] = deque()
                 self._groups[delivery] = group
                 return True
+            _return_untried(delivery)
+        _run_callbacks(delivery)
         return False
 
     def end(self, delivery: Delivery) -> Delivery | None:
@@ -112,8 +113,9 @@ class GroupTurns:
         with self._lock:
             # All at once: a delivery that is taken from here on is behind all that went back, and handled in its turn.
             for behind in self._waiting.pop(group):
-                give_back(behind)
+                _return_untried(behind)
             self.returns += 1
+        _run_callbacks(delivery)
 
 
 class Processing:
@@ -216,9 +218,21 @@ class IgnoreSettled:
 
 def give_back(delivery: Delivery) -> None:
     """Return a delivery to its place without counting an attempt, unless it is settled. Ignores ForebayError."""
+    _return_untried(delivery)
+    _run_callbacks(delivery)
+
+
+def _return_untried(delivery: Delivery) -> None:
+    """Return a delivery as `give_back` does; the caller calls `_run_callbacks` once it holds no lock."""
     if is_in_flight(delivery):
         with suppress(ForebayError):
-            delivery.release()
+            consumer_of(delivery).return_untried((delivery,))
+
+
+def _run_callbacks(delivery: Delivery) -> None:
+    """Call the callbacks that are due because deliveries of this consumer went back. Ignores ForebayError."""
+    with suppress(ForebayError):
+        lane_of(delivery).destination.monitor.run_deferred()
 
 
 def came_back(delivery: Delivery) -> bool:

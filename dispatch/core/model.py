@@ -124,6 +124,10 @@ class CoreConsumer(SettlingConsumer):
         """Whether it waits for messages, or for room to hold more. Requires: the lock."""
 
     @abstractmethod
+    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
+        """Give deliveries back as `release` does, and leave the callbacks that are due to `Monitor.run_deferred`."""
+
+    @abstractmethod
     def try_again(self) -> None:
         """Go on if it waited for credit and has some now. Requires: the lock."""
 

@@ -345,6 +345,9 @@ class PlayedConsumer(CoreConsumer):
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
         raise AssertionError(_NOT_ASKED)
 
+    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
+        raise AssertionError(_NOT_ASKED)
+
     def reject(self, deliveries: Delivery | Sequence[Delivery], reason: str = "", *, transaction: Any = None) -> None:
         raise AssertionError(_NOT_ASKED)
 

@@ -13,6 +13,7 @@ from delivering import numbered_messages
 from simulated_bay import SimulatedBay
 
 from forebay import ArgumentError, Closed, Consumer, Delivery, DestinationPolicy, Message, SettingsError
+from forebay.dispatch.consumer.processing import GroupTurns
 
 PATIENCE_SECONDS = 30
 
@@ -312,6 +313,34 @@ def test_another_thread_has_the_next_message_of_another_group_while_one_of_a_gro
 
         consumer.process(work, 2)
     assert bodies == [b"1", b"3", b"2"]
+    bay.check()
+
+
+@pytest.mark.parametrize("is_behind_another", [False, True])
+def test_a_callback_for_what_goes_back_holds_up_no_other_handler(*, is_behind_another: bool) -> None:
+    bay = SimulatedBay()
+    bay.queue().send_many(Message(body, group=group) for body, group in [(b"1", "tea"), (b"2", "tea"), (b"3", "oil")])
+    turns = GroupTurns()
+    taken: list[Delivery] = []
+    begun: list[bool] = []
+
+    def have_another_begin() -> None:
+        if taken:
+            other = threading.Thread(target=turns.begin, args=(taken[2], turns.returns), daemon=True)
+            other.start()
+            other.join(PATIENCE_SECONDS)
+            begun.append(not other.is_alive())
+
+    with bay.queue().subscribe(prefetch=0, on_ready=have_another_begin) as consumer:
+        taken += consumer.take(3)
+        first, second, _ = taken
+        assert not consumer.take()
+        if is_behind_another:
+            assert turns.begin(first, turns.returns) and not turns.begin(second, turns.returns)
+            turns.go_back(first)
+        else:
+            assert not turns.begin(second, turns.returns - 1)
+        assert begun == [True]
     bay.check()
 
 
