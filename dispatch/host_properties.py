@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar, overload
 from ..store.errors import ArgumentError, SettingsError, argument_error
 from ..store.format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from ..store.format.retained import RESERVED_PREFIX
-from ..store.journal.journal import Journal
 from ..store.state.property_table import PropertyTable
 from ..store.writers.property_writer import PropertyWriter
 from .core.confirmer import Confirmer
@@ -51,13 +50,11 @@ class StoreProperties(PropertySource):
         monitor: Monitor,
         table: PropertyTable,
         writer: PropertyWriter,
-        journal: Journal,
         confirmer: Confirmer,
     ) -> None:
         self._monitor = monitor
         self._table = table
         self._writer = writer
-        self._journal = journal
         self._confirmer = confirmer
 
     def find(self, name: str) -> bytes | None:
@@ -80,7 +77,7 @@ class StoreProperties(PropertySource):
             if not changes:
                 return
             self._writer.change(changes)
-            position = self._journal.end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
 
 

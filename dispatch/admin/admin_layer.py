@@ -104,14 +104,13 @@ def make_admin_layer(
         ),
         queue_admin=queue_admin,
         temporaries=_make_temporaries(core, directory, topics, queue_admin, topic_admin, random_bytes),
-        inactive=_make_inactive(core, directory, topics, queue_admin, topic_admin, transactions),
+        inactive=_make_inactive(core, topics, queue_admin, topic_admin, transactions),
         idle=IdleDestinations(monitor, queues, topics, transactions),
     )
 
 
 def _make_inactive(
     core: CoreParts,
-    directory: DirectoryStore,
     topics: TopicRegistry,
     queue_admin: QueueAdmin,
     topic_admin: TopicAdmin,
@@ -119,7 +118,6 @@ def _make_inactive(
 ) -> InactiveDestinations:
     return InactiveDestinations(
         monitor=core.monitor,
-        journal=directory.journal,
         confirmer=core.confirmer,
         queues=core.destinations.queues,
         topics=topics,
@@ -179,7 +177,6 @@ def _make_temporaries(
 ) -> TemporaryDestinations:
     return TemporaryDestinations(
         monitor=core.monitor,
-        journal=directory.journal,
         rows=directory.destination_table,
         confirmer=core.confirmer,
         queues=core.destinations.queues,

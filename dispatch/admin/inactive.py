@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from ...store.journal.journal import Journal
 from ..core.confirmer import Confirmer
 from ..core.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.destination_registry import DestinationRegistry
@@ -51,7 +50,6 @@ class InactiveDestinations:
         self,
         *,
         monitor: Monitor,
-        journal: Journal,
         confirmer: Confirmer,
         queues: QueueRegistry,
         topics: TopicRegistry,
@@ -65,7 +63,6 @@ class InactiveDestinations:
         shortest_seconds: the least `inactive_seconds` of any policy; None: no destination is ever deleted.
         """
         self._monitor = monitor
-        self._journal = journal
         self._confirmer = confirmer
         self._queues = queues
         self._topics = topics
@@ -145,7 +142,7 @@ class InactiveDestinations:
                 return False
             delete(destination)
             destination.lifecycle = Lifecycle.UNUSED
-            position = self._journal.end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
         return True
 

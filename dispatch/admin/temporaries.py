@@ -13,7 +13,6 @@ from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError, StoreFull, TransactionError
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state_record import TOPIC
-from ...store.journal.journal import Journal
 from ..config.temporary_names import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.confirmer import Confirmer
 from ..core.destinations.queue_registry import QueueRegistry
@@ -34,7 +33,6 @@ class TemporaryDestinations:
         self,
         *,
         monitor: Monitor,
-        journal: Journal,
         rows: DestinationTable,
         confirmer: Confirmer,
         queues: QueueRegistry,
@@ -44,7 +42,6 @@ class TemporaryDestinations:
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._monitor = monitor
-        self._journal = journal
         self._rows = rows
         self._confirmer = confirmer
         self._queues = queues
@@ -61,7 +58,7 @@ class TemporaryDestinations:
             self._monitor.raise_if_closed()
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
             queue = self._queues.create(name, is_temporary=True)
-            position = self._journal.end
+            position = confirmer.written
         confirmer.confirm(position)
         return queue
 
@@ -70,7 +67,7 @@ class TemporaryDestinations:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
-            position = self._journal.end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
         return topic
 
@@ -100,7 +97,7 @@ class TemporaryDestinations:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             deleted = sum(self._delete(destination_number) for destination_number in list(self._released))
-            position = self._journal.end
+            position = self._confirmer.written
         try:
             if deleted:
                 self._confirmer.confirm(position)

@@ -66,12 +66,12 @@ class LoopConfirmer(Confirmer):
     """One event loop that calls an open store. Only its thread may use it."""
 
     def __init__(self, parts: LoopParts, loop: asyncio.AbstractEventLoop, workers: Executor, bell: LoopWaker) -> None:
+        super().__init__(parts.journal)
         self.monitor = parts.monitor
         self._publisher = parts.publisher
         self._threads = parts.threads
         self._syncs_always = parts.publisher.syncs_always
         self._message_store = parts.message_store
-        self._journal = parts.journal
         self._block_cache = parts.block_cache
         self._loader = parts.loader
         self.loop = loop

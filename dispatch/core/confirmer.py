@@ -24,6 +24,14 @@ T = TypeVar("T")
 class Confirmer(ABC):
     """Confirms calls for a thread, which may wait, or for an event loop, which may not."""
 
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @property
+    def written(self) -> int:
+        """Position up to which calls have written the journal, for `confirm`. Requires: the lock."""
+        return self._journal.end
+
     @abstractmethod
     def confirm(self, position: int) -> None:
         """Confirm the call that wrote up to `position` in the journal. Requires: no lock."""
@@ -53,9 +61,9 @@ class ThreadConfirmer(Confirmer):
 
         leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it.
         """
+        super().__init__(journal)
         self._monitor = monitor
         self._message_store = message_store
-        self._journal = journal
         self._block_cache = block_cache
         self._publisher = publisher
         self._syncs_always = publisher.syncs_always
@@ -133,4 +141,4 @@ class ThreadConfirmer(Confirmer):
     def position(self) -> int:
         """Return where the journal ends. Requires: no lock."""
         with self._monitor.lock:
-            return self._journal.end
+            return self.written

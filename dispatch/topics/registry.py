@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from ...store.format.destination_table import DestinationTable
 from ...store.format.state_record import TOPIC
 from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriptions
-from ...store.journal.journal import Journal
 from ...store.state.property_table import PropertyTable
 from ...store.writers.destination_writer import DestinationWriter
 from ..config.policies import Policies
@@ -78,7 +77,6 @@ class TopicRegistry(DestinationRegistry[TopicState]):
     def __init__(
         self,
         monitor: Monitor,
-        journal: Journal,
         writer: DestinationWriter,
         rows: DestinationTable,
         opener: DestinationOpener,
@@ -91,7 +89,7 @@ class TopicRegistry(DestinationRegistry[TopicState]):
 
         patterns: those that match a new topic get its messages. retention: says which topics keep messages.
         """
-        super().__init__(monitor, journal, writer, rows, opener)
+        super().__init__(monitor, writer, rows, opener)
         self._maker = maker
         self._patterns = patterns
         self._retention = retention

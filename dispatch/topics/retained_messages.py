@@ -11,7 +11,6 @@ from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import decode_retained
-from ...store.journal.journal import Journal
 from ...store.state.property_table import PropertyTable
 from ...store.writers.property_writer import PropertyWriter
 from ..core.confirmer import Confirmer
@@ -32,7 +31,6 @@ class RetainedMessages:
         monitor: Monitor,
         properties: PropertyTable,
         writer: PropertyWriter,
-        journal: Journal,
         now_ms: Callable[[], int],
         confirmer: Confirmer,
         fan_out_opener: FanOutOpener,
@@ -44,7 +42,6 @@ class RetainedMessages:
         self._monitor = monitor
         self._properties = properties
         self._writer = writer
-        self._journal = journal
         self._now_ms = now_ms
         self._confirmer = confirmer
         self._fan_out_opener = fan_out_opener
@@ -85,5 +82,5 @@ class RetainedMessages:
             if not self._properties.is_retained(name):
                 return
             self._writer.change({name: None})
-            position = self._journal.end
+            position = self._confirmer.written
         self._confirmer.confirm(position)

@@ -6,7 +6,6 @@ A deletion is one record, so a crash leaves the whole topic or nothing of it.
 from __future__ import annotations
 
 from ...store.errors import TransactionError
-from ...store.journal.journal import Journal
 from ...store.writers.destination_writer import DestinationWriter
 from ..core.confirmer import Confirmer
 from ..core.lifecycle import Lifecycle
@@ -25,7 +24,6 @@ class TopicAdmin:
         self,
         *,
         monitor: Monitor,
-        journal: Journal,
         writer: DestinationWriter,
         confirmer: Confirmer,
         topics: TopicRegistry,
@@ -34,7 +32,6 @@ class TopicAdmin:
         transactions: TransactionRegistry,
     ) -> None:
         self._monitor = monitor
-        self._journal = journal
         self._writer = writer
         self._confirmer = confirmer
         self._topics = topics
@@ -47,7 +44,7 @@ class TopicAdmin:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             self.delete_locked(topic)
-            position = self._journal.end
+            position = self._confirmer.written
         try:
             self._confirmer.confirm(position)
             while self._subscriptions.forget_some():

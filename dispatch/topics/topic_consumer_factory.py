@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...store.errors import ForebayError, SettingsError, SubscriptionInUse
-from ...store.journal.journal import Journal
 from ...store.writers.subscription_writer import SubscriptionWriter
 from ..consumer.consumer import Consumer
 from ..consumer.consumer_factory import ConsumerFactory
@@ -28,7 +27,6 @@ class TopicConsumerFactory:
         self,
         *,
         monitor: Monitor,
-        journal: Journal,
         writer: SubscriptionWriter,
         confirmer: Confirmer,
         consumers: ConsumerFactory,
@@ -39,7 +37,6 @@ class TopicConsumerFactory:
         admin: SubscriptionAdmin,
     ) -> None:
         self._monitor = monitor
-        self._journal = journal
         self._writer = writer
         self._confirmer = confirmer
         self._consumers = consumers
@@ -81,7 +78,7 @@ class TopicConsumerFactory:
                 consumer.withdraw()
                 if name is not None:
                     self._admin.end(topic, name)  # here for the same reason
-            position = self._journal.end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
         if refused is not None:
             raise refused
@@ -121,7 +118,7 @@ class TopicConsumerFactory:
             self._subscriptions.begin(subscription)
             subscription.is_reader = True
             consumer = self._attach(subscription, options, is_shared=False)
-            position = self._journal.end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
         return consumer
 

@@ -82,7 +82,6 @@ def make_topic_layer(
     maker = _make_maker(core, directory, subscriptions, keys)
     topics = TopicRegistry(
         monitor,
-        directory.journal,
         directory.destination_writer,
         directory.destination_table,
         core.destinations.opener,
@@ -114,7 +113,6 @@ def make_topic_layer(
         admin=admin,
         consumers=TopicConsumerFactory(
             monitor=monitor,
-            journal=directory.journal,
             writer=writer,
             confirmer=core.confirmer,
             consumers=consumers,
@@ -146,7 +144,6 @@ def _make_retained(core: CoreParts, directory: DirectoryStore, fan_out_opener: F
         monitor=core.monitor,
         properties=directory.host_properties,
         writer=directory.property_writer,
-        journal=directory.journal,
         now_ms=directory.steady.now_ms,
         confirmer=core.confirmer,
         fan_out_opener=fan_out_opener,
@@ -158,7 +155,6 @@ def _make_admin(
 ) -> SubscriptionAdmin:
     return SubscriptionAdmin(
         monitor=core.monitor,
-        journal=directory.journal,
         writer=directory.subscription_writer,
         positions=directory.positions,
         confirmer=core.confirmer,
@@ -176,7 +172,6 @@ def _make_topic_admin(
 ) -> TopicAdmin:
     return TopicAdmin(
         monitor=core.monitor,
-        journal=directory.journal,
         writer=directory.destination_writer,
         confirmer=core.confirmer,
         topics=topics,

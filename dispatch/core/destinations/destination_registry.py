@@ -14,7 +14,6 @@ from typing import ClassVar, Generic, TypeVar
 
 from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
-from ....store.journal.journal import Journal
 from ....store.writers.destination_writer import DestinationWriter
 from ...config.temporary_names import raise_if_temporary
 from ..confirmer import Confirmer
@@ -38,14 +37,12 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
     def __init__(
         self,
         monitor: Monitor,
-        journal: Journal,
         writer: DestinationWriter,
         rows: DestinationTable,
         opener: DestinationOpener,
     ) -> None:
         """Make the registry. rows: all queues and topics, open or not. opener: charges and closes both kinds."""
         self._monitor = monitor
-        self._journal = journal
         self._writer = writer
         self._rows = rows
         self._opener = opener
@@ -108,7 +105,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
             if self._rows.number_of(self.kind, name) is None:
                 raise_if_temporary(name)
             found = self.ensure(name)
-            position = self._journal.end
+            position = confirmer.written
         confirmer.confirm(position)
         return found
 
@@ -213,7 +210,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
                 raise_if_temporary(known.name)
                 held = self.create(known.name)
             held.calls_under_way += 1
-            position = self._journal.end
+            position = confirmer.written
         try:
             if is_new:
                 confirmer.confirm(position)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ....store.format.destination_table import DestinationTable
 from ....store.format.state_record import QUEUE
-from ....store.journal.journal import Journal
 from ....store.writers.destination_writer import DestinationWriter
 from ..areas.target_area import TargetArea
 from ..monitor import Monitor
@@ -23,13 +22,12 @@ class QueueRegistry(DestinationRegistry[QueueState]):
     def __init__(
         self,
         monitor: Monitor,
-        journal: Journal,
         writer: DestinationWriter,
         rows: DestinationTable,
         opener: DestinationOpener,
         target_area: TargetArea,
     ) -> None:
-        super().__init__(monitor, journal, writer, rows, opener)
+        super().__init__(monitor, writer, rows, opener)
         self._target_area = target_area
         # Paused queues by number, in the order in which they were paused.
         self.paused: dict[int, QueueState] = {}

@@ -84,7 +84,7 @@ def make_core(
         timed=redelivery_layer.timed,
         closable=closable,
     )
-    queues = QueueRegistry(monitor, directory.journal, writer, rows, opener, areas.target_area)
+    queues = QueueRegistry(monitor, writer, rows, opener, areas.target_area)
     groups = GroupedQueues(monitor, writer, overhead, areas.target_area.distribution_chooser)
     loader = _make_loader(foundation, store_layer, areas)
     warmer = foundation.late_calls.warmer = CacheWarmer(

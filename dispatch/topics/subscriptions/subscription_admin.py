@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from ....store.errors import SettingsError, SubscriptionInUse, TransactionError
 from ....store.index.subscriptions import Subscriber
 from ....store.index.topic_lane import TopicLane
-from ....store.journal.journal import Journal
 from ....store.maintenance.time_search import TimeSearch
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.confirmer import Confirmer
@@ -30,7 +29,6 @@ class SubscriptionAdmin:
         self,
         *,
         monitor: Monitor,
-        journal: Journal,
         writer: SubscriptionWriter,
         positions: TimeSearch,
         confirmer: Confirmer,
@@ -38,7 +36,6 @@ class SubscriptionAdmin:
         subscriptions: OpenSubscriptions,
     ) -> None:
         self._monitor = monitor
-        self._journal = journal
         self._writer = writer
         self._positions = positions
         self._confirmer = confirmer
@@ -50,7 +47,7 @@ class SubscriptionAdmin:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._monitor.raise_if_closed()
             self.end(topic, name)
-            position = self._journal.end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
 
     def end(self, topic: TopicState, name: str) -> None:
@@ -74,7 +71,7 @@ class SubscriptionAdmin:
                 self._writer.seek(subscription.subscriber, within(firsts, lanes))
                 self._subscriptions.move(subscription)
                 sequences, messages = _cursor(subscription.subscriber)
-            position = self._journal.end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
         return self._landing(lanes, sequences, messages)
 
