@@ -8,6 +8,7 @@ synced up to `journal_end`, read after that. recovery/recovery.py describes what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
@@ -256,6 +257,10 @@ class MessageStore:
     def next_log_sequence(self) -> int:
         """The number of the journal's next record. Requires: the lock."""
         return self._journal.next_log_sequence
+
+    def accepting_replacements(self) -> AbstractContextManager[None]:
+        """Let records in the block use the reserve: `Journal.accepting_replacements`. Requires: the lock throughout."""
+        return self._journal.accepting_replacements()
 
     @property
     def failure(self) -> StoreFailed | None:

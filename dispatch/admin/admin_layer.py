@@ -131,7 +131,6 @@ def _make_inactive(
 def _make_transfer(core: CoreParts, directory: DirectoryStore, slice_messages_max: int) -> LaneTransfer:
     return LaneTransfer(
         message_store=directory.message_store,
-        journal=directory.journal,
         transaction_writer=directory.transaction_writer,
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,
@@ -146,7 +145,6 @@ def _make_writer(core: CoreParts, directory: DirectoryStore, transfer: LaneTrans
     return DeadLetterWriter(
         monitor=core.monitor,
         message_store=directory.message_store,
-        journal=directory.journal,
         confirmer=core.confirmer,
         removals=core.removals,
         queues=core.destinations.dead_letter_queues,

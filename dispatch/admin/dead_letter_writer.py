@@ -12,7 +12,6 @@ from typing import Final
 from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
-from ...store.journal.journal import Journal
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
@@ -37,7 +36,6 @@ class DeadLetterWriter:
         *,
         monitor: Monitor,
         message_store: MessageStore,
-        journal: Journal,
         confirmer: Confirmer,
         removals: Removals,
         queues: DeadLetterQueues,
@@ -45,7 +43,6 @@ class DeadLetterWriter:
     ) -> None:
         self._monitor = monitor
         self._message_store = message_store
-        self._journal = journal
         self._confirmer = confirmer
         self._removals = removals
         self._queues = queues
@@ -101,7 +98,7 @@ class DeadLetterWriter:
 
     def write(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Move messages that `stamped` returned, even while sends are refused. Requires: the lock."""
-        with self._journal.accepting_replacements():
+        with self._message_store.accepting_replacements():
             if lane.is_persistent:
                 target = self._queues.lane(to, lane.store_lane.priority, has_groups=lane.destination.has_groups)
                 self._transfer.commit(lane, target, messages)

@@ -13,7 +13,6 @@ from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX
 from ...store.format.times import has_times
 from ...store.index.delivery_counts import DeliveryCountTable
-from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.state.transactions import Branches
@@ -34,7 +33,6 @@ class LaneTransfer:
         self,
         *,
         message_store: MessageStore,
-        journal: Journal,
         transaction_writer: TransactionWriter,
         branches: Branches,
         delivery_count_table: DeliveryCountTable,
@@ -45,7 +43,6 @@ class LaneTransfer:
     ) -> None:
         """Make the one LaneTransfer of a store. slice_messages_max: most messages that are moved in one slice."""
         self._message_store = message_store
-        self._journal = journal
         self._transaction_writer = transaction_writer
         self._branches = branches
         self._delivery_count_table = delivery_count_table
@@ -55,11 +52,7 @@ class LaneTransfer:
         self._slice_messages_max = slice_messages_max
 
     def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
-        """Move all these messages, or none of them. Requires: the lock."""
-        with self._journal.all_or_broken:
-            self._commit(lane, target, messages)
-
-    def _commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
+        """Move all these messages, or none of them. Requires: the lock, and that an interruption breaks it."""
         writer = self._transaction_writer
         gone = _runs_of(messages)
         is_recorded = self._delivery_count_table.is_recorded(lane.store_lane.number)

@@ -12,7 +12,6 @@ from typing import Final, cast
 
 from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, encode_properties, group_of
-from ...store.journal.journal import Journal
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.structures.sequence_set import SequenceSet
@@ -67,15 +66,16 @@ class FullPolicy:
         self,
         monitor: Monitor,
         message_store: MessageStore,
-        journal: Journal,
+        epoch: int,
         publisher: Publisher,
         queues: DeadLetterQueues,
         removals: Removals,
         policies: Policies,
     ) -> None:
+        """Make the one FullPolicy of a store. epoch: that of the journal at the open, which no other open has."""
         self._monitor = monitor
         self._message_store = message_store
-        self._journal = journal
+        self._epoch = epoch
         self._publisher = publisher
         self._queues = queues
         self._removals = removals
@@ -131,7 +131,7 @@ class FullPolicy:
         own_id, group, properties = _stamped(destination, timestamp, properties)
         with monitor.lock, monitor.all_or_broken:
             monitor.raise_if_closed()
-            with self._journal.accepting_replacements():
+            with message_store.accepting_replacements():
                 has_groups = group is not None
                 if persistent:
                     target = self._queues.lane(to, priority, has_groups=has_groups)
@@ -147,7 +147,7 @@ class FullPolicy:
 
     def dropped_id(self, id_prefix: str) -> str:
         """Return an id for a message that was never stored; only its sender gets it."""
-        return f"{id_prefix}dropped-{self._journal.epoch}-{next(self._drop_numbers)}"
+        return f"{id_prefix}dropped-{self._epoch}-{next(self._drop_numbers)}"
 
 
 def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:

@@ -30,7 +30,6 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
-from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ...store.state.transactions import Branches
 from ...store.stored_message import StoredMessage
@@ -77,7 +76,6 @@ class Transaction:
         self.registry = registry
         self._monitor = registry.monitor
         self._message_store = registry.message_store
-        self._journal = registry.journal
         self._transaction_writer = registry.transaction_writer
         self._branches = registry.branches
         self._duplicates = registry.windows.persistent
@@ -343,7 +341,7 @@ class Transaction:
     def _write_last(self) -> None:
         """Write messages that are still in RAM, and keep them there, because they arrive next. Requires: the lock."""
         if self._replaces:
-            with self._journal.accepting_replacements():
+            with self._message_store.accepting_replacements():
                 self._slices.write_all(keeps=True)
         else:
             self._slices.write_all(keeps=True)
@@ -537,7 +535,6 @@ class TransactionRegistry:
         *,
         monitor: Monitor,
         message_store: MessageStore,
-        journal: Journal,
         transaction_writer: TransactionWriter,
         branches: Branches,
         confirmer: Confirmer,
@@ -549,7 +546,6 @@ class TransactionRegistry:
         """Make the one TransactionRegistry of a store. windows: know which ids are undecided, and which were sent."""
         self.monitor = monitor
         self.message_store = message_store
-        self.journal = journal
         self.transaction_writer = transaction_writer
         self.branches = branches
         self.confirmer = confirmer

@@ -139,7 +139,7 @@ def _make_producers(
             full_policy=FullPolicy(
                 monitor,
                 message_store,
-                directory.journal,
+                directory.journal.epoch,
                 core.publisher,
                 destinations.dead_letter_queues,
                 core.removals,

@@ -175,7 +175,6 @@ def _make_transactions(
     return TransactionRegistry(
         monitor=foundation.monitor,
         message_store=directory.message_store,
-        journal=directory.journal,
         transaction_writer=directory.transaction_writer,
         branches=directory.branches,
         confirmer=confirmer,

@@ -238,7 +238,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a moved message leaves its queue with a record of its own",
-        "LaneTransfer._commit",
+        "LaneTransfer.commit",
         "branch.acknowledge(lane.store_lane.number, first, last)",
         "lane.lane_store.acknowledge(lane.store_lane, first, last)",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
