@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...store.journal.journal import Journal
+from ...store.journal.fullness import Fullness
 from ...store.maintenance.data_log_retention import DataLogRetention
 from ...store.maintenance.disk_use import DiskUse
 from ..admin.expiry import ExpirySweeper
@@ -25,7 +25,7 @@ from ..transactions.transaction import TransactionRegistry
 class ExplainedDisk:
     """The owners that know what keeps disk space, and who waits for space."""
 
-    journal: Journal
+    fullness: Fullness
     retention: DataLogRetention
     disk_use: DiskUse
     space: SpaceLines

@@ -30,12 +30,9 @@ FULL_CLEANUP_SECONDS: Final = 1.0
 class SyncTask(PeriodicTask):
     """Syncs the journal at intervals."""
 
-    def __init__(
-        self, monitor: Monitor, message_store: MessageStore, journal: Journal, interval_seconds: float
-    ) -> None:
+    def __init__(self, monitor: Monitor, journal: Journal, interval_seconds: float) -> None:
         super().__init__("sync", self._sync)
         self._monitor = monitor
-        self._message_store = message_store
         self._journal = journal
         self._interval_seconds = interval_seconds
         self._sync_at = monitor.monotonic() + interval_seconds
@@ -49,7 +46,7 @@ class SyncTask(PeriodicTask):
     def _sync(self) -> int:
         self._sync_at = self._monitor.monotonic() + self._interval_seconds
         with self._monitor.lock:
-            position = self._message_store.journal_end
+            position = self._journal.end
         self._journal.sync(position)
         return 1
 

@@ -50,7 +50,7 @@ def explain_blocked(store: ExplainedStore, queue: ConsumedDestination | None = N
         of_store = list(_in_line(store, store.disk.space.journal, queue))
         of_tmp = list(_in_line(store, store.disk.space.tmp_storage, queue))
         spillers = _most_spilled(store) if of_tmp else None
-        store_limit = store.disk.journal.fullness.limit_bytes
+        store_limit = store.disk.fullness.limit_bytes
     causes = _journal_causes(store) if of_own or of_store else []
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:

@@ -84,7 +84,7 @@ def gather_explained(layers: Layers) -> ExplainedStore:
     directory, areas, redelivery_layer = layers.store_layer.directory, layers.areas, layers.redelivery_layer
     return ExplainedStore(
         monitor=layers.foundation.monitor,
-        disk=ExplainedDisk(directory.journal, directory.retention, directory.disk_use, layers.clients.space),
+        disk=ExplainedDisk(directory.journal.fullness, directory.retention, directory.disk_use, layers.clients.space),
         memory=areas.memory,
         times=ExplainedTimes(
             directory.steady.now_ms, redelivery_layer.due, redelivery_layer.delayed, layers.admin.sweeper

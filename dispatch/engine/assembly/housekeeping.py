@@ -118,12 +118,10 @@ def make_housekeeping(
 
 def _make_sync_tasks(layers: Layers) -> list[PeriodicTask]:
     """Return the task that syncs at intervals; no task if the settings ask for another kind of sync."""
-    settings, directory = layers.foundation.settings, layers.store_layer.directory
+    settings, journal = layers.foundation.settings, layers.store_layer.directory.journal
     if settings.sync != "interval":
         return []
-    return [
-        SyncTask(layers.foundation.monitor, directory.message_store, directory.journal, settings.sync_interval_seconds)
-    ]
+    return [SyncTask(layers.foundation.monitor, journal, settings.sync_interval_seconds)]
 
 
 def _make_other_tasks(
