@@ -71,8 +71,7 @@ class StoreProperties(PropertySource):
 
     def change(self, decide: Decide) -> None:
         """Write the changes that `decide` returns as one record. It is as safe as `sync` promises when this returns."""
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             changes = decide(self._table.values)
             if not changes:
                 return

@@ -117,8 +117,7 @@ class Queue(Sender):
 
     def _attach(self, options: ConsumerOptions) -> Consumer:
         parts, monitor, queue = self.parts, self.parts.monitor, self._destination
-        with monitor.lock, monitor.all_or_broken:
-            monitor.raise_if_closed()
+        with monitor.lock, monitor.while_open:
             queue.raise_if_deleted()
             with parts.consumers.reserving(options):
                 consumer = parts.consumers.attach(queue, options)

@@ -123,8 +123,7 @@ class Browsers:
         self, queue: QueueState, selector: Selector | None, missed: _Missed | None = None
     ) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
         """Yield the matching messages load by load, in order. Closed: the store is closed. Requires: no lock."""
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             queue = self._current(queue)
             ends = {lane: lane.published_end for lane in queue.all_lanes()}
             pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
@@ -204,8 +203,7 @@ class Browsers:
         """
         if not isinstance(message_id, str):
             raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             queue = self._current(queue)
             place = _place(queue, message_id)
         if place is not None:

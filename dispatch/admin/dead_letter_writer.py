@@ -53,8 +53,7 @@ class DeadLetterWriter:
     def discard(self, lane: LaneState, first: int, last: int) -> None:
         """Remove dead letters first to last of a lane, which have no dead-letter queue. Requires: no lock."""
         gone = SequenceSet()
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             free = SequenceSet()
             for sequence in self._removals.free_sequences(lane, first, last):
                 free.add(sequence, sequence)
@@ -78,8 +77,7 @@ class DeadLetterWriter:
         for begin in range(0, len(messages), self.batch_messages):
             batch = messages[begin : begin + self.batch_messages]
             message_store.require_index_room(BATCH_BLOCKS)
-            with self._monitor.lock, self._monitor.all_or_broken:
-                self._monitor.raise_if_closed()
+            with self._monitor.lock, self._monitor.while_open:
                 free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
                 stamped = [
                     self.stamped(lane, message, reason, self._attempts(lane, message[0]))

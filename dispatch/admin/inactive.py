@@ -130,8 +130,7 @@ class InactiveDestinations:
 
         Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             if not registry.has(number):
                 return False
             destination = registry.opened_to_delete(number)

@@ -109,8 +109,7 @@ class Mover:
         message_store = self._message_store
         target = to.lanes[lane.store_lane.priority] or self._lanes.create(to, lane.store_lane.priority)
         message_store.require_index_room(BATCH_BLOCKS)
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
             if free:
@@ -137,8 +136,7 @@ class Mover:
         priority = lane.store_lane.priority
         target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             if lane.destination.has_groups:
                 self._groups.note(to)
             free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))

@@ -50,15 +50,13 @@ class QueueAdmin:
         A purge needs the same memory for any number of messages. It holds the state lock for one lane after the other,
         about 80 ms for a million messages. Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             lanes = [(lane, lane.published_end) for lane in queue.all_lanes()]
         removed = 0
         for lane, end in lanes:
             at = 0
             while at < end:
-                with self._monitor.lock, self._monitor.all_or_broken:
-                    self._monitor.raise_if_closed()
+                with self._monitor.lock, self._monitor.while_open:
                     at, part = self._purge_part(lane, at, end)
                     removed += part
                     position = self._message_store.journal_end
@@ -91,8 +89,7 @@ class QueueAdmin:
 
         The state lock is held for about 80 ms for each million messages.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             self.delete_locked(queue)
             position = self._message_store.journal_end
         try:
@@ -126,8 +123,7 @@ class QueueAdmin:
         While it is paused, its consumers have NO_HAND_OUT as their collector, and wait as if their prefetch were used
         up. So the check costs a queue that is not paused nothing.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             queue.raise_if_deleted()
             queue.is_paused = True
             self._queues.paused[queue.number] = queue
@@ -136,8 +132,7 @@ class QueueAdmin:
 
     def resume(self, queue: QueueState) -> None:
         """Let waiting takes of a queue go on, and call callbacks that are due. Requires: no lock."""
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             if queue.is_paused:
                 queue.is_paused = False
                 self._queues.paused.pop(queue.number, None)

@@ -73,8 +73,7 @@ class Rejections:
             lane, batch = lane_of(remaining[0]), _read_batch(remaining)
             self._message_store.require_index_room(BATCH_BLOCKS)
             try:
-                with self._monitor.lock, self._monitor.all_or_broken:
-                    self._monitor.raise_if_closed()
+                with self._monitor.lock, self._monitor.while_open:
                     check(remaining)
                     self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
                     position = self._message_store.journal_end
@@ -137,8 +136,7 @@ class Rejections:
         """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
         lane = lane_of(delivery)
         to = self._rejected_to(lane)
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             check((delivery,))
             target = non_persistent_target = None
             if to is not None:

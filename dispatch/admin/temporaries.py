@@ -54,8 +54,7 @@ class TemporaryDestinations:
 
     def queue(self, confirmer: Confirmer) -> QueueState:
         """Make a temporary queue. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
             queue = self._queues.create(name, is_temporary=True)
             position = confirmer.written
@@ -64,8 +63,7 @@ class TemporaryDestinations:
 
     def topic(self) -> TopicState:
         """Make a temporary topic. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
             position = self._confirmer.written
         self._confirmer.confirm(position)
@@ -94,8 +92,7 @@ class TemporaryDestinations:
         """Delete temporary destinations without a handle; return how many were deleted. Requires: no lock."""
         if not self._released:
             return 0
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             deleted = sum(self._delete(destination_number) for destination_number in list(self._released))
             position = self._confirmer.written
         try:

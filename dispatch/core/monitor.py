@@ -5,9 +5,10 @@ ordinary sync, or runs a user's code. Short calls of the disk are made under it:
 them. A callback that comes due under the lock is put off, and the thread that releases the lock then calls it. Only a
 take of one message from RAM leaves it to the next call, which as a rule is the ack.
 
-There are two ways in. `with monitor.lock, monitor.all_or_broken:` is the ordinary one. The four sections of single
-messages (Sender._store_persistent and _store_non_persistent, Consumer.take and ack) enter the same lock by `bare_lock`,
-and do inline what the ordinary entry does by calls, which would cost more than the rest of the section:
+There are two ways in. `with monitor.lock, monitor.all_or_broken:` is the ordinary one, or `while_open` in place of
+`all_or_broken` for calls that a closed store refuses. The four sections of single messages (Sender._store_persistent
+and _store_non_persistent, Consumer.take and ack) enter the same lock by `bare_lock`, and do inline what the ordinary
+entry does by calls, which would cost more than the rest of the section:
 
     entries = monitor.entries
     if monitor.is_inside():
@@ -68,6 +69,7 @@ class Monitor:
         self.entries = 0
         # `with lock, all_or_broken:` is for changes: a change is made as a whole, or the store admits no one any more.
         self.all_or_broken = AllOrBroken(self.lock)
+        self.while_open = WhileOpen(self)
         self._wait = clock.wait
         # A lock that is never released: waiting for it with a timeout waits for that time.
         self._never = threading.Lock()
@@ -136,6 +138,20 @@ class Monitor:
         due: deque[Callable[[], object]] = deque(self.deferred)
         self.deferred = []
         _call_all(due)
+
+
+class WhileOpen:
+    """A `with` block like that of `all_or_broken`, which a closed store does not enter: it raises Closed."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def __enter__(self) -> None:
+        self._monitor.raise_if_closed()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._monitor.lock.break_by(error)
 
 
 def _call_all(due: deque[Callable[[], object]]) -> None:

@@ -103,8 +103,7 @@ class Resizing:
         began = self._monitor.monotonic()
         settings = dataclasses.replace(self.settings, memory_limit=memory_limit)
         shares = check_quotas(shares_of(settings))
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             self._is_lowered |= shares.limit_bytes < self._budget.limit_bytes
             self._index_fit.shares = shares
             self.is_under_way = True
@@ -144,8 +143,7 @@ class Resizing:
         """Make checkpoints, and wait up to a quarter of a second for loads under way to end."""
         checkpoints = pauses = 0
         while not self.go_on():
-            with self._monitor.lock, self._monitor.all_or_broken:
-                self._monitor.raise_if_closed()
+            with self._monitor.lock, self._monitor.while_open:
                 is_index_awaited = "index" in self._awaited()
                 is_read = self._target_area.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:

@@ -129,8 +129,7 @@ class FullPolicy:
         message_store.require_index_room(INDEX_BLOCKS)
         timestamp = monitor.clock_ms()
         own_id, group, properties = _stamped(destination, timestamp, properties)
-        with monitor.lock, monitor.all_or_broken:
-            monitor.raise_if_closed()
+        with monitor.lock, monitor.while_open:
             with message_store.accepting_replacements():
                 has_groups = group is not None
                 if persistent:

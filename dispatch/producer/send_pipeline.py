@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...cache.accounting.charge import contents_charge
-from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
+from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.confirmer import Confirmer
@@ -262,9 +262,7 @@ class SendPipeline:
         if batch.transaction is not None:
             batch.transaction.add_non_persistent(lane, timestamp, batch.contents, batch.own_ids, ids)
             return
-        with producers.monitor.lock, producers.monitor.all_or_broken:
-            if producers.monitor.is_closed:
-                raise Closed("the store")
+        with producers.monitor.lock, producers.monitor.while_open:
             if self._destination.is_watched:
                 producers.slices.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
                 return

@@ -77,8 +77,7 @@ class RetainedMessages:
 
         name: the name of the host property. Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             if not self._properties.is_retained(name):
                 return
             self._writer.change({name: None})

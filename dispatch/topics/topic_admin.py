@@ -41,8 +41,7 @@ class TopicAdmin:
 
     def delete(self, topic: TopicState) -> None:
         """Delete a topic. If the record can't be written, nothing has changed. Requires: no lock."""
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             self.delete_locked(topic)
             position = self._confirmer.written
         try:

@@ -55,8 +55,7 @@ class TopicConsumerFactory:
             consumer.
         Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """
-        with self._monitor.lock, self._monitor.all_or_broken, self._consumers.reserving(options):
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open, self._consumers.reserving(options):
             topic.raise_if_deleted()
             found = topic.subscription_for_report(name) if name is not None else None
             if found is not None:
@@ -108,8 +107,7 @@ class TopicConsumerFactory:
     def read(self, topic: TopicState, target: SeekTarget, options: ConsumerOptions) -> Consumer:
         """Return a consumer of a new subscription without a name that begins at a place. Requires: no lock."""
         lanes, firsts = self._admin.places(topic, target)
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             topic.raise_if_deleted()
             self._consumers.require_room((topic,), options)
             subscriber = self._writer.subscribe(topic.number, None, _text(options.selector))
@@ -124,8 +122,7 @@ class TopicConsumerFactory:
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
         """Make a consumer of all topics that match a pattern, including topics that are made later."""
-        with self._monitor.lock, self._monitor.all_or_broken, self._consumers.reserving(options):
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open, self._consumers.reserving(options):
             with self._topics.held_matching(pattern) as found:
                 self._consumers.require_room(found, options)
                 pattern_state = self._patterns.state(pattern)

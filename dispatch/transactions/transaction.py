@@ -558,8 +558,7 @@ class TransactionRegistry:
 
     def begin(self) -> Transaction:
         """Begin a transaction. StoreFull: memory_limit has no room for another one."""
-        with self.monitor.lock, self.monitor.all_or_broken:
-            self.monitor.raise_if_closed()
+        with self.monitor.lock, self.monitor.while_open:
             self.memory.charge(BRANCH_CHARGE_BYTES)
             return self._add(self.transaction_writer.begin())
 

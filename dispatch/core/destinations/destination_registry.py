@@ -100,8 +100,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         found = self.by_name.get(name)
         if found is not None:
             return found
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             if self._rows.number_of(self.kind, name) is None:
                 raise_if_temporary(name)
             found = self.ensure(name)
@@ -200,8 +199,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
 
         Closed: a caller has deleted the destination. StoreFull. Requires: no lock.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             held = self._current(known)
             is_new = held.is_reopenable
             if is_new:

@@ -27,8 +27,7 @@ class GroupedQueues:
     def prepare(self, queue: ConsumedDestination) -> None:
         """Prepare a queue for its first message with a group. Requires: no lock."""
         if queue.keeps_groups:
-            with self._monitor.lock, self._monitor.all_or_broken:
-                self._monitor.raise_if_closed()
+            with self._monitor.lock, self._monitor.while_open:
                 queue.raise_if_deleted()
                 self.note(queue)
 

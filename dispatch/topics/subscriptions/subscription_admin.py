@@ -44,8 +44,7 @@ class SubscriptionAdmin:
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             self.end(topic, name)
             position = self._confirmer.written
         self._confirmer.confirm(position)
@@ -64,8 +63,7 @@ class SubscriptionAdmin:
         transaction without an outcome knows it.
         """
         lanes, firsts = self.places(topic, target)
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             topic.raise_if_deleted()
             with self._idle(topic, name) as subscription:
                 self._writer.seek(subscription.subscriber, within(firsts, lanes))
@@ -77,8 +75,7 @@ class SubscriptionAdmin:
 
     def places(self, topic: TopicState, target: SeekTarget) -> tuple[list[TopicLane], list[tuple[int, int]]]:
         """Return the lanes of a topic, and (priority, sequence) of the place to go to. Requires: no lock."""
-        with self._monitor.lock, self._monitor.all_or_broken:
-            self._monitor.raise_if_closed()
+        with self._monitor.lock, self._monitor.while_open:
             topic.raise_if_deleted()
             lanes = topic.stored_lanes()
         return lanes, target.firsts(lanes, self._positions)
