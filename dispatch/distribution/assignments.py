@@ -16,12 +16,9 @@ from ...store.message import HeaderValue
 from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_order import next_by_arrival, pair
-from ..core.areas.load_requests import LoadRequests
-from ..core.areas.target_area import TargetArea
+from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import LaneMessages
-from ..core.memory.group_memory import GroupMemory
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .group_names import GroupNames
@@ -245,19 +242,12 @@ class Assignments:
     each group stays in order.
     """
 
-    def __init__(
-        self,
-        queue: ConsumedDestination,
-        target_area: TargetArea,
-        dispatch_area: DispatchArea,
-        loads: LoadRequests,
-        group_memory: GroupMemory,
-    ) -> None:
+    def __init__(self, queue: ConsumedDestination, parts: DistributionParts) -> None:
         self.queue = queue
-        self.target_area = target_area
-        self.loads = loads
-        self.groups = MessageGroups(group_memory)
-        self._dispatch_area = dispatch_area
+        self.target_area = parts.target_area
+        self.loads = parts.loads
+        self.groups = MessageGroups(parts.group_memory)
+        self._dispatch_area = parts.dispatch_area
         self.names = GroupNames(queue)
         self.assigned_by_consumer: dict[CoreConsumer, OwnSelectorGroup] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())

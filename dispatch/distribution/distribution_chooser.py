@@ -7,12 +7,8 @@ first message with a group, or the first consumer with a priority, replaces the 
 
 from __future__ import annotations
 
-from ...cache.accounting.overdraft import Overdraft
 from ...store.errors import StateError
-from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.load_requests import LoadRequests
-from ..core.areas.target_area import TargetArea
-from ..core.memory.group_memory import GroupMemory
+from ..core.areas.target_area import DistributionParts
 from ..core.model import ConsumedDestination, Distribution
 from ..core.selector_groups.distribution_roles import AbstractDistributionChooser
 from .grouped import GroupedDistribution
@@ -23,32 +19,17 @@ from .topic_turns import TopicTurns
 class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distribution]):
     """The rules of all destinations of a store. The state lock guards it; every method requires it held."""
 
-    def __init__(
-        self,
-        target_area: TargetArea,
-        dispatch_area: DispatchArea,
-        loads: LoadRequests,
-        consumer_memory: Overdraft,
-        group_memory: GroupMemory,
-    ) -> None:
-        """Make the one DistributionChooser of a store.
-
-        consumer_memory: pays for the lists of consumers to which messages are assigned.
-        group_memory: pays for message groups.
-        """
-        self._target_area = target_area
-        self._dispatch_area = dispatch_area
-        self._loads = loads
-        self._consumer_memory = consumer_memory
-        self._group_memory = group_memory
+    def __init__(self, parts: DistributionParts) -> None:
+        """Make the one DistributionChooser of a store."""
+        self._parts = parts
         # One rule for all destinations without groups and priorities.
-        self._ordinary = OrdinaryDistribution(target_area, dispatch_area, loads)
+        self._ordinary = OrdinaryDistribution(parts)
 
     def initial(self, destination: ConsumedDestination) -> Distribution:
         """Return TopicTurns for what spans several destinations, and the ordinary rule for all others."""
         if not destination.spans_others:
             return self._ordinary
-        return TopicTurns(self._target_area, self._dispatch_area, self._loads, destination)
+        return TopicTurns(self._parts, destination)
 
     def require_assignable(self, destination: ConsumedDestination) -> None:
         """Raise StateError if the rule neither honours groups and priorities nor is the ordinary one."""
@@ -67,13 +48,5 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         """
         if not destination.distribution.honours_groups:
             self.require_assignable(destination)
-            assigner = GroupedDistribution(
-                destination,
-                self._target_area,
-                self._dispatch_area,
-                self._loads,
-                self._consumer_memory,
-                self._group_memory,
-            )
-            destination.distribution = assigner
+            assigner = destination.distribution = GroupedDistribution(destination, self._parts)
             assigner.take_over()

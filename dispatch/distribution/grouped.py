@@ -10,16 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from ...cache.accounting.overdraft import Overdraft
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.list_order import pair
-from ..core.areas.load_requests import LoadRequests
-from ..core.areas.target_area import TargetArea
+from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery, is_lazy
 from ..core.memory.consumer_memory import ASSIGNED_BYTES
-from ..core.memory.group_memory import GroupMemory
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
 from ..core.selector_groups.distribution_roles import Collector
 from ..selectors.selector import Selector
@@ -37,22 +33,14 @@ class GroupedDistribution(Distribution):
 
     honours_groups = True
 
-    def __init__(
-        self,
-        queue: ConsumedDestination,
-        target_area: TargetArea,
-        dispatch_area: DispatchArea,
-        loads: LoadRequests,
-        consumer_memory: Overdraft,
-        group_memory: GroupMemory,
-    ) -> None:
+    def __init__(self, queue: ConsumedDestination, parts: DistributionParts) -> None:
         self.queue = queue
-        self._target_area = target_area
-        self._dispatch_area = dispatch_area
-        self._loads = loads
-        self._consumer_memory = consumer_memory
-        self._group_memory = group_memory
-        self._assignments = Assignments(queue, target_area, dispatch_area, loads, group_memory)
+        self._target_area = parts.target_area
+        self._dispatch_area = parts.dispatch_area
+        self._loads = parts.loads
+        self._consumer_memory = parts.consumer_memory
+        self._group_memory = parts.group_memory
+        self._assignments = Assignments(queue, parts)
         self._rebalancing = Rebalancing(self._assignments)
         self.groups, self.names = self._assignments.groups, self._assignments.names
         self._precedence = self._assignments.precedence

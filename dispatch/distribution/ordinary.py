@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...store.stored_message import StoredMessage
-from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.load_requests import LoadRequests
-from ..core.areas.target_area import TargetArea
+from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer, Distribution, LaneState, SelectorGroup
 from ..core.selector_groups.distribution_roles import Collector
@@ -19,10 +17,10 @@ class OrdinaryDistribution(Distribution):
     is_ordinary = True
     keeps_open = False
 
-    def __init__(self, target_area: TargetArea, dispatch_area: DispatchArea, loads: LoadRequests) -> None:
-        self._target_area = target_area
-        self._dispatch_area = dispatch_area
-        self._loads = loads
+    def __init__(self, parts: DistributionParts) -> None:
+        self._target_area = parts.target_area
+        self._dispatch_area = parts.dispatch_area
+        self._loads = parts.loads
 
     @property
     def collector(self) -> Collector[CoreConsumer]:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.load_requests import LoadRequests
-from ..core.areas.target_area import TargetArea
+from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery
 from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from ..core.selector_groups.distribution_roles import Collector
@@ -26,11 +24,9 @@ class TopicTurns(OrdinaryDistribution):
     honours_groups = True
     keeps_open = True
 
-    def __init__(
-        self, target_area: TargetArea, dispatch_area: DispatchArea, loads: LoadRequests, pattern: ConsumedDestination
-    ) -> None:
+    def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:
         """Make the rule of a pattern. pattern: its sources are the members."""
-        super().__init__(target_area, dispatch_area, loads)
+        super().__init__(parts)
         self._pattern = pattern
         # By priority, the number of the member that was served last.
         self._served: dict[int, int] = {}

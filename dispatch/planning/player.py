@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, Final, cast
 
 from ...cache.accounting.budget import Budget, Holder
@@ -400,13 +399,7 @@ class TracePlayer:
             self.loads,
             self.dispatch_area,
             events,
-            distribution_chooser=partial(
-                DistributionChooser,
-                dispatch_area=self.dispatch_area,
-                loads=self.loads,
-                consumer_memory=memory.consumers,
-                group_memory=memory.groups,
-            ),
+            distribution_chooser=DistributionChooser,
             traffic=traffic,
         )
         self.loader = EagerLoader(

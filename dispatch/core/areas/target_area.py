@@ -31,6 +31,7 @@ from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..lists.abstract_target_area import AbstractTargetArea
 from ..memory.consumer_memory import LIST_BYTES, selector_group_charge
+from ..memory.group_memory import GroupMemory
 from ..model import ConsumedDestination, Distribution, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
 from ..reclaim import MemoryParts
@@ -69,6 +70,19 @@ class LaneParts:
     """Whether acks are durable before they are confirmed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributionParts:
+    """The parts of an open store that its distributions use."""
+
+    target_area: TargetArea
+    dispatch_area: DispatchArea
+    loads: LoadRequests
+    consumer_memory: Overdraft
+    """Pays for the lists of consumers to which messages are assigned."""
+    group_memory: GroupMemory
+    """Pays for message groups."""
+
+
 class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, Distribution]):
     """All messages that lists have ready for consumers: the TargetLists of a store.
 
@@ -85,7 +99,9 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         dispatch_area: DispatchArea,
         events: ListEvents,
         *,
-        distribution_chooser: Callable[[TargetArea], AbstractDistributionChooser[ConsumedDestination, Distribution]],
+        distribution_chooser: Callable[
+            [DistributionParts], AbstractDistributionChooser[ConsumedDestination, Distribution]
+        ],
         traffic: TrafficObserver,
     ) -> None:
         """Make the one TargetArea of a store.
@@ -109,7 +125,15 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         self._overflow = memory.overflow
         self._events = events
         self._traffic = traffic
-        self.distribution_chooser = distribution_chooser(self)
+        self.distribution_chooser = distribution_chooser(
+            DistributionParts(
+                target_area=self,
+                dispatch_area=dispatch_area,
+                loads=loads,
+                consumer_memory=memory.consumers,
+                group_memory=memory.groups,
+            )
+        )
         self._watermarks = watermarks
         # All lists: each has a share of the memory limit.
         self.lists = watermarks.lists

@@ -95,13 +95,7 @@ def make_areas(
         loads,
         dispatch_area,
         late_calls,
-        distribution_chooser=partial(
-            DistributionChooser,
-            dispatch_area=dispatch_area,
-            loads=loads,
-            consumer_memory=memory.consumers,
-            group_memory=memory.groups,
-        ),
+        distribution_chooser=DistributionChooser,
         traffic=traffic,
     )
     late_calls.target_area = target_area
