@@ -80,7 +80,7 @@ class CoreConsumer(SettlingConsumer):
     prefetch_limit: int
     """Most unsettled deliveries it may hold; 0: only the size of a take limits it."""
     delivered: int
-    """Number of deliveries so far; each delivery keeps its number."""
+    """Number of deliveries so far; each delivery keeps its number. Only the DispatchArea changes it."""
     is_exclusive: bool
     """Whether it gets all messages, or waits to take over."""
     ack_deadline_seconds: float | None

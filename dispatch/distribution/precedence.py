@@ -80,8 +80,8 @@ class Precedence:
             if rank <= priority:
                 return
             for other, common in self._ranks[rank].items():
-                # A consumer whose prefetch is used up has no credit. That is asked inline, without calling `demand`: if
-                # there are many, most are such.
+                # `credit <= 0`, written inline: if there are many consumers, the prefetch of most is used up, and
+                # nothing is called for those.
                 if other.activity.is_slow or 0 < other.prefetch_limit <= other.in_flight:
                     continue
                 demand = other.demand

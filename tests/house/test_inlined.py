@@ -248,18 +248,28 @@ def test_room_is_the_credit_up_to_what_is_asked() -> None:
             assert value(last.value, **consumer) == min(consumer["most"], value(credit(), **consumer)), consumer
 
 
-def test_a_consumer_is_passed_over_for_its_prefetch_when_it_has_no_credit() -> None:
-    [skipped] = [
+def test_precedence_passes_over_a_consumer_without_credit() -> None:
+    [asked] = [
         part.test
         for part in ast.walk(function("dispatch/distribution/precedence.py:Precedence._above"))
         if isinstance(part, ast.If) and "in_flight" in ast.unparse(part.test)
     ]
-    assert isinstance(skipped, ast.BoolOp) and isinstance(skipped.op, ast.Or)
-    is_slow, is_used_up = skipped.values
-    assert ast.unparse(is_slow) == "other.activity.is_slow"
-    asked = ast.unparse(is_used_up).replace("other.", "")
+    assert isinstance(asked, ast.BoolOp)
+    is_used_up = ast.unparse(asked.values[-1]).replace("other.", "")
     for consumer in consumers():
-        assert value(asked, **consumer) == (value(credit(), **consumer) <= 0), consumer
+        assert bool(value(is_used_up, **consumer)) == (value(credit(), **consumer) <= 0), consumer
+
+
+def test_the_dispatch_area_alone_changes_what_a_consumer_has_been_handed() -> None:
+    writers = set()
+    for path in (ROOT / "dispatch").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Assign | ast.AugAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                changed = {ast.unparse(target).rpartition(".")[::2] for target in targets}
+                if any(name in ("in_flight", "delivered") and "consumer" in owner for owner, name in changed):
+                    writers.add(path.relative_to(ROOT).as_posix())
+    assert writers == {"dispatch/core/areas/dispatch_area.py"}
 
 
 def test_a_front_is_where_the_next_load_begins() -> None:

@@ -57,7 +57,7 @@ class SettlingConsumer(ABC):
     __slots__ = ("in_flight",)
 
     in_flight: int
-    """Number of deliveries that are not settled yet."""
+    """Number of deliveries that are not settled yet. Only the DispatchArea changes it."""
 
     @abstractmethod
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
