@@ -2,7 +2,7 @@
 
 One injected lock, called the state lock below, guards both the journal's appends and the index. Each method says
 whether its caller must hold it. A message survives a kill once `add` has returned, and a power cut once the journal is
-synced up to `journal_end`, read after that. recovery/recovery.py describes what a crash leaves.
+synced up to `Journal.end`, read after that. recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -244,14 +244,6 @@ class MessageStore:
         return id_prefix(self._store_id, destination, priority)
 
     # ------------------------------------------------------------------ journal and checkpoint
-
-    @property
-    def journal_end(self) -> int:
-        """Position behind the newest record: `Journal.end`. Requires: the lock.
-
-        Everything before it is durable once a sync has reached it.
-        """
-        return self._journal.end
 
     @property
     def next_log_sequence(self) -> int:

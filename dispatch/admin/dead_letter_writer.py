@@ -64,7 +64,7 @@ class DeadLetterWriter:
             finally:
                 lane.destination.dead_lettered += gone.count
                 self._removals.forget(lane, gone)
-            position = self._message_store.journal_end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
 
     def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> Iterator[int]:
@@ -73,10 +73,9 @@ class DeadLetterWriter:
         StoreFull: nothing of this batch was moved, except that some non-persistent messages may have been. The batches
         before it stay moved. Requires: no lock.
         """
-        message_store = self._message_store
         for begin in range(0, len(messages), self.batch_messages):
             batch = messages[begin : begin + self.batch_messages]
-            message_store.require_index_room(BATCH_BLOCKS)
+            self._message_store.require_index_room(BATCH_BLOCKS)
             with self._monitor.lock, self._monitor.while_open:
                 free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
                 stamped = [
@@ -90,7 +89,7 @@ class DeadLetterWriter:
                     finally:  # even of a batch that failed, non-persistent messages may have left
                         left = sum([not lane.store_lane.is_pending(message[0]) for message in stamped])
                         lane.destination.dead_lettered += left
-                position = message_store.journal_end
+                position = self._confirmer.written
             self._confirmer.confirm(position)
             yield len(stamped)
 

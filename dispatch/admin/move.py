@@ -106,9 +106,8 @@ class Mover:
         """Move those messages of a batch that are still free; return how many."""
         if not lane.is_persistent:
             return self._move_non_persistent(lane, to, batch)
-        message_store = self._message_store
         target = to.lanes[lane.store_lane.priority] or self._lanes.create(to, lane.store_lane.priority)
-        message_store.require_index_room(BATCH_BLOCKS)
+        self._message_store.require_index_room(BATCH_BLOCKS)
         with self._monitor.lock, self._monitor.while_open:
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
@@ -116,7 +115,7 @@ class Mover:
                 if lane.destination.has_groups:
                     self._groups.note(to)
                 self._transfer.commit(lane, target, free)
-            position = message_store.journal_end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
         return len(free)
 

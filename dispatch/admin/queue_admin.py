@@ -59,7 +59,7 @@ class QueueAdmin:
                 with self._monitor.lock, self._monitor.while_open:
                     at, part = self._purge_part(lane, at, end)
                     removed += part
-                    position = self._message_store.journal_end
+                    position = self._confirmer.written
                 self._confirmer.confirm(position)
         return removed
 
@@ -91,7 +91,7 @@ class QueueAdmin:
         """
         with self._monitor.lock, self._monitor.while_open:
             self.delete_locked(queue)
-            position = self._message_store.journal_end
+            position = self._confirmer.written
         try:
             self._confirmer.confirm(position)
         finally:

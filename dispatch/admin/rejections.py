@@ -76,7 +76,7 @@ class Rejections:
                 with self._monitor.lock, self._monitor.while_open:
                     check(remaining)
                     self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
-                    position = self._message_store.journal_end
+                    position = self._confirmer.written
             except ForebayError:
                 self._monitor.run_deferred()  # consumers have credit again for those that are gone
                 raise

@@ -64,7 +64,7 @@ class Settlements:
                 with self._monitor.lock, self._monitor.all_or_broken:
                     self.check_held(consumer, rest)
                     try:
-                        settled, position = self._ack_runs(rest)
+                        settled, position = self._ack_runs(rest, confirmer)
                         rest = rest[settled:]
                     finally:
                         self.after_ack(consumer, batch)  # for the settled ones, even if the rest is refused
@@ -74,7 +74,7 @@ class Settlements:
                 continue  # none of the rest is settled; the check says so if one has gone back meanwhile
             confirmer.confirm(position)
 
-    def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:
+    def _ack_runs(self, ordered: Sequence[Delivery], confirmer: Confirmer) -> tuple[int, int]:
         """Settle run by run; return how many deliveries, and the position that must become durable (0: none).
 
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
@@ -98,7 +98,7 @@ class Settlements:
                 break
             dispatch_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
-                position = message_store.journal_end
+                position = confirmer.written
             begin = end
         return begin, position
 

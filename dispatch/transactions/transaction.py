@@ -322,7 +322,7 @@ class Transaction:
             is_done = self._transaction_writer.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
-            position = message_store.journal_end
+            position = self._confirmer.written
         if not is_done:
             require_outside(self._monitor.lock, message_store.sync_lock)
             with (
@@ -333,9 +333,9 @@ class Transaction:
             ):
                 self._require(OPEN, PREPARED)
                 self._slices.write_all(keeps=True)
-                message_store.make_index_room(message_store.journal_end, message_store.next_log_sequence)
+                message_store.make_index_room(self._confirmer.written, message_store.next_log_sequence)
                 self._commit(is_large=True)
-                position = message_store.journal_end
+                position = self._confirmer.written
         self._confirmer.confirm(position)
 
     def _write_last(self) -> None:
@@ -377,7 +377,7 @@ class Transaction:
             if was_prepared:
                 self._transaction_writer.rollback(self._branch)
                 self._state = ROLLED_BACK
-                position = self._message_store.journal_end
+                position = self._confirmer.written
             else:
                 is_put_off = self.rollback_open()
         if was_prepared:
@@ -439,7 +439,7 @@ class Transaction:
             self._transaction_writer.prepare(self._branch, xid)
             self._state = PREPARED
             self._acks.prepare()
-            position = self._message_store.journal_end
+            position = self._confirmer.written
         self._confirmer.confirm(position)
 
     def _require(self, *states: str) -> None:
