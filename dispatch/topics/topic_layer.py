@@ -79,16 +79,7 @@ def make_topic_layer(
         policies=core.policies,
         overhead=core.destinations.overhead,
     )
-    maker = _make_maker(core, directory, subscriptions, keys)
-    topics = TopicRegistry(
-        monitor,
-        directory.destination_writer,
-        directory.destination_table,
-        core.destinations.opener,
-        maker=maker,
-        patterns=patterns,
-        retention=retention,
-    )
+    topics = _make_topics(core, directory, subscriptions, patterns, retention, keys)
     fan_out_opener = FanOutOpener(
         monitor=monitor,
         lanes=core.destinations.lanes,
@@ -125,17 +116,30 @@ def make_topic_layer(
     )
 
 
-def _make_maker(
-    core: CoreParts, directory: DirectoryStore, subscriptions: OpenSubscriptions, keys: KeyMemory
-) -> TopicMaker:
-    return TopicMaker(
-        target_area=core.target_area,
-        subscribers=directory.subscriptions,
-        subscriptions=subscriptions,
-        properties=directory.host_properties,
-        removals=core.removals,
-        policies=core.policies,
-        keys=keys,
+def _make_topics(
+    core: CoreParts,
+    directory: DirectoryStore,
+    subscriptions: OpenSubscriptions,
+    patterns: PatternRegistry,
+    retention: TopicRetention,
+    keys: KeyMemory,
+) -> TopicRegistry:
+    return TopicRegistry(
+        core.monitor,
+        directory.destination_writer,
+        directory.destination_table,
+        core.destinations.opener,
+        maker=TopicMaker(
+            target_area=core.target_area,
+            subscribers=directory.subscriptions,
+            subscriptions=subscriptions,
+            properties=directory.host_properties,
+            removals=core.removals,
+            policies=core.policies,
+            keys=keys,
+        ),
+        patterns=patterns,
+        retention=retention,
     )
 
 
