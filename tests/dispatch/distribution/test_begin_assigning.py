@@ -7,9 +7,28 @@ from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import StateError
+from forebay.dispatch.core.areas.target_area import DistributionParts
+from forebay.dispatch.core.memory.group_memory import GroupMemory
 from forebay.dispatch.distribution.grouped import GroupedDistribution
 from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
 from forebay.dispatch.distribution.topic_turns import TopicTurns
+
+
+def stubborn(bay: SimulatedBay) -> OrdinaryDistribution:
+    """Return a rule that neither honours groups nor is the ordinary one."""
+
+    class Stubborn(OrdinaryDistribution):
+        is_ordinary = False
+
+    return Stubborn(
+        DistributionParts(
+            target_area=bay.target_area,
+            dispatch_area=bay.dispatch_area,
+            loads=bay.loads,
+            consumer_memory=bay.target_area.consumer_memory,
+            group_memory=GroupMemory(bay.budget.holders["groups"]),
+        )
+    )
 
 
 def test_an_ordinary_queue_is_assigned_from_then_on_and_only_once() -> None:
@@ -35,13 +54,10 @@ def test_a_priority_leaves_the_rule_of_a_pattern_as_it_is() -> None:
 
 @interpreted("nobody inherits from a compiled class")
 def test_a_rule_that_honours_no_groups_is_not_replaced_in_silence() -> None:
-    class Stubborn(OrdinaryDistribution):
-        is_ordinary = False
-
     bay = SimulatedBay()
     queue = bay.queue()
     with bay.lock:
-        rule = queue.destination.distribution = Stubborn(bay.target_area, bay.dispatch_area, bay.loads)
+        rule = queue.destination.distribution = stubborn(bay)
     with pytest.raises(StateError, match="'orders' hands out by Stubborn, which knows neither groups nor priorities"):
         queue.subscribe(priority=5)
     assert queue.destination.distribution is rule
@@ -49,13 +65,10 @@ def test_a_rule_that_honours_no_groups_is_not_replaced_in_silence() -> None:
 
 @interpreted("nobody inherits from a compiled class")
 def test_a_store_goes_on_after_a_rule_has_refused_groups() -> None:
-    class Stubborn(OrdinaryDistribution):
-        is_ordinary = False
-
     bay = SimulatedBay()
     queue = bay.queue()
     with bay.lock:
-        queue.destination.distribution = Stubborn(bay.target_area, bay.dispatch_area, bay.loads)
+        queue.destination.distribution = stubborn(bay)
     with pytest.raises(StateError):
         queue.send(b"1", group="a")
     assert not queue.destination.has_groups
