@@ -3,15 +3,15 @@
 The messages of a lane are in order of sending, so their times ascend. Exceptions are messages of transactions, which
 have the time of their send, and messages after somebody set the system's clock back. The search halves the blocks of
 the lane and then the records of one block, and reads the head of one record each time: about 24 small reads among ten
-million messages. A record that can't be read has the time of the next one that can.
+million messages.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, islice
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from itertools import accumulate
+from typing import NamedTuple
 
 from ..environment.locks import AllOrBroken, OwnedLock
 from ..format.places import Extent
@@ -21,9 +21,6 @@ from ..index.destination_lane import DestinationLane
 from ..journal.reading import ReadableFile, sent_at
 from ..numbering import BLOCK_SHIFT
 from ..structures.bits import runs_of_ones
-
-UNREADABLE_MAX: Final = 4096
-"""Most records in a row that can't be read and are passed over, so that a broken disk is not asked for each record."""
 
 
 class _Place(NamedTuple):
@@ -51,8 +48,8 @@ class TimeSearch:
     def first_sequence_at(self, lane: DestinationLane, time_ms: int) -> int:
         """Return the first existing sequence of a lane sent at time_ms or later; if there is none, the next sequence.
 
-        O(log messages) reads. A record that can't be read has the time of the next one that can. If there is none, it
-        counts as late, so that a caller gets too much rather than too little.
+        O(log messages) reads. A record that can't be read counts as late, so that a caller gets too much rather than
+        too little.
         """
         with self._lock:
             runs = list(lane.blocks)
@@ -60,7 +57,7 @@ class TimeSearch:
         low, high = 0, begins[-1]
         while low < high:
             middle = (low + high) // 2
-            if self._is_before(self._records_from(lane, _nth(runs, begins, middle)), time_ms):
+            if self._is_before(self._records(lane, _nth(runs, begins, middle))[:1], time_ms):
                 low = middle + 1
             else:
                 high = middle
@@ -76,34 +73,31 @@ class TimeSearch:
             return run[0] if run is not None else lane.next_sequence
 
     def sent_at(self, lane: DestinationLane, sequence: int) -> int | None:
-        """Return when the first message from a sequence on that can be read was sent, in ms since 1970.
+        """Return when the message of a sequence, or the next existing one, was sent, in ms since 1970. One small read.
 
-        It takes one small read, and one for each record before it that can't be read. None: there is no such message.
+        None: there is none, or it can't be read.
         """
-        return self._first_time(self._records_from(lane, sequence >> BLOCK_SHIFT, sequence))
+        with self._lock, self._all_or_broken:
+            run = lane.pending_run(sequence, 1)
+        records = self._records(lane, run[0] >> BLOCK_SHIFT, run[0]) if run is not None else []
+        return self._time_of(records[0]) if records else None
 
     def _within(self, records: list[_Place], time_ms: int) -> int | None:
         low, high = 0, len(records)
         while low < high:
             middle = (low + high) // 2
-            if self._is_before(records[middle:], time_ms):
+            if self._is_before(records[middle : middle + 1], time_ms):
                 low = middle + 1
             else:
                 high = middle
         return records[low].sequence if low < len(records) else None
 
-    def _is_before(self, records: Iterable[_Place], time_ms: int) -> bool:
-        """Return whether the first of these records that can be read was written before that time."""
-        time = self._first_time(records)
+    def _is_before(self, records: list[_Place], time_ms: int) -> bool:
+        """Return whether a record was written before that time. A record that is gone counts as earlier."""
+        if not records:
+            return True
+        time = self._time_of(records[0])
         return time is not None and time < time_ms
-
-    def _first_time(self, records: Iterable[_Place]) -> int | None:
-        """Return when the first of these records that can be read was written. None: there is none."""
-        for place in islice(records, UNREADABLE_MAX):
-            time = self._time_of(place)
-            if time is not None:
-                return time
-        return None
 
     def _time_of(self, place: _Place) -> int | None:
         try:
@@ -112,16 +106,6 @@ class TimeSearch:
             return sent_at(file, salt, place.offset, place.messages)
         except (OSError, RecordDamaged):
             return None
-
-    def _records_from(self, lane: DestinationLane, block_number: int, first: int = 0) -> Iterator[_Place]:
-        """Yield the records of a block and of those behind it, as `_records` returns them."""
-        while True:
-            with self._lock:
-                run = lane.blocks.next_from(block_number)
-            if run is None:
-                return
-            yield from self._records(lane, run[0], first)
-            block_number = run[0] + 1
 
     def _records(self, lane: DestinationLane, block_number: int, first: int = 0) -> list[_Place]:
         """Return the records of one block with pending messages from `first` on, in order."""

@@ -106,10 +106,7 @@ class Trimmer:
             return [] if retention is None else [lane for lane in retention.lanes if lane is not None]
 
     def _sent_at(self, lane: SubscriptionLane) -> int | None:
-        """Return when the first retained message of a lane that can be read was sent. None: there is none.
-
-        Those before it are not younger, so they leave with it.
-        """
+        """Return when the first retained message of a lane was sent. None: there is none, or it can't be read."""
         with self._lock, self._all_or_broken:
             run = lane.pending_run(0, 1)
         if run is None:

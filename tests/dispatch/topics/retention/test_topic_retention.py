@@ -10,10 +10,7 @@ from simulated_bay import SimulatedBay
 from staged_stores import newest, roll, small_bay
 
 from forebay import DestinationPolicy, Message, SettingsError, StoreFull, Topic
-from forebay.store.disk.layout import data_log_name
-from forebay.store.format.record import ENTRY_BYTES
 from forebay.store.index.topic_lane import SubscriptionLane
-from forebay.store.numbering import BLOCK_MESSAGES
 
 HOUR = 3600.0
 
@@ -54,53 +51,6 @@ def test_message_that_everybody_acknowledged_stays_until_it_is_too_old() -> None
         bay.clock.advance(HOUR)
         bay.bay.step()
         assert retained(bay) == 0
-    bay.check()
-
-
-@pytest.mark.parametrize(
-    "damaged, left",
-    [
-        ((0,), 2),
-        ((2,), 2),
-        ((0, 1, 2), 2),
-        ((4,), 3),  # the last of the old ones is as old as the next one that can be read
-        ((5,), 2),
-    ],
-)
-def test_messages_that_cannot_be_read_keep_no_older_and_no_later_ones(damaged: tuple[int, ...], left: int) -> None:
-    """Five messages are too old and two are not. Each is a record of its own, and the heads of some do not verify."""
-    bay = retaining(retain_seconds=HOUR)
-    topic, name = bay.bay.topic("prices"), data_log_name(newest(bay))
-    for number in range(7):
-        if number == 5:
-            bay.clock.advance(HOUR)
-        topic.send(b"message %d" % number)
-    image = bay.disk.image()[name]
-    for number in damaged:
-        bay.disk.flip_bit(name, image.index(b"message %d" % number) - ENTRY_BYTES, 0)
-    bay.clock.advance(60)
-    bay.bay.step()
-    assert retained(bay) == left
-    bay.clock.advance(HOUR)
-    topic.send(b"the newest")
-    bay.bay.step()
-    assert retained(bay) == 1
-    bay.check()
-
-
-def test_blocks_of_which_nothing_can_be_read_do_not_end_retention() -> None:
-    bay = retaining(retain_seconds=HOUR)
-    topic, name = bay.bay.topic("prices"), data_log_name(newest(bay))
-    for _ in range(4 * BLOCK_MESSAGES // 256):
-        topic.send_many(Message(b"old") for _ in range(256))
-    records = bay.disk.image()[name].split(b"old")
-    assert len(records) > 4 * BLOCK_MESSAGES, "all are in one data log"
-    bay.clock.advance(2 * HOUR)
-    topic.send(b"the young one")
-    image = bay.disk.image()[name]
-    bay.disk.zero(name, image.index(b"old") - ENTRY_BYTES, image.index(b"the young one") // 2)
-    bay.bay.step()
-    assert retained(bay) == 1
     bay.check()
 
 
