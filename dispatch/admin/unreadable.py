@@ -33,9 +33,12 @@ class Quarantine:
         """
         done = 0
         while self._unreadable:
-            lane, sequence = self._unreadable[0]
-            is_set_aside = sequence not in lane.in_flight and lane.quarantine(sequence)
-            self._unreadable.popleft()
+            lane, sequence = self._unreadable.popleft()
+            try:
+                is_set_aside = sequence not in lane.in_flight and lane.quarantine(sequence)
+            except BaseException:
+                self._unreadable.appendleft((lane, sequence))
+                raise
             if is_set_aside:
                 done += 1
                 with self._monitor.lock, self._monitor.all_or_broken:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..format.branch import Branch, encode_commit
 from ..format.identity import Identity
-from ..format.record import COMMIT
+from ..format.record import COMMIT, HEADER_BYTES
 from ..index.deduplication import Deduplication
 from ..index.destination_lane import DestinationLane
 from ..journal.journal import Journal
@@ -42,7 +42,9 @@ class DiscardWriter:
                 branch = Branch(NO_TRANSACTION)
                 branch.acknowledge(lane.number, first, first + messages - 1)
                 branch.identities.extend(identities)
-                self._journal.append(COMMIT, 0, 0, encode_commit(branch))
+                payload = encode_commit(branch)
+                self._journal.keep_together(HEADER_BYTES + len(payload), 1)  # a full disk refuses it, as it does sends
+                self._journal.append(COMMIT, 0, 0, payload)
             else:
                 self._journal.append_ack(lane.priority, lane.destination_number, first, messages)
             lane.pass_over(messages, content_bytes)
