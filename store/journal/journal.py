@@ -276,16 +276,15 @@ class Journal:
         self.attested = self.durable
         return offset
 
-    def keep_together(self, size: int, records: int, kind: int = MESSAGE) -> None:
+    def keep_together(self, size: int, records: int) -> None:
         """Make room for `records` records of `size` bytes in all, so that they are all in one data log.
 
-        So the next append begins no data log. kind: MESSAGE stands for copies, which a full disk refuses. Requires: the
-        lock.
+        Requires: the lock.
         """
         if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
-            self.roll(size, is_adding=self.fullness.is_adding(kind))
+            self.roll(size)
         if self.offset + size > self._limit:
-            self._make_room(size, kind, RELOCATED)
+            self._make_room(size, flags=RELOCATED)
 
     def _append(self, data: bytes) -> int:
         offset = self.offset

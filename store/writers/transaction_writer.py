@@ -81,8 +81,6 @@ class TransactionWriter:
 
     def prepare(self, branch: Branch, xid: bytes) -> None:
         """Make a branch survive a crash, so that it waits for its outcome. StoreFull: nothing has changed."""
-        # Make room first, as for `move`: a state record must not say that the branch is prepared if no record follows.
-        self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)) + len(xid), 1, PREPARE)
         self._branches.uncount(branch)
         branch.xid = xid
         try:

@@ -478,6 +478,8 @@ INTERNAL = {
     "holds",
     "uses_destinations",
     "end",
+    "return_untried",
+    "withdraw",
     "read_from",
 }
 """What only the dispatch calls, of topics, consumers and transactions."""

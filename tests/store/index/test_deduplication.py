@@ -184,40 +184,6 @@ def test_a_topic_delivers_an_id_once() -> None:
             assert [delivery.body for delivery in consumer.take(10)] == [b"1", b"4"]
 
 
-@pytest.mark.parametrize("is_index_lost", [False, True])
-def test_an_id_without_a_subscription_counts_after_a_crash_too(is_index_lost: bool) -> None:
-    bay = watched()
-    topic = bay.bay.topic("prices")
-    topic.send(b"1", message_id="a")
-    topic.send_many([Message(b"2", message_id="b"), Message(b"3"), Message(b"4", message_id="c")])
-    sent = topic.send(b"5")
-    bay.crash(is_index_lost=is_index_lost)
-    topic = bay.bay.topic("prices")
-    with topic.subscribe(durable="audit") as consumer:
-        for message_id in ("a", "b", "c"):
-            assert topic.send(b"again", message_id=message_id) == message_id
-        assert topic.send(b"new") > sent, "no sequence is given twice"
-        assert [delivery.body for delivery in consumer.take(10)] == [b"new"]
-    bay.check()
-
-
-def test_ids_without_a_subscription_leave_a_full_disk_to_acks() -> None:
-    bay = watched(max_file_length="64KiB", index_cache_size="256KiB")
-    queue, topic = bay.queue(), bay.bay.topic("prices")
-    queue.send_many([Message(b"0123456789") for _ in range(300)])
-    topic.send(b"0", message_id="0")
-    with queue.subscribe() as consumer:
-        deliveries = consumer.take(300)
-        bay.disk.capacity_bytes = sum(map(len, bay.disk.image().values()))
-        with pytest.raises(StoreFull):
-            for number in range(10_000):
-                topic.send_many([Message(b"x", message_id=f"{number}-{part}") for part in range(256)])
-        for delivery in deliveries[::2]:
-            consumer.ack(delivery)
-    assert queue.depth == 150
-    bay.check()
-
-
 def test_a_deleted_queue_takes_its_windows_along() -> None:
     bay = watched()
     queue = bay.queue()

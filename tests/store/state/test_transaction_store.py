@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
@@ -32,7 +31,7 @@ from forebay.store.format.branch import (
     encode_branch,
     encode_commit,
 )
-from forebay.store.format.record import ONE_BYTES, RecordDamaged
+from forebay.store.format.record import RecordDamaged
 from forebay.store.inspect.dump import dump
 from forebay.store.maintenance.removable import removable
 from forebay.store.numbering import OFFSET_BITS
@@ -131,30 +130,6 @@ def test_a_commit_record_stays_as_long_as_a_message_of_it(with_index: bool) -> N
     again.bay.cleanup()
     assert home not in data_logs(again)
     assert crashed(again, with_index=False).queue().depth == 0
-
-
-def test_a_prepare_that_finds_no_space_in_a_new_data_log_is_none_after_a_crash() -> None:
-    """The state record that opens the data log says nothing of a transaction whose own record is missing."""
-    bay = SimulatedBay(**SMALL_FILES)
-    queue = bay.queue()
-    queue.send(b"held")
-    consumer = queue.subscribe()
-    transaction = bay.bay.transaction()
-    consumer.ack(consumer.take(1), transaction=transaction)
-    bay.queue("filler").send(b"")
-    bay.queue("filler").send(bytes((64 << 10) - bay.journal.offset - ONE_BYTES - 10))
-    bay.disk.fail("write", 3, errno.ENOSPC)  # behind the seal, and the first record of the next data log
-    before = bay.journal.data_log
-    with pytest.raises(StoreFull):
-        transaction.prepare(b"x")
-    bay.disk.cure()
-    assert bay.journal.data_log == before + 1
-    transaction.rollback()
-    again = crashed(bay, with_index=False)
-    assert not again.bay.prepared()
-    with again.queue().subscribe() as consumer:
-        assert [delivery.body for delivery in consumer.take(10)] == [b"held"]
-    again.check()
 
 
 def test_a_commit_pins_as_an_ack_does() -> None:
