@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, cast
 
@@ -168,6 +170,21 @@ def test_where_one_subscriber_has_no_room_nobody_gets_it() -> None:
     bay.check()
 
 
+@contextmanager
+def refused_by(full: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have one lane of a topic refuse the send in the block, as if memory had no room for its message."""
+    add = NonPersistentLane.add
+
+    def refuse(lane: NonPersistentLane, length: int) -> int:
+        if lane is full:
+            raise StoreFull(length, 0, "memory_limit")
+        return add(lane, length)
+
+    with monkeypatch.context() as patch, pytest.raises(StoreFull):
+        patch.setattr(NonPersistentLane, "add", refuse)
+        yield
+
+
 @interpreted("replaces what compiled code has linked")
 def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay()
@@ -175,16 +192,8 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     consumers = [topic.subscribe() for _ in range(3)]
     send(topic, 3)
     [last] = [lane for lane in list(bay.topic_state("prices").online)[2].non_persistent_lanes if lane is not None]
-    add = NonPersistentLane.add
-
-    def refuse(lane: NonPersistentLane, length: int) -> int:
-        if lane is last.store_lane:
-            raise StoreFull(length, 0, "memory_limit")
-        return add(lane, length)
-
     before = topic.statistics()
-    with monkeypatch.context() as patch, pytest.raises(StoreFull):
-        patch.setattr(NonPersistentLane, "add", refuse)
+    with refused_by(last.store_lane, monkeypatch):
         topic.send(numbered_body(3), persistent=False)
     assert topic.statistics() == before, "what was refused counts as sent"
     bay.check()
@@ -206,16 +215,8 @@ def test_a_subscription_counts_what_it_got_and_nothing_that_was_refused_or_left_
     sent = [topic.send(b"%d" % n, headers={"number": n}, persistent=False) for n in range(3)]
     last = list(bay.topic_state("prices").online)[1].non_persistent_lanes[4]
     assert last is not None
-    add = NonPersistentLane.add
-
-    def refuse(lane: NonPersistentLane, length: int) -> int:
-        if lane is last.store_lane:
-            raise StoreFull(length, 0, "memory_limit")
-        return add(lane, length)
-
     before = topic.statistics()
-    with monkeypatch.context() as patch, pytest.raises(StoreFull):
-        patch.setattr(NonPersistentLane, "add", refuse)
+    with refused_by(last.store_lane, monkeypatch):
         topic.send(b"refused", persistent=False)
     assert topic.statistics() == before
     sent.append(topic.send(b"1 again", headers={"number": 1}, persistent=False))
