@@ -363,11 +363,19 @@ class TargetList(ListSupply):
     def require_claims(self) -> None:
         """Have each message claimed before it is handed out, because other selector groups may take it too.
 
-        It stays so until the list ends, even if the others end first: nothing resets `needs_claims` and `is_unchecked`.
-        So one consumer with a selector that comes and goes leaves the list without its fast path.
+        When the others have ended, it stays so until `try_without_claims`.
         """
         self.needs_claims = True
         self.is_unchecked = False
+
+    def try_without_claims(self) -> None:
+        """Hand out without claims again if the list is the only one of its lane, has no message and gets none by a load.
+
+        What it gets later arrives or comes back, so it is free. What it has now, others may have taken meanwhile.
+        """
+        if self.lane.sole_list is self and not (self.direct or self.has_supply or self.is_loading):
+            self.needs_claims = False
+            self.is_unchecked = not self.is_timed and self.memory.is_common and self.counterpart is None
 
     def watch_times(self) -> None:
         self.is_timed = True

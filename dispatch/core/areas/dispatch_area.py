@@ -187,8 +187,11 @@ class DispatchArea(Collector[CoreConsumer]):
         deliveries += _deliveries_of(consumer, lane, taken)
         if target.taken_bytes >= target.sample_at_bytes:
             self._events.sampled(target)
-        if needs_claims and not target.direct and lane.sole_list is not target:
-            target.hand_back_direct()  # thousands of lists with selectors may be empty
+        if needs_claims and not target.direct:
+            if lane.sole_list is target:
+                target.try_without_claims()
+            else:
+                target.hand_back_direct()  # thousands of lists with selectors may be empty
         return max_bytes
 
     def _take_what_fits(

@@ -348,3 +348,70 @@ def test_making_room_costs_the_same_for_each_of_few_and_of_many_lists() -> None:
         return calls.total() / lists
 
     assert calls_a_list(400) < 1.5 * calls_a_list(50)
+
+
+# What a list shares, and for how long.
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_once_a_selector_consumer_has_gone_an_empty_list_hands_out_without_claims_again(persistent: bool) -> None:
+    bay = SimulatedBay()
+    queue = bay.queue("orders")
+    consumer = queue.subscribe()
+    other = queue.subscribe(selector="part = 1")
+    queue.send_many([Message(BODY, {"part": part % 2}, persistent=persistent) for part in range(8)])
+    bay.bay.step()
+    held = other.take(2)
+    target = next(target for target in bay.lists() if target.selector_group.selector is None and target.direct)
+    assert target.needs_claims
+    other.close()  # its two deliveries come back
+    assert target.needs_claims, "the list may still name what the other one has acknowledged"
+    got: list[object] = []
+    while len(got) < 8:
+        bay.bay.step()
+        got += [delivery.id for delivery in consumer.take(3)]
+    assert len(set(got)) == 8 and {delivery.id for delivery in held} <= set(got)
+    assert not target.needs_claims
+    for again in range(2):
+        queue.send(b"new", persistent=persistent)
+        [delivery] = consumer.take(1)
+        assert delivery.body == b"new", again
+    bay.check()
+
+
+def test_a_list_needs_claims_again_when_a_second_selector_consumer_comes() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue("orders")
+    consumer = queue.subscribe()
+    for _ in range(2):
+        other = queue.subscribe(selector="part = 1")
+        queue.send_many([Message(BODY, {"part": 1}), Message(BODY, {"part": 0})])
+        [mine] = other.take(1)
+        assert [delivery.headers["part"] for delivery in consumer.take(2)] == [0]
+        target = next(target for target in bay.lists() if target.selector_group.selector is None)
+        assert target.needs_claims
+        other.ack(mine)
+        other.close()
+        queue.send(BODY)
+        assert len(consumer.take(2)) == 1
+        assert not target.needs_claims
+    bay.check()
+
+
+def test_what_a_selector_consumer_has_put_off_comes_back_once_to_a_list_that_needs_no_claims_any_more() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue("orders")
+    consumer = queue.subscribe()
+    other = queue.subscribe(selector="part = 1")
+    queue.send_many([Message(BODY, {"part": 1}), Message(BODY, {"part": 0})])
+    [put_off] = other.take(1)
+    other.nack(put_off, delay=60)
+    other.close()
+    target = next(target for target in bay.lists())
+    assert [delivery.headers["part"] for delivery in consumer.take(2)] == [0]
+    assert not target.needs_claims
+    bay.clock.advance(61)
+    bay.bay.step()
+    assert [delivery.headers["part"] for delivery in consumer.take(2)] == [1]
+    assert not consumer.take(1)
+    bay.check()
