@@ -184,7 +184,7 @@ $(VENV)/.compiled-%: pyproject.toml $(SOURCES) $(VENV)/pyvenv.cfg
 	@$(PIP) $(COMPILER) $(AUDIT)
 	@FOREBAY_COMPILE=1 $(MAKE) --no-print-directory wheel VENV=$(VENV) WHEEL_ARGS=--no-build-isolation
 	@$(if $(AUDIT),PATH="$(abspath $(VENV))/bin:$$PATH" $(RUN) -m auditwheel repair --wheel-dir dist/audited dist/forebay-*.whl \
-	    && $(RUN) -m auditwheel show dist/audited/forebay-*.whl && rm dist/*.whl && mv dist/audited/* dist && rmdir dist/audited)
+	    && rm dist/*.whl && mv dist/audited/* dist && rmdir dist/audited)
 	@$(RUN) -m pip --disable-pip-version-check --no-input uninstall -qq --yes forebay
 	$(call install,,$$(echo dist/forebay-*.whl))
 
