@@ -225,6 +225,14 @@ class MessageStore:
         """Take in the headers of examined messages. Requires: the lock."""
         self._index.fingerprints.examined(lane, survey)
 
+    def make_fingerprint_room(self) -> None:
+        """Checkpoint if RAM may have no room for the fingerprints of one more block; else a scan would make them in vain.
+
+        If the last checkpoint found no room on the disk, this leaves the next try to others. Requires: no lock.
+        """
+        if self._index.fingerprints.is_full and not self._checkpointer.is_postponed:
+            self.checkpoint()
+
     # ------------------------------------------------------------------ lanes
 
     def lane(self, destination: int, priority: int) -> DestinationLane:

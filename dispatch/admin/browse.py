@@ -333,6 +333,7 @@ class Browsers:
         if load.survey is not None:
             with self._monitor.lock, self._monitor.all_or_broken:
                 lane.note_survey(load.survey)
+            lane.make_survey_room()
 
     # ------------------------------------------------------------------ memory
 

@@ -524,6 +524,9 @@ class LaneState(LaneMessages):
     def note_survey(self, survey: BlockSurvey) -> None:
         """Take in the headers of examined messages. Requires: the lock."""
 
+    def make_survey_room(self) -> None:
+        """Make room for what `note_survey` takes in next, if there is none. Requires: no lock."""
+
     def passed_over(self, first: int, end: int) -> None:
         """Note that no message matches from a sequence up to another one, exclusively. Requires: the lock."""
 

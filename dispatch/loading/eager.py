@@ -96,6 +96,8 @@ class EagerLoader:
             self.read(load)
             with self._monitor.lock, self._monitor.all_or_broken:
                 self.install(load)
+            if load.survey is not None:
+                load.target.lane.make_survey_room()
         except BaseException:
             self.give_up(load)
             raise

@@ -198,6 +198,9 @@ class PlayedStore:
     def note_survey(self, lane: Any, survey: BlockSurvey) -> None:
         """Do nothing: a trace has no headers."""
 
+    def make_fingerprint_room(self) -> None:
+        """Do nothing: a trace has no headers."""
+
     def quarantine(self, lane: Any, sequence: int) -> bool:
         """Return False: every played message can be read."""
         return False
@@ -221,6 +224,9 @@ class PlayedLaneState(QueueLaneState):
         return NO_NAMES
 
     def note_survey(self, survey: BlockSurvey) -> None:
+        """Do nothing: a trace has no headers."""
+
+    def make_survey_room(self) -> None:
         """Do nothing: a trace has no headers."""
 
 

@@ -93,16 +93,21 @@ class Checkpointer:
         self.end = 0
         # Whether the last checkpoint found no room on the disk.
         self.is_postponed = False
+        # Whether the last checkpoint of this open has begun. The files of the index may be closed from then on.
+        self._is_closing = False
         # Durations of checkpoints that stored something. The state lock guards it.
         self.durations = DurationHistogram()
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
         """Bring the index on disk up to now; return False if this is postponed because the disk is full.
 
-        Requires: no lock.
+        After the one that closes the store, it does nothing: a scan of another thread may end later. Requires: no lock.
         """
         require_outside(self._state_lock, self._journal.sync_lock)
         with self._lock:
+            if self._is_closing:
+                return True
+            self._is_closing = is_closing
             began = self._clock.monotonic()
             self._sweep()
             self._catch_up()

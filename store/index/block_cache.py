@@ -199,9 +199,7 @@ class BlockCache:
         """
         blocks = -(-held_bytes // BLOCK_CHARGE_BYTES)
         more = blocks - self._fingerprint_blocks
-        if 16 * blocks >= self._capacity_blocks:
-            self.is_filling = True
-        if more > 0 and 8 * blocks > self._capacity_blocks:
+        if more > 0 and not self.has_room_for_fingerprints(held_bytes):
             return False
         if more > 0:
             self._charge(more)
@@ -210,8 +208,13 @@ class BlockCache:
             self._account.release(-more * BLOCK_CHARGE_BYTES)
         self._fingerprint_blocks = blocks
         self._dirty_extra += more
-        self._note_filling()
+        if more > 0:
+            self._note_filling()
         return True
+
+    def has_room_for_fingerprints(self, held_bytes: int) -> bool:
+        """Return whether that many bytes of fingerprints take at most an eighth of the cache."""
+        return 8 * -(-held_bytes // BLOCK_CHARGE_BYTES) <= self._capacity_blocks
 
     def _note_filling(self) -> None:
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:

@@ -40,6 +40,7 @@ _EXACT: Final = 1
 _SUMMARY: Final = 2
 _NULL, _TRUE, _FALSE, _NUMBER, _STRING = 1, 2, 4, 8, 16
 _HEAD: Final = struct.Struct(f"<BBBdd{PREFIX_BYTES}s{PREFIX_BYTES}s")
+FINGERPRINT_BYTES_MAX: Final = _HEAD.size + FILTER_BYTES_MAX
 _DOUBLE: Final = struct.Struct("<d")
 _STEP: Final = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio.

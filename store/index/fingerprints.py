@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ..numbering import BLOCK_SHIFT
 from .block_cache import BlockCache
 from .destination_lane import DestinationLane
-from .fingerprint import BlockSurvey, Fingerprint, fingerprint_of
+from .fingerprint import FINGERPRINT_BYTES_MAX, BlockSurvey, Fingerprint, fingerprint_of
 
 NAMES_MAX: Final = 4
 """Most headers of one selector that get fingerprints. More would cost more to read than they save."""
@@ -26,6 +26,8 @@ SURVEYS_MAX: Final = 8
 """Most blocks that are partly examined. More would hold memory for blocks that may never be complete."""
 ROW_BYTES: Final = 320
 """Memory of a fingerprint in RAM in addition to its bytes and its name."""
+BLOCK_ROWS_BYTES: Final = NAMES_MAX * (ROW_BYTES + NAME_CHARACTERS_MAX + FINGERPRINT_BYTES_MAX)
+"""Most memory of the fingerprints that one survey leaves."""
 
 Row = tuple[int, int, str, bytes]
 """Lane, block, name of the header, and fingerprint."""
@@ -71,6 +73,11 @@ class Fingerprints:
     def is_stale(self) -> bool:
         """Whether a checkpoint would store a fingerprint."""
         return self._fresh_bytes > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether those of one more block may find no room in RAM until a checkpoint has stored the others."""
+        return not self._cache.has_room_for_fingerprints(self._fresh_bytes + BLOCK_ROWS_BYTES)
 
     def next_candidate(
         self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question

@@ -90,6 +90,9 @@ class PersistentStore(LaneStore[JournaledLane, Region], Protocol):
     def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
         """Take in the headers of examined messages. Requires: the lock."""
 
+    def make_fingerprint_room(self) -> None:
+        """Make room for what `note_survey` takes in next, if there is none. Requires: no lock."""
+
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
         """Set aside a message that can't be read. Requires: no lock."""
 

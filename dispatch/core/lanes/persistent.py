@@ -62,6 +62,10 @@ class PersistentLaneState(LaneState):
         """Let the index keep fingerprints of the headers that were examined. Requires: the lock."""
         self.destination.message_store.note_survey(self.destination_lane, survey)
 
+    def make_survey_room(self) -> None:
+        """Let the index store its fingerprints if RAM has no room for more. Requires: no lock."""
+        self.destination.message_store.make_fingerprint_room()
+
     def give_up(self, sequence: int) -> None:
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
         self.target_area.pass_unreadable(self, sequence)

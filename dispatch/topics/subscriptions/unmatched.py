@@ -89,6 +89,8 @@ class UnmatchedSweeper:
                 lane.examined = max(lane.examined, run.last + 1)
             if run.survey is not None:
                 run.lane.note_survey(run.survey)
+        if run.survey is not None:
+            run.lane.make_survey_room()
         return True
 
     def _examine(self, run: _Run) -> dict[str, SequenceSet]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from inside import inside
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut
 
+import forebay
 from forebay import Message, Queue
+from forebay.store.index.fingerprint import BlockSurvey
+from forebay.store.metadata.store import MetadataFull
 from forebay.store.numbering import BLOCK_MESSAGES
 
 BLOCKS = 24
@@ -112,6 +117,76 @@ def test_fingerprints_outlive_the_process(simulated: SimulatedBay) -> None:
     found(simulated.queue(), "region = 'eu'")
     simulated.reopen()
     assert reads_of(simulated, "region = 'eu'", [RARE]) <= 3
+
+
+@pytest.fixture
+def crowded() -> SimulatedBay:
+    """A queue with headers whose fingerprints take several times the share that RAM has for them."""
+    simulated = SimulatedBay(memory_limit="4MiB")
+    queue = simulated.queue()
+    for first in range(0, MESSAGES, 256):
+        queue.send_many(
+            [Message(b"%d" % n, headers={name: f"{name}{n}" for name in "abcd"}) for n in range(first, first + 256)]
+        )
+    simulated.reopen()
+    return simulated
+
+
+# Four headers of which no two messages have the same value, so a block's fingerprints are as large as they can be.
+SCATTERED = f"a = 'a{RARE}' AND (b = 'x' OR c = 'x' OR d = 'd{RARE}')"
+
+
+def checkpoints(simulated: SimulatedBay) -> int:
+    return simulated.store.checkpointer.durations.count
+
+
+@pytest.mark.parametrize("is_browsing", [False, True])
+def test_one_scan_leaves_all_fingerprints_although_ram_holds_those_of_few_blocks(
+    crowded: SimulatedBay, is_browsing: bool
+) -> None:
+    before = checkpoints(crowded)
+    if is_browsing:
+        assert [message.body for message in crowded.queue().browse(SCATTERED)] == [b"%d" % RARE]
+    else:
+        assert found(crowded.queue(), SCATTERED) == [RARE]
+    assert 2 <= checkpoints(crowded) - before <= BLOCKS // 6
+    crowded.reopen()
+    assert reads_of(crowded, SCATTERED, [RARE]) <= 4
+
+
+def test_a_scan_asks_a_full_disk_once_for_a_checkpoint_and_goes_on(
+    crowded: SimulatedBay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[int] = []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        refused.append(1)
+        raise MetadataFull("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(crowded.metadata, "commit", refuse)
+        assert found(crowded.queue(), SCATTERED) == [RARE]
+        assert len(refused) == 2, "one checkpoint, which tries again in the lent reserve"
+    crowded.check()
+    crowded.bay.checkpoint()
+    assert found(crowded.queue(), SCATTERED) == [RARE]
+    crowded.reopen()
+    assert reads_of(crowded, SCATTERED, [RARE]) <= 4
+
+
+def test_a_scan_that_outlives_the_store_leaves_its_closed_index_alone(tmp_path: Path) -> None:
+    bay = forebay.open(tmp_path, background=False, memory_limit="4MiB", sync="never")
+    send(bay.queue("orders"), range(MESSAGES))
+    store, lane = inside(bay).store, inside(bay).lane(inside(bay).queue_state(), 4)
+    bay.close()
+    survey = BlockSurvey(frozenset("n"), 0)
+    for index in range(BLOCK_MESSAGES):
+        survey.add(index, {"n": index})
+    lane.note_survey(survey)
+    assert store.index.fingerprints.is_stale
+    store.message_store.checkpoint()
+    with forebay.open(tmp_path, background=False) as bay:
+        assert not bay.recovery.index_rebuilt
 
 
 def test_a_lost_index_costs_one_more_scan_and_no_message(simulated: SimulatedBay) -> None:

@@ -112,6 +112,22 @@ def test_an_offline_subscription_makes_the_fingerprints_that_the_next_one_uses(s
     assert [depth(simulated, name) for name in ("first", "second")] == [1, 1]
 
 
+def test_an_offline_subscription_leaves_all_fingerprints_although_ram_holds_those_of_few_blocks() -> None:
+    simulated = SimulatedBay(memory_limit="4MiB", index_cache_size="256KiB")
+    topic(simulated).subscribe(durable="all").close()
+    for first in range(0, MESSAGES, 256):
+        topic(simulated).send_many(
+            Message(b"%d" % n, headers={name: f"{name}{n}" for name in "abcd"}) for n in range(first, first + 256)
+        )
+    simulated.reopen()
+    wait(simulated, "first", f"a = 'a{RARE}' AND (b = 'x' OR c = 'x' OR d = 'd{RARE}')")
+    assert sweep(simulated) >= BLOCKS
+    simulated.reopen()
+    wait(simulated, "second", f"a = 'x' OR b = 'b{RARE}' OR c = 'x' OR d = 'x'")
+    assert sweep(simulated) <= 4
+    assert [depth(simulated, name) for name in ("first", "second")] == [1, 1]
+
+
 def test_what_was_passed_over_is_acknowledged_a_part_at_a_time(
     simulated: SimulatedBay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
