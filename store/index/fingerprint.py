@@ -33,6 +33,8 @@ FILTER_BYTES_MAX: Final = 368
 BITS_A_VALUE: Final = 16
 """Bits of the Bloom filter for each value, as long as the filter is shorter than FILTER_BYTES_MAX."""
 HASHES_MAX: Final = 8
+DENSE_SHARE: Final = 0.75
+"""If a block has this share of all whole numbers between its bounds, a Bloom filter would tell next to nothing."""
 PREFIX_BYTES: Final = 16
 """How many bytes of the least and of the greatest string are kept."""
 
@@ -51,6 +53,8 @@ _ZERO: Final[object] = ord("0")
 _ONE: Final[object] = ord("1")
 _MASK: Final = 2**64 - 1
 _HALF_MASK: Final = 2**32 - 1
+_EVERYTHING: Final = b"\xff"
+"""A Bloom filter that rules out nothing."""
 _VALUES: Final = "v"
 
 Found = dict[type, set[HeaderValue]]
@@ -293,6 +297,8 @@ def _summary(found: Found) -> bytes:
     if numbers:
         kinds |= _NUMBER
         low, high = _around(min(numbers))[0], _around(max(numbers))[1]
+        if not strings and float not in found and len(numbers) >= DENSE_SHARE * (high - low + 1):
+            return _HEAD.pack(_SUMMARY, kinds, 1, low, high, b"", b"") + _EVERYTHING
         hashes += map(_number_hash, numbers)
     first = last = b""
     if strings:

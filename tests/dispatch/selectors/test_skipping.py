@@ -174,6 +174,25 @@ def test_many_numbers_are_told_apart_by_bounds_and_by_a_filter() -> None:
     assert sum(may_match(f"a = {even}", *odd) for even in range(2, 100, 2)) < 5
 
 
+def test_whole_numbers_almost_without_gaps_need_no_filter_and_numbers_with_gaps_do() -> None:
+    def size(*values: HeaderValue) -> int:
+        survey = BlockSurvey(frozenset("a"), 0)
+        for index, value in enumerate(values):
+            survey.add(index, {"a": value})
+        return len(survey.pack()["a"])
+
+    some_missing = tuple(number for number in MANY_NUMBERS if number % 5)
+    for dense in (MANY_NUMBERS, some_missing, (*MANY_NUMBERS[1:], None, True)):
+        assert size(*dense) < 60
+    assert all(may_match(f"a = {present}", *some_missing) for present in some_missing)
+    assert not may_match("a = 999", *some_missing) and not may_match("a = 'x'", *some_missing)
+    quarters = tuple(number / 4 for number in MANY_NUMBERS)
+    for sparse in (MANY_NUMBERS[::2], quarters, (*MANY_NUMBERS[1:], "x")):
+        assert size(*sparse) > 300
+    assert sum(may_match(f"a = {number / 4 + 0.1}", *quarters) for number in MANY_NUMBERS[:-1]) < 50
+    assert not may_match("a = 'y'", *MANY_NUMBERS[1:], "x")
+
+
 def test_many_strings_are_told_apart_by_bounds_and_by_a_filter() -> None:
     assert all(may_match(f"a = '{present}'", *MANY_STRINGS) for present in MANY_STRINGS)
     assert not may_match("a = 'id-000999'", *MANY_STRINGS)
