@@ -226,7 +226,7 @@ class MessageStore:
         self._index.fingerprints.examined(lane, survey)
 
     def make_fingerprint_room(self) -> None:
-        """Checkpoint if RAM may have no room for the fingerprints of one more block, so that no scan makes them in vain.
+        """Checkpoint if RAM may have no room for the fingerprints of one more block, so that none are made in vain.
 
         If the last checkpoint found no room on the disk, this leaves the next try to others. Requires: no lock.
         """

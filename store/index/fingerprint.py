@@ -107,13 +107,13 @@ class SummaryFingerprint(Fingerprint):
 
     def __init__(self, data: bytes) -> None:
         """Read a summary. data: what `_summary` packed."""
-        _, kinds, hashes, low, high, first, last = _HEAD.unpack_from(data)
-        self.kinds: int = kinds
-        self.hashes: int = hashes
-        self.low: float = low
-        self.high: float = high
-        self.first: bytes = first
-        self.last: bytes = last
+        self.kinds: int
+        self.hashes: int
+        self.low: float
+        self.high: float
+        self.first: bytes
+        self.last: bytes
+        _, self.kinds, self.hashes, self.low, self.high, self.first, self.last = _HEAD.unpack_from(data)
         self._data = data
 
     def may_be(

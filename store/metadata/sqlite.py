@@ -334,11 +334,13 @@ class SqliteMetadataStore:
                 rows = list(found)
             except _TROUBLE as error:
                 raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
+        crc32, seed = zlib.crc32, self._seed  # inline, as _crc: a search passes here for each block that it skips
+        encoded = {name: f" {name}".encode(errors="replace") for name in names}
         return [
             (block, name, data)
             for block, name, crc, data in rows
-            if type(block) is int and type(name) is str and type(data) is bytes
-            if self._crc(lane_number, block, name, data) == crc
+            if type(block) is int and type(data) is bytes and name in encoded
+            if crc32(data, crc32(b"%d %d%b" % (lane_number, block, encoded[name]), seed)) == crc
         ]
 
     def resize_cache(self, cache_bytes: int) -> int:
