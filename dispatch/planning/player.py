@@ -199,7 +199,7 @@ class PlayedStore:
         """Do nothing: a trace has no headers."""
 
     def make_fingerprint_room(self) -> None:
-        """Do nothing: a trace has no headers."""
+        """Do nothing: a trace leaves no fingerprints."""
 
     def quarantine(self, lane: Any, sequence: int) -> bool:
         """Return False: every played message can be read."""
@@ -227,7 +227,7 @@ class PlayedLaneState(QueueLaneState):
         """Do nothing: a trace has no headers."""
 
     def make_survey_room(self) -> None:
-        """Do nothing: a trace has no headers."""
+        """Do nothing, because nothing is noted."""
 
 
 class PlayedLane:

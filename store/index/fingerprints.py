@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ..numbering import BLOCK_SHIFT
 from .block_cache import BlockCache
 from .destination_lane import DestinationLane
-from .fingerprint import FINGERPRINT_BYTES_MAX, BlockSurvey, Fingerprint, fingerprint_of
+from .fingerprint import FINGERPRINT_BYTES_MAX, BlockSurvey, Fingerprint, fingerprint_of, fingerprint_of_all
 
 NAMES_MAX: Final = 4
 """Most headers of one selector that get fingerprints. More would cost more to read than they save."""
@@ -96,7 +96,9 @@ class Fingerprints:
                 return Candidate(max(first << BLOCK_SHIFT, sequence), frozenset())
             last = min(run[1], first + page - 1)
             known = self._known(lane.number, first, last, names)
-            for number in range(first, last + 1):
+            is_complete = len(known) == last - first + 1
+            may_any_match = not is_complete or may_match(_together(known, names))
+            for number in range(first, last + 1) if may_any_match else ():
                 row = known.get(number)
                 if row is None:
                     return Candidate(max(number << BLOCK_SHIFT, sequence), names)
@@ -187,6 +189,11 @@ class Fingerprints:
     def _check(self) -> None:
         counted = sum(_row_bytes(name, data) for fresh in self._fresh.values() for name, data in fresh.items())
         assert self._fresh_bytes == counted and len(self._surveys) <= SURVEYS_MAX
+
+
+def _together(known: dict[int, dict[str, bytes]], names: frozenset[str]) -> dict[str, Fingerprint]:
+    """Return a fingerprint of each header for all these blocks as if they were one."""
+    return {name: fingerprint_of_all([row.get(name, b"") for row in known.values()]) for name in names}
 
 
 def has_fingerprints(names: frozenset[str]) -> bool:

@@ -269,7 +269,10 @@ class SqliteMetadataStore:
                 writer.execute(_FINGERPRINTS)
                 writer.executemany(
                     "REPLACE INTO fingerprints VALUES (?, ?, ?, ?, ?)",
-                    ((*row[:3], self._crc(*row), row[3]) for row in fingerprints),
+                    (
+                        (lane_number, block, name, self._crc(lane_number, block, _encoded(name), data), data)
+                        for lane_number, block, name, data in fingerprints
+                    ),
                 )
             if root is not None:
                 position, epoch, value = root
@@ -279,9 +282,9 @@ class SqliteMetadataStore:
         self._checksum = checksum
         self._has_fingerprints |= len(fingerprints) > 0
 
-    def _crc(self, lane_number: int, block: int, name: str, data: bytes) -> int:
+    def _crc(self, lane_number: int, block: int, name: bytes, data: bytes) -> int:
         """Return the checksum of a fingerprint and of its place."""
-        return zlib.crc32(data, zlib.crc32(f"{lane_number} {block} {name}".encode(errors="replace"), self._seed))
+        return zlib.crc32(data, zlib.crc32(b"%d %d %b" % (lane_number, block, name), self._seed))
 
     def read_block(self, lane_number: int, block: int) -> bytes:
         """Return a block as it was put, verified.
@@ -334,13 +337,12 @@ class SqliteMetadataStore:
                 rows = list(found)
             except _TROUBLE as error:
                 raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
-        crc32, seed = zlib.crc32, self._seed  # inline, as _crc: a search passes here for each block that it skips
-        encoded = {name: f" {name}".encode(errors="replace") for name in names}
+        encoded = {name: _encoded(name) for name in names}
         return [
             (block, name, data)
             for block, name, crc, data in rows
             if type(block) is int and type(data) is bytes and name in encoded
-            if crc32(data, crc32(b"%d %d%b" % (lane_number, block, encoded[name]), seed)) == crc
+            if self._crc(lane_number, block, encoded[name], data) == crc
         ]
 
     def resize_cache(self, cache_bytes: int) -> int:
@@ -482,6 +484,11 @@ class SqliteMetadataStore:
 
 def _scalar(connection: sqlite3.Connection, query: str) -> Any:
     return connection.execute(query).fetchone()[0]
+
+
+def _encoded(name: str) -> bytes:
+    """Return the name of a header as the checksum of its fingerprint covers it."""
+    return name.encode(errors="replace")
 
 
 def _is_no_room(error: Exception) -> bool:

@@ -17,6 +17,7 @@ from forebay.store.index.fingerprint import (
     Fingerprint,
     SummaryFingerprint,
     fingerprint_of,
+    fingerprint_of_all,
 )
 from forebay.store.message import HeaderValue
 from forebay.store.numbering import BLOCK_MESSAGES
@@ -40,6 +41,14 @@ def fingerprints(messages: list[Values], names: tuple[str, ...] = NAMES) -> dict
         survey.add(index, header_values(data, frozenset(names)))
     assert survey.examined == (1 << len(messages)) - 1
     return {name: fingerprint_of(data) for name, data in survey.pack().items()}
+
+
+def surveyed(messages: list[Values]) -> dict[str, bytes]:
+    """Return the fingerprints of a block as the index stores them."""
+    survey = BlockSurvey(frozenset(NAMES), 0)
+    for index, values in enumerate(messages):
+        survey.add(index, stored(values))
+    return survey.pack()
 
 
 def fingerprint(*values: HeaderValue) -> Fingerprint:
@@ -145,6 +154,30 @@ def test_no_random_selector_passes_over_a_block_in_which_it_matches() -> None:
 def test_no_random_selector_of_a_million_passes_over_a_match() -> None:
     for seed in range(2, 12):
         compare_with_a_linear_scan(seed, PAIRS)
+
+
+def test_what_several_blocks_tell_together_never_rules_out_a_match_in_one_of_them() -> None:
+    random = Random(8)
+    skipped = 0
+    for _ in range(400):
+        some = [messages for messages in (a_block(random) for _ in range(8)) if len(messages) > 8][:3] or [[{}]]
+        surveys = [surveyed(messages) for messages in some]
+        together = {name: fingerprint_of_all([packed[name] for packed in surveys]) for name in NAMES}
+        for _ in range(20):
+            selector = compile_selector(a_condition(random))
+            may = selector.may_match(together)
+            assert may or not any(selector.matches(values) for messages in some for values in messages), selector.text
+            skipped += not may
+    assert skipped > 100
+
+
+def test_blocks_with_neighbouring_numbers_are_ruled_out_together() -> None:
+    packed = [surveyed([{"a": number} for number in range(first, first + 512)])["a"] for first in (0, 512, 1024)]
+    together = {"a": fingerprint_of_all(packed)}
+    assert not compile_selector("a = 1536 OR a < 0 OR a IS NULL OR a = 'x'").may_match(together)
+    assert compile_selector("a = 1535").may_match(together)
+    for other in (b"", b"\x01", surveyed([{"a": 1}])["a"], packed[0][:2] + b"\0" + packed[0][3:]):
+        assert fingerprint_of_all([*packed, other]) is UNKNOWN
 
 
 # ---------------------------------------------------------------------- what fingerprints tell
