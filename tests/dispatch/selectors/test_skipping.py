@@ -215,12 +215,14 @@ def test_whole_numbers_almost_without_gaps_need_no_filter_and_numbers_with_gaps_
         return len(survey.pack()["a"])
 
     some_missing = tuple(number for number in MANY_NUMBERS if number % 5)
-    for dense in (MANY_NUMBERS, some_missing, (*MANY_NUMBERS[1:], None, True)):
+    all_dense: list[tuple[HeaderValue, ...]] = [MANY_NUMBERS, some_missing, (*MANY_NUMBERS[1:], None, True)]
+    for dense in all_dense:
         assert size(*dense) < 60
     assert all(may_match(f"a = {present}", *some_missing) for present in some_missing)
     assert not may_match("a = 999", *some_missing) and not may_match("a = 'x'", *some_missing)
     quarters = tuple(number / 4 for number in MANY_NUMBERS)
-    for sparse in (MANY_NUMBERS[::2], quarters, (*MANY_NUMBERS[1:], "x")):
+    all_sparse: list[tuple[HeaderValue, ...]] = [MANY_NUMBERS[::2], quarters, (*MANY_NUMBERS[1:], "x")]
+    for sparse in all_sparse:
         assert size(*sparse) > 300
     assert sum(may_match(f"a = {number / 4 + 0.1}", *quarters) for number in MANY_NUMBERS[:-1]) < 50
     assert not may_match("a = 'y'", *MANY_NUMBERS[1:], "x")
