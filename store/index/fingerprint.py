@@ -21,7 +21,8 @@ from typing import Final, cast
 from ..format.properties import decode_properties, encode_properties, header_values_of_each
 from ..format.record import RecordDamaged
 from ..message import HeaderValue
-from ..structures.bits import mask_of
+from ..numbering import BLOCK_MASK
+from ..structures.bits import mask_of, ones
 
 EXACT_VALUES_MAX: Final = 8
 EXACT_BYTES_MAX: Final = 128
@@ -50,12 +51,16 @@ _STEP: Final = 0x9E3779B97F4A7C15
 
 It is multiplied by `mul`, because an interruption inside `*` of large numbers ends the process in machine code.
 """
-_ZERO: Final[object] = ord("0")
-_ONE: Final[object] = ord("1")
 _MASK: Final = 2**64 - 1
 _HALF_MASK: Final = 2**32 - 1
 _EVERYTHING: Final = b"\xff"
 """A Bloom filter that rules out nothing."""
+_SHORT_MASK: Final = 2**16 - 1
+_STEP_LOW: Final = _STEP & _HALF_MASK
+_STEP_HIGH: Final = (_STEP >> 32) - 2**32
+"""The upper half of the step modulo 2**32, as a number below 2**31: machine code multiplies such without an object."""
+_ZERO: Final = b"0"
+_ONE: Final = b"1"
 _VALUES: Final = "v"
 
 Found = dict[type, set[HeaderValue]]
@@ -233,6 +238,27 @@ class BlockSurvey:
                 noted[indexes[at]] = values
         return decoded
 
+    def take_in(self, sequences: list[int], decoded: Sequence[dict[str, HeaderValue] | None]) -> None:
+        """Take in the headers of messages of the block, at least one. decoded: of each at least these headers, or None.
+
+        It sums them up at once, by columns: to note each of them for later would take as long again.
+        """
+        if not all(decoded):  # some message has none of the headers, or they cannot be decoded
+            known = [
+                (sequence, values) for sequence, values in zip(sequences, decoded, strict=True) if values is not None
+            ]
+            if not known:
+                return
+            sequences, decoded = [sequence for sequence, _ in known], [values for _, values in known]
+        rows = cast("Sequence[dict[str, HeaderValue]]", decoded)
+        low, high = min(sequences), max(sequences)
+        if high - low + 1 == len(sequences):
+            self._examined |= ones(low & BLOCK_MASK, high & BLOCK_MASK)
+        else:
+            self._examined |= mask_of([sequence & BLOCK_MASK for sequence in sequences])
+        for name, found in self._found.items():
+            _add_different(found, _column(name, rows))
+
     def add(self, index: int, values: dict[str, HeaderValue]) -> None:
         """Note the headers of the message at an index of the block. values: at least these headers."""
         self.noted[index] = values
@@ -315,7 +341,7 @@ def _summary(found: Found) -> bytes:
         low, high = _around(min(numbers))[0], _around(max(numbers))[1]
         if not strings and float not in found and len(numbers) >= DENSE_SHARE * (high - low + 1):
             return _HEAD.pack(_SUMMARY, kinds, 1, low, high, b"", b"") + _EVERYTHING
-        hashes += map(_number_hash, numbers)
+        hashes += _number_hashes(numbers)
     first = last = b""
     if strings:
         kinds |= _STRING
@@ -328,17 +354,24 @@ def _summary(found: Found) -> bytes:
 def _filter(hashes: list[int], count: int, size: int) -> bytes:
     """Return a Bloom filter of `size` bytes with these hashes."""
     bits = 8 * size
-    # Of objects that are there already: to put a byte into a bytearray makes an int of it.
-    digits: list[object] = [_ZERO] * bits
+    digits = [_ZERO] * bits
     for hashed in hashes:  # as _filter_bits, written inline: a scan passes here for each value
-        mixed = mul(hashed + 1, _STEP) & _MASK
-        at: int = (mixed >> 32) % bits
-        step: int = ((mixed & _HALF_MASK) | 1) % bits
+        # The product of hashed + 1 and _STEP in parts, each of which is small enough to be no object.
+        number = hashed + 1
+        begin, end = number & _SHORT_MASK, number >> 16
+        front, back = begin * _STEP_LOW, end * _STEP_LOW
+        low = (front & _HALF_MASK) + ((back & _SHORT_MASK) << 16)
+        high = begin * _STEP_HIGH + (((end * _STEP_HIGH) & _SHORT_MASK) << 16)
+        high += (front >> 32) + (back >> 16) + (low >> 32)
+        at: int = (high & _HALF_MASK) % bits
+        step: int = ((low & _HALF_MASK) | 1) % bits
         for _ in range(count):
             digits[at] = _ONE
-            at = (at + step) % bits
+            at += step
+            if at >= bits:
+                at -= bits
     digits.reverse()
-    return int(bytes(cast("list[int]", digits)), 2).to_bytes(size, "little")
+    return int(b"".join(digits), 2).to_bytes(size, "little")
 
 
 def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:
@@ -350,6 +383,12 @@ def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:
 
 def _prefix(encoded: bytes) -> bytes:
     return encoded[:PREFIX_BYTES].ljust(PREFIX_BYTES, b"\0")
+
+
+def _number_hashes(numbers: Sequence[int | float]) -> list[int]:
+    """Return _number_hash of each. OverflowError: one is too wide."""
+    packed = struct.pack(f"<{len(numbers)}d", *[float(number) + 0.0 for number in numbers])
+    return [zlib.crc32(packed[at : at + 8]) for at in range(0, len(packed), 8)]
 
 
 def _number_hash(number: int | float) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 from itertools import compress
-from operator import itemgetter, not_
+from operator import itemgetter
 from typing import Final
 
 from ....store.format.properties import (
     decode_properties,
     group_of,
     header_values,
+    header_values_of_each,
     message_id_of,
 )
 from ....store.format.record import RecordDamaged
@@ -68,23 +69,28 @@ class SelectorMatcher:
             survey.decode(indexes, [message[1] for message in held], self.selector.header_names)
 
     def sort_out(
-        self, messages: list[StoredMessage], survey: BlockSurvey | None
+        self, held: list[StoredMessage], read: list[StoredMessage], survey: BlockSurvey | None
     ) -> tuple[set[int], list[StoredMessage]]:
         """Return the sequences of messages that do not match, and the messages that `examine` must still judge.
+
+        held: messages that RAM had, of which some may be lazy. read: those that were read, whole.
 
         It decodes the headers of all in one pass, and goes by columns: machine code would make a new tuple of each
         message that it holds. Where a message is lazy, or the selector asks for fields, it only decodes.
         """
         selector = self.selector
-        if survey is None or selector is None or selector.field_names or _has_lazy(messages):
+        messages = [*held, *read] if held else read
+        if survey is None or selector is None or selector.field_names or not messages or _has_lazy(held):
             self.decode(messages, survey)
             return set(), messages
         sequences = list(map(sequence_of, messages))
-        indexes = [sequence & BLOCK_MASK for sequence in sequences]
-        decoded = survey.decode(indexes, list(map(_properties_of, messages)), selector.header_names)
+        decoded = header_values_of_each(list(map(_properties_of, messages)), selector.header_names)
+        survey.take_in(sequences, decoded)
         condition = selector.condition
         may_match = [values is None or condition.is_true(values) for values in decoded]
-        return set(compress(sequences, map(not_, may_match))), list(compress(messages, may_match))
+        unwanted = set(sequences)
+        unwanted.difference_update(compress(sequences, may_match))
+        return unwanted, list(compress(messages, may_match))
 
     def examine(self, lane: LaneMessages, message: StoredMessage, survey: BlockSurvey | None) -> bool:
         """Judge as wants does, and take down in the survey, if there is one, what the headers are.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from forebay.dispatch.core.selector_groups.matching import SelectorMatcher
 from forebay.dispatch.selectors.selector import compile_selector
 from forebay.store.format.properties import encode_properties
-from forebay.store.index.fingerprint import BlockSurvey
+from forebay.store.index.fingerprint import BlockSurvey, ExactFingerprint, fingerprint_of
 from forebay.store.stored_message import StoredMessage
 
 DAMAGED = b"\x0c\xc1"
@@ -21,28 +23,47 @@ def message(sequence: int, part: int, body: bytes | None = b"body") -> StoredMes
 def sorted_out(
     messages: list[StoredMessage], selector: str | None = "part = 7"
 ) -> tuple[set[int], list[StoredMessage], BlockSurvey]:
-    """Return what goes, what is left to be judged, and what was noted of the headers."""
+    """Return what goes, what is left to be judged, and what the survey took in.
+
+    The first half of the messages are those that RAM had.
+    """
     survey = BlockSurvey(frozenset({"part"}), 0)
     matcher = SelectorMatcher(compile_selector(selector) if selector is not None else None)
-    unwanted, left = matcher.sort_out(messages, survey)
+    half = len(messages) // 2
+    unwanted, left = matcher.sort_out(messages[:half], messages[half:], survey)
     return unwanted, left, survey
 
 
+def found_values(survey: BlockSurvey) -> list[Any]:
+    """Return the values of the header in the fingerprint. Requires: there are few."""
+    fingerprint = fingerprint_of(survey.pack()["part"])
+    assert isinstance(fingerprint, ExactFingerprint)
+    return fingerprint.values
+
+
 def test_what_does_not_match_goes_and_what_matches_is_left() -> None:
-    messages = [message(sequence, sequence % 10) for sequence in range(20)]
+    messages = [message(sequence, sequence % 8) for sequence in range(20)]
     unwanted, left, survey = sorted_out(messages)
-    assert left == [messages[7], messages[17]]
-    assert unwanted == set(range(20)) - {7, 17}
-    assert [survey.noted[index]["part"] for index in range(20)] == [index % 10 for index in range(20)]
+    assert left == [messages[7], messages[15]]
+    assert unwanted == set(range(20)) - {7, 15}
+    assert survey.examined == (1 << 20) - 1
+    assert set(found_values(survey)) == set(range(8))
 
 
-def test_damaged_headers_are_left_to_be_judged_and_are_not_noted() -> None:
+def test_damaged_headers_are_left_to_be_judged_and_are_not_surveyed() -> None:
     """Only who judges them alone can say which message is damaged."""
     damaged: StoredMessage = (1, DAMAGED, b"body", 1)
     unwanted, left, survey = sorted_out([message(0, 7), damaged, message(2, 8)])
     assert left == [message(0, 7), damaged]
     assert unwanted == {2}
-    assert sorted(survey.noted) == [0, 2]
+    assert survey.examined == 0b101
+    assert set(found_values(survey)) == {7, 8}
+
+
+def test_where_all_are_damaged_nothing_is_surveyed() -> None:
+    damaged: StoredMessage = (0, DAMAGED, b"body", 1)
+    unwanted, left, survey = sorted_out([damaged])
+    assert (unwanted, left, survey.examined) == (set(), [damaged], 0)
 
 
 def test_message_without_headers_is_judged_by_what_it_lacks() -> None:
@@ -53,9 +74,9 @@ def test_message_without_headers_is_judged_by_what_it_lacks() -> None:
 
 def test_where_a_message_is_lazy_all_are_left_and_the_others_are_noted() -> None:
     """Its headers are not in RAM."""
-    messages = [message(0, 8), message(1, 8, None), message(2, 7)]
+    messages = [message(0, 8, None), message(1, 8), message(2, 7)]
     unwanted, left, survey = sorted_out(messages)
-    assert (unwanted, left, sorted(survey.noted)) == (set(), messages, [0, 2])
+    assert (unwanted, left, survey.examined) == (set(), messages, 0b110)
 
 
 def test_empty_body_is_no_reason_to_judge_one_by_one() -> None:
