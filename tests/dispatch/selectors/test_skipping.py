@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from random import Random
+from zlib import crc32
 
 import pytest
 
 from forebay.dispatch.selectors.selector import compile_selector
-from forebay.store.format.properties import encode_properties, header_values
+from forebay.store.format.properties import encode_properties, header_values, header_values_of_each
 from forebay.store.index.fingerprint import (
     STRING_CHARACTERS_MAX,
     UNKNOWN,
@@ -35,9 +36,11 @@ def stored(values: Values) -> Values:
 def fingerprints(messages: list[Values], names: tuple[str, ...] = NAMES) -> dict[str, Fingerprint]:
     survey = BlockSurvey(frozenset(names), 0)
     properties = [encode_properties(values) for values in messages]
-    together, one_by_one = properties[::2], properties[1::2]  # a scan decodes together what is in RAM
-    survey.decode([*range(len(together))], together, frozenset(names))
-    for index, data in enumerate(one_by_one, len(together)):
+    # A scan takes in by columns what it can, and decodes what is in RAM together.
+    whole, together, one_by_one = properties[::3], properties[1::3], properties[2::3]
+    survey.take_in([*range(len(whole))], header_values_of_each(whole, frozenset(names)))
+    survey.decode([*range(len(whole), len(whole) + len(together))], together, frozenset(names))
+    for index, data in enumerate(one_by_one, len(whole) + len(together)):
         survey.add(index, header_values(data, frozenset(names)))
     assert survey.examined == (1 << len(messages)) - 1
     return {name: fingerprint_of(data) for name, data in survey.pack().items()}
@@ -236,6 +239,24 @@ def test_many_strings_are_told_apart_by_bounds_and_by_a_filter() -> None:
     scattered = tuple(f"{random.getrandbits(64):016x}" for _ in range(BLOCK_MESSAGES))
     perhaps = sum(may_match(f"a = '{random.getrandbits(64):016x}'", *scattered) for _ in range(2000))
     assert perhaps < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "checksum"),
+    [
+        ("", 0),
+        ("cccccacccaaaccaaaccacaaaaaaaaacaaaaaaaaaaaaaaaaa", 0xFFFFFFFF),
+        ("aaccacacccacccccaccaccccaacccaacaaaaaaaaaaaaaaaa", 0xFFFF0000),
+        ("caaacaacaacacaaacccacccacacaaaacaaaaaaaaaaaaaaaa", 0x0000FFFF),
+    ],
+)
+def test_the_filter_finds_a_string_whatever_its_checksum_is(text: str, checksum: int) -> None:
+    """The filter is written with products of halves of the checksum, and read with those of the whole."""
+    assert crc32(text.encode()) == checksum
+    for others in (9, 50, 400):
+        values = (text, *(f"b{number}" for number in range(others)))
+        assert isinstance(fingerprint(*values), SummaryFingerprint)
+        assert may_match(f"a = '{text}'", *values)
 
 
 def test_a_fingerprint_takes_at_most_a_byte_a_message() -> None:
