@@ -139,8 +139,10 @@ class OsDisk:
         """
         # Absolute, so that the process may change its working directory.
         self.root = os.path.abspath(root)
-        self._keeps_space = keeps_space if maps or fills else None
+        self._keeps_space = self._is_space_kept if maps or fills else None
         self._fills = fills
+        # Devices that are known to keep space. A device that was not found to do so is looked up again.
+        self._keeping: set[int] = set()
 
     def open(self, name: str, *, create: bool = False) -> OsFile:
         """Open a file for appending and reading, or create one that must not exist yet."""
@@ -213,6 +215,20 @@ class OsDisk:
         """Return the bytes that this user may still write."""
         state = os.statvfs(self.root)
         return state.f_bavail * state.f_frsize
+
+    def _is_space_kept(self, descriptor: int) -> bool:
+        """Return whether the device of a file keeps allocated space; read the mount table once for each that does.
+
+        Reading it releases the interpreter's lock several times, which costs 5 ms each beside a thread that computes,
+        and a new data log waits for it.
+        """
+        device = os.fstat(descriptor).st_dev
+        if device in self._keeping:
+            return True
+        if not keeps_space(descriptor):
+            return False
+        self._keeping.add(device)
+        return True
 
     def _path(self, name: str) -> str:
         assert is_inside(name), f"{name!r} leaves the store's directory"

@@ -232,7 +232,8 @@ class OsFile:
     def preallocate(self, length: int) -> None:
         """Extend the file to `length` with zeros, allocating space now if the file system can."""
         self._unmap()  # the mapping would be too short
-        self._filled = max(self._filled, self.size())
+        if self._fills:
+            self._filled = max(self._filled, self.size())
         if hasattr(os, "posix_fallocate"):
             try:
                 os.posix_fallocate(self._descriptor, 0, length)

@@ -193,6 +193,42 @@ def test_the_setting_says_whether_the_journal_is_mapped(
         assert bay.queue("q").depth == 2
 
 
+@pytest.mark.parametrize(("keeps", "lookups"), [(True, 1), (False, 3)])
+def test_the_mount_table_is_read_once_for_a_device_that_keeps_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool, lookups: int
+) -> None:
+    asked: list[int] = []
+
+    def answer(descriptor: int) -> bool:
+        asked.append(descriptor)
+        return keeps
+
+    monkeypatch.setattr(disk_module, "keeps_space", answer)
+    disk = OsDisk(str(tmp_path), maps=True)
+    for name in ("first", "second", "third"):
+        with closing(disk.open(name, create=True)) as file:
+            file.preallocate(SPACE_BYTES)
+    assert len(asked) == lookups
+
+
+@pytest.mark.parametrize(("maps", "questions"), [(True, 1), (False, 0)])
+def test_file_that_gets_its_space_is_asked_for_its_device_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maps: bool, questions: int
+) -> None:
+    monkeypatch.setattr(disk_module, "keeps_space", lambda descriptor: True)
+    asked: list[int] = []
+    fstat = os.fstat
+
+    def counted(descriptor: int) -> os.stat_result:
+        asked.append(descriptor)
+        return fstat(descriptor)
+
+    with closing(OsDisk(str(tmp_path), maps=maps).open("log", create=True)) as file:
+        monkeypatch.setattr(os, "fstat", counted)
+        file.preallocate(SPACE_BYTES)
+    assert len(asked) == questions
+
+
 def test_elsewhere_appends_are_system_calls(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_module, "keeps_space", lambda descriptor: False)
     file = OsDisk(str(tmp_path), maps=True).open("log", create=True)
