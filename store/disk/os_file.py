@@ -110,7 +110,7 @@ class OsFile:
         elif self._fills and end <= self._filled and position == self._written_to and end - position < _SMALL_BYTES:
             self._written_to = -1  # whatever breaks in here, the next append seeks
             if _write(self._descriptor, data, end - position) != end - position:
-                self._write_in_pieces(data)
+                self._write_again(data)
             self._position = self._written_to = end
         elif end - position < _SMALL_BYTES and end <= self._mappable and self._move_window():
             self.append(data)
@@ -173,7 +173,7 @@ class OsFile:
                 self._calls_first = CALLS_FIRST
                 self._write_in_pieces(data)
             elif _write(self._descriptor, data, length) != length:
-                self._write_in_pieces(data)
+                self._write_again(data)
             self._position += length
             self._written_to = self._position
             if self._position > self._filled:
@@ -184,9 +184,13 @@ class OsFile:
                 os.lseek(self._descriptor, self._position, os.SEEK_SET)
             raise
 
-    def _write_in_pieces(self, data: bytes) -> None:
+    def _write_again(self, data: bytes) -> None:
         """Write all of data again from the append position, over the remains of a short write."""
         os.lseek(self._descriptor, self._position, os.SEEK_SET)
+        self._write_in_pieces(data)
+
+    def _write_in_pieces(self, data: bytes) -> None:
+        """Write all of data from the descriptor's own position, which must be the append position."""
         rest = memoryview(data)
         while rest:
             # In a statement of its own, because mypyc may compute a slice's bound twice.

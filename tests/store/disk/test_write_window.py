@@ -193,6 +193,24 @@ def test_the_setting_says_whether_the_journal_is_mapped(
         assert bay.queue("q").depth == 2
 
 
+def test_large_appends_seek_once_behind_the_window_and_never_behind_each_other(
+    file: OsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [b"s" * 1000, b"a" * (WINDOW_BYTES + 1), b"b" * 50_000, b"c" * 60_000]
+    sought: list[int] = []
+    seek = os.lseek
+
+    def counted(descriptor: int, position: int, whence: int) -> int:
+        sought.append(position)
+        return seek(descriptor, position, whence)
+
+    monkeypatch.setattr(os, "lseek", counted)
+    for part in parts:
+        file.append(part)
+    assert sought == [1000]
+    assert file.read(0, sum(map(len, parts))) == b"".join(parts)
+
+
 @pytest.mark.parametrize(("keeps", "lookups"), [(True, 1), (False, 3)])
 def test_the_mount_table_is_read_once_for_a_device_that_keeps_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool, lookups: int
