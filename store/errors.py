@@ -29,6 +29,7 @@ Numbers are attributes, the text says what to do, and no text ever contains a bo
 from __future__ import annotations
 
 import queue
+from copy import copy
 
 
 class ForebayError(Exception):
@@ -95,6 +96,16 @@ class StoreFailed(ForebayError):
     def __init__(self, reason: str, cure: str = "cure the disk, then close and open again") -> None:
         super().__init__(f"{reason}: the store refuses further work; {cure}")
         self.reason = reason
+
+    def again(self) -> StoreFailed:
+        """Return an equal error to raise, with the same cause. The error that a store keeps is never raised itself.
+
+        An error that is raised keeps all frames that it passes, with the messages in them, and the caller may add to
+        its attributes.
+        """
+        fresh = copy(self)
+        fresh.__cause__ = self.__cause__
+        return fresh
 
 
 class StoreFull(ForebayError, queue.Full):

@@ -200,7 +200,7 @@ class Consumer(CoreConsumer):
         with monitor.bare_lock:
             try:
                 if monitor.lock.failure is not None:
-                    raise monitor.lock.failure
+                    raise monitor.lock.failure.again()
                 monitor.entries += 1
                 # `credit` for one message, written inline. A consumer that drains or is closed has a collector that
                 # hands out nothing.
@@ -379,7 +379,7 @@ class Consumer(CoreConsumer):
             with monitor.bare_lock:
                 try:
                     if monitor.lock.failure is not None:
-                        raise monitor.lock.failure
+                        raise monitor.lock.failure.again()
                     if monitor.entries != entries:
                         monitor.yield_interpreter()
                     monitor.entries += 1

@@ -16,7 +16,7 @@ entry does by calls, which would cost more than the rest of the section:
     with monitor.bare_lock:
         try:
             if monitor.lock.failure is not None:
-                raise monitor.lock.failure
+                raise monitor.lock.failure.again()
             if monitor.entries != entries:  # another section ran meanwhile; not in a take
                 monitor.yield_interpreter()
             monitor.entries += 1

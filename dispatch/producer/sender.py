@@ -204,7 +204,7 @@ class Sender:
             with monitor.bare_lock:
                 try:
                     if monitor.lock.failure is not None:
-                        raise monitor.lock.failure
+                        raise monitor.lock.failure.again()
                     if monitor.entries != entries:
                         monitor.yield_interpreter()
                     monitor.entries += 1
@@ -258,7 +258,7 @@ class Sender:
             with monitor.bare_lock:
                 try:
                     if monitor.lock.failure is not None:
-                        raise monitor.lock.failure
+                        raise monitor.lock.failure.again()
                     if monitor.entries != entries:
                         monitor.yield_interpreter()
                     monitor.entries += 1

@@ -164,7 +164,7 @@ class Checkpointer:
         journal, index, subscriptions = self._journal, self._index, self._subscriptions
         with self._state_lock:
             if journal.failure is not None:
-                raise journal.failure
+                raise journal.failure.again()
             has_more = is_closing or subscriptions.touched_blocks or index.has_more_to_store
             if journal.end == self.end and not has_more:
                 return None

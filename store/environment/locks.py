@@ -60,9 +60,9 @@ class OwnedLock(_RLock):
         self._wait = _wait if wait is None else wait
         # Called when something is put off until the lock is free.
         self.on_late: Callable[[], None] | None = None
-        # Called under the lock when `break_by` has closed it for good.
+        # Called once, under the lock, when `break_by` has closed it for good.
         self.on_broken: list[Callable[[StoreFailed], None]] = []
-        # Why no thread is admitted any more; None: the lock is not broken.
+        # Why no thread is admitted any more; None: the lock is not broken. Raise `again()` of it.
         self.failure: StoreFailed | None = None
         # The locks on which threads wait that have released this one until something happens.
         self._resting: dict[threading.Lock, None] = {}
@@ -80,7 +80,7 @@ class OwnedLock(_RLock):
             raise
         if self.failure is not None:
             self.release()
-            raise self.failure
+            raise self.failure.again()
         return True
 
     def try_acquire(self) -> bool:
@@ -120,8 +120,9 @@ class OwnedLock(_RLock):
         if self.failure is None:
             what = type(error).__name__
             self.failure = StoreFailed(f"{what} broke into a change of the store's state", "close and open again")
-        for call in self.on_broken:
-            call(self.failure)
+        while self.on_broken:  # an interrupted call is made again where the interruption is passed on
+            self.on_broken[0](self.failure)
+            del self.on_broken[0]
         for waiter in tuple(self._resting):
             _let_pass(waiter)
 
@@ -156,7 +157,7 @@ class OwnedLock(_RLock):
         finally:
             self._resting.pop(waiter, None)
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         return is_in_time
 
 

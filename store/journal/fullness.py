@@ -34,14 +34,14 @@ class Fullness:
         file_bytes: int,
         limit_bytes: int | None,
         journal_bytes: Callable[[], int],
-        fail: Callable[[str], StoreFailed],
+        fail: Callable[[str, OSError], StoreFailed],
     ) -> None:
         """Make it for a journal without data logs.
 
         file_bytes: size of a data log.
         limit_bytes: bytes of the journal above which nothing is added; None: there is no limit.
         journal_bytes: returns what the journal has now.
-        fail: stops the journal for a reason, and returns the error to raise.
+        fail: stops the journal for a reason and an error of the disk, and returns the error to raise.
         """
         self._disk = disk
         self.reserve: Final = reserve
@@ -183,7 +183,7 @@ class Fullness:
         try:
             return self.reserve.fill(4 * self._first_bytes)
         except OSError as error:
-            raise self._fail(f"the reserve could not be made ({error.strerror})") from error
+            raise self._fail("the reserve could not be made", error) from error
 
     def refill(self) -> bool:
         """Fill the reserve. The disk is then full no more, unless the newest data log is makeshift.
@@ -204,7 +204,7 @@ class Fullness:
         try:
             is_lent = self.reserve.lend()
         except OSError as error:
-            raise self._fail(f"the reserve could not be given back ({error.strerror})") from error
+            raise self._fail("the reserve could not be given back", error) from error
         self.is_full |= is_lent
         return is_lent
 

@@ -147,6 +147,7 @@ class Journal:
         self.sync_durations = DurationHistogram()
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
         self.sizes: dict[int, int] = {}
+        # Why nothing is written any more; None: the journal has not failed. Raise `again()` of it.
         self.failure: StoreFailed | None = None
 
     # ------------------------------------------------------------------ opening
@@ -309,17 +310,27 @@ class Journal:
             self._file.seek(self.offset)
             self.fullness.disk_refused()
             raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space") from error
-        raise self.fail(f"a journal write failed ({error.strerror})") from error
+        raise self.fail("a journal write failed", error) from error
 
     def _restamp(self) -> None:
         """Encode epoch and durable position anew, because one of them has changed."""
         self._stamp = stamp(self.epoch, self.durable)
 
-    def fail(self, reason: str) -> StoreFailed:
-        """Refuse every write from now on; return the error to raise."""
-        failure = self.failure or StoreFailed(reason)
+    def fail(self, reason: str, error: OSError | None = None) -> StoreFailed:
+        """Refuse every write from now on; return the error to raise.
+
+        error: what the disk answered, which is told with the reason.
+        """
+        if self.failure is not None:
+            failure = self.failure
+        elif error is None:
+            failure = StoreFailed(reason)
+        else:
+            failure = StoreFailed(f"{reason} ({error.strerror})")
+            # A copy: the error itself keeps the frames that it passed, with the message that was written.
+            failure.__cause__ = OSError(error.errno, error.strerror, error.filename)
         self.stop(failure)
-        return failure
+        return failure.again()
 
     def stop(self, failure: StoreFailed | None = None) -> None:
         """Refuse all later appends, with the first failure or, without one, as a closed store. Requires: the lock."""
@@ -345,7 +356,7 @@ class Journal:
         slice.
         """
         if self._limit < 0:
-            raise self.failure or Closed("the store")
+            raise self.failure.again() if self.failure is not None else Closed("the store")
         fullness = self.fullness
         if kind == MESSAGE:
             fullness.refuse_stalled(flags)
@@ -431,7 +442,7 @@ class Journal:
         try:
             self._start_data_log(next_id, new)
         except OSError as error:
-            raise self.fail(f"the next data log could not be begun ({error.strerror})") from error
+            raise self.fail("the next data log could not be begun", error) from error
 
     def seal(self) -> None:
         """End the newest data log with its directory, so that nothing follows. Requires: the lock.
@@ -440,7 +451,7 @@ class Journal:
         cut.
         """
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         old, old_end = self._file, self.offset
         assert old is not None
         payload = directory_payload(self._offsets, old_end)
@@ -464,7 +475,7 @@ class Journal:
             old.seek(self.offset)
             old.truncate(self.offset)
         except OSError as error:
-            raise self.fail(f"a data log could not be cut ({error.strerror})") from error
+            raise self.fail("a data log could not be cut", error) from error
         self._limit = -1
 
     def _start_data_log(self, data_log: int, new: NewDataLog) -> None:
@@ -506,7 +517,7 @@ class Journal:
                 return False
             with self._bare_state_lock:
                 if self.failure is not None:  # also where the lock is broken, which stops the journal
-                    raise self._state_lock.failure or self.failure
+                    raise (self._state_lock.failure or self.failure).again()
                 end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
                 unsynced = self.open_data_logs.unsynced
             began = self._monotonic()
@@ -514,12 +525,12 @@ class Journal:
                 self.open_data_logs.sync(unsynced)
             except OSError as error:
                 with self._state_lock:
-                    raise self.fail(f"a journal sync failed ({error.strerror})") from error
+                    raise self.fail("a journal sync failed", error) from error
             seconds = self._monotonic() - began
             self._on_synced(end)
             with self._bare_state_lock:
                 if self._state_lock.failure is not None:
-                    raise self._state_lock.failure
+                    raise self._state_lock.failure.again()
                 self.sync_durations.record(seconds)
                 if unsynced.names:
                     self.open_data_logs.note_synced(unsynced)
@@ -532,13 +543,13 @@ class Journal:
     def sync_at_standstill(self) -> None:
         """Make everything up to now durable. Requires: sync lock and state lock."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         unsynced = self.open_data_logs.unsynced
         began = self._monotonic()
         try:
             self.open_data_logs.sync(unsynced)
         except OSError as error:
-            raise self.fail(f"a journal sync failed ({error.strerror})") from error
+            raise self.fail("a journal sync failed", error) from error
         self.sync_durations.record(self._monotonic() - began)
         self._on_synced(self.end)
         self.open_data_logs.note_synced(unsynced)

@@ -46,12 +46,12 @@ class OpenDataLogs:
         disk: Disk,
         sync_names: Callable[[], None],
         sync_lock: OwnedLock,
-        fail: Callable[[str], StoreFailed],
+        fail: Callable[[str, OSError], StoreFailed],
     ) -> None:
         """Make it without files.
 
         sync_names: brings the names of the data logs to the device.
-        fail: stops the journal for a reason, and returns the error to raise.
+        fail: stops the journal for a reason and an error of the disk, and returns the error to raise.
         """
         self._disk = disk
         self._sync_names = sync_names
@@ -118,7 +118,7 @@ class OpenDataLogs:
             for file in self.unsynced.sealed:
                 file.sync()
         except OSError as error:
-            raise self._fail(f"a journal sync failed ({error.strerror})") from error
+            raise self._fail("a journal sync failed", error) from error
         finally:
             self._sync_lock.release()
         self.unsynced = self.unsynced._replace(sealed=())

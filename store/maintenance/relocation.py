@@ -346,7 +346,7 @@ class Relocation:
         with self._checkpoint_lock:
             with self._lock:
                 if self._journal.failure is not None:
-                    raise self._journal.failure
+                    raise self._journal.failure.again()
                 source = self._source = self._source or self._choose()
                 if source is None or self._index.is_crowded:
                     return False

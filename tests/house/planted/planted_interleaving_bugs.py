@@ -35,7 +35,7 @@ INTERLEAVING_BUGS = (
         "with monitor.bare_lock:\n"
         "    try:\n"
         "        if monitor.lock.failure is not None:\n"
-        "            raise monitor.lock.failure\n"
+        "            raise monitor.lock.failure.again()\n"
         "        monitor.entries += 1\n"
         "        if (\n"
         "            max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)\n"

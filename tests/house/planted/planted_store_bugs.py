@@ -55,11 +55,11 @@ STORE_BUGS = (
     Bug(
         "a failed sync is tried again",
         "Journal.sync",
-        "with self._state_lock:\n    raise self.fail(f'a journal sync failed ({error.strerror})') from error",
+        "with self._state_lock:\n    raise self.fail('a journal sync failed', error) from error",
         "with self._state_lock:\n"
         "    self.open_data_logs.sync(unsynced)\n"
         "if unsynced is None:\n"
-        "    raise self.fail(f'a journal sync failed ({error.strerror})') from error",
+        "    raise self.fail('a journal sync failed', error) from error",
         "tests/store/journal/test_journal.py::test_failed_sync_is_never_tried_again",
     ),
     Bug(

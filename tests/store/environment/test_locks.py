@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from forebay import NestedCall
+from forebay import NestedCall, StoreFailed
 from forebay.store.environment.locks import OwnedLock, holds_one
 
 
@@ -80,3 +80,52 @@ def test_the_bare_lock_is_the_lock_itself() -> None:
     with pytest.raises(ValueError), bare:
         raise ValueError
     assert not lock.is_owned()
+
+
+def test_a_broken_lock_raises_an_error_of_its_own_at_each_entry_and_keeps_none_of_their_frames() -> None:
+    lock, raised = OwnedLock(), []
+    with lock:
+        lock.break_by(KeyboardInterrupt())
+    for _ in range(3):
+        with pytest.raises(StoreFailed, match="KeyboardInterrupt broke into") as caught, lock:
+            pass
+        raised.append(caught.value)
+    assert len(set(map(id, raised))) == 3 and len(set(map(str, raised))) == 1
+    assert {error.reason for error in raised} == {raised[0].reason}
+    assert lock.failure is not None and lock.failure.__traceback__ is None and not lock.is_owned()
+
+
+def test_a_lock_that_breaks_during_a_wait_raises_an_error_of_its_own_there_too() -> None:
+    waiter = threading.Lock()
+    waiter.acquire()
+    lock = OwnedLock(lambda waits, seconds: lock.break_between(KeyboardInterrupt()) is None)
+    with lock, pytest.raises(StoreFailed):
+        lock.rest(waiter, -1)
+    assert lock.failure is not None and lock.failure.__traceback__ is None
+
+
+def test_an_interruption_that_passes_two_sections_breaks_the_lock_once() -> None:
+    lock, told = OwnedLock(), []
+    lock.on_broken.append(told.append)
+    error = KeyboardInterrupt()
+    with lock:
+        lock.break_by(error)
+        lock.break_by(error)
+    assert told == [lock.failure]
+
+
+def test_what_a_second_interruption_keeps_from_hearing_that_the_lock_broke_hears_it_with_that_one() -> None:
+    lock, told = OwnedLock(), []
+
+    def interrupted(failure: StoreFailed) -> None:
+        if not told:
+            told.append("interrupted")
+            raise KeyboardInterrupt
+        told.append("first")
+
+    lock.on_broken += [interrupted, lambda _: told.append("second")]
+    with lock:
+        with pytest.raises(KeyboardInterrupt) as second:
+            lock.break_by(KeyboardInterrupt())
+        lock.break_by(second.value)
+    assert told == ["interrupted", "first", "second"]

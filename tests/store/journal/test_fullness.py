@@ -25,7 +25,14 @@ class Held:
         self.disk.make_directory(JOURNAL)
         self.journal_bytes = FIRST_BYTES
         reserve = DiskReserve(self.disk, FILE_BYTES)
-        self.fullness = Fullness(self.disk, reserve, FILE_BYTES, limit_bytes, lambda: self.journal_bytes, StoreFailed)
+        self.fullness = Fullness(
+            self.disk,
+            reserve,
+            FILE_BYTES,
+            limit_bytes,
+            lambda: self.journal_bytes,
+            lambda reason, _: StoreFailed(reason),
+        )
         self.fullness.begin_data_log(FILE_BYTES, False, FIRST_BYTES)
 
     def require_room(self, size: int, flags: int = 0, *, refills: bool = False) -> None:

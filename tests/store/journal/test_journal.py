@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import threading
 from collections.abc import Callable
 from random import Random
@@ -438,12 +439,12 @@ def test_failed_write_refuses_everything_until_the_store_is_opened_again(
     with pytest.raises(StoreFailed) as caught:
         append(journal)
     disk.cure()
-    assert journal.failure is caught.value
+    assert str(journal.failure) == str(caught.value)
     writes, syncs = disk.calls["write"], disk.calls["sync"]
     for call in (*APPENDS.values(), Journal.sync, Journal.roll, Journal.seal):
         with pytest.raises(StoreFailed) as again:
             call(journal)
-        assert again.value is caught.value
+        assert again.value is not caught.value and str(again.value) == str(caught.value)
     journal.close()
     assert (disk.calls["write"], disk.calls["sync"]) == (writes, syncs)
     assert all_bodies(disk) == [b"before"]
@@ -460,7 +461,7 @@ def test_failed_sync_is_never_tried_again(disk: SimulatedDisk, journal: Journal,
     for _ in range(2):
         with pytest.raises(StoreFailed) as again:
             journal.sync(journal.end)
-        assert again.value is caught.value
+        assert again.value is not caught.value and str(again.value) == str(caught.value)
     with pytest.raises(StoreFailed):
         send(journal)
     assert disk.calls == calls and journal.durable == 0 and journal.sync_durations.count == 0
@@ -494,7 +495,24 @@ def test_callers_that_wait_for_a_sync_that_fails_all_hear_of_it(disk: SimulatedD
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert len(heard) == 8 and len(set(map(id, heard))) == 1 and disk.calls["sync"] == 1
+    assert len(heard) == 8 and len(set(map(str, heard))) == 1 and disk.calls["sync"] == 1
+    assert len(set(map(id, heard))) == 8, "no thread changes the error of another"
+
+
+def test_a_failed_journal_keeps_no_message_and_no_frame_of_those_it_refused(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
+    body = bytes(5_000)
+    references = sys.getrefcount(body)
+    disk.fail("write", 1, errno.EIO)
+    for _ in range(3):
+        with pytest.raises(StoreFailed):
+            send(journal, body)
+    assert journal.failure is not None and journal.failure.__traceback__ is None
+    assert sys.getrefcount(body) == references
+    with pytest.raises(StoreFailed, match="a journal write failed") as later:
+        journal.sync()
+    assert isinstance(later.value.__cause__, OSError) and later.value.__cause__.errno == errno.EIO
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)

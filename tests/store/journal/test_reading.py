@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import traceback
 from random import Random
 from zlib import crc32
 
@@ -23,6 +24,7 @@ from forebay.store.journal.reading import (
     REGION_BYTES_MAX,
     ReadableFile,
     Region,
+    UnopenedDataLog,
     plan_regions,
     read_headers,
     read_regions,
@@ -437,3 +439,14 @@ def test_headers_that_the_disk_does_not_give_say_so() -> None:
     lane.disk.fail("read", 2, errno.EIO)
     found, unreadable, _, _ = headers_of(lane, 0)
     assert not found and "the read failed" in unreadable[0][1]
+
+
+def test_a_data_log_that_could_not_be_opened_keeps_no_frame_of_its_reads() -> None:
+    error = OSError(errno.EIO, "Input/output error")
+    unopened = UnopenedDataLog(error)
+    lengths = []
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            unopened.read(0, 1)
+        lengths.append(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    assert len(set(lengths)) == 1
