@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
@@ -105,12 +105,17 @@ class Topic(Sender):
     transaction, and if the header is missing, too long, or not a str, bytes, number or bool.
     """
 
-    __slots__ = ("parts", "_topic")
+    __slots__ = ("parts",)
 
     def __init__(self, parts: TopicParts, topic: TopicState, confirmer: Confirmer | None = None) -> None:
         super().__init__(parts.producers, topic, confirmer)
         self.parts = parts
-        self._topic = topic
+
+    @property
+    def _topic(self) -> TopicState:
+        """The topic that this object is bound to, with its exact type."""
+        assert isinstance(self._destination, TopicState)
+        return self._destination
 
     @property
     def monitor(self) -> Monitor:
@@ -211,14 +216,9 @@ class Topic(Sender):
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
-    def _held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
+    def _held_reopened(self) -> AbstractContextManager[TopicState]:
         """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
-        return self._while_held()
-
-    @contextmanager
-    def _while_held(self) -> Iterator[NamedDestinationState]:
-        with self.parts.topics.held_reopened(self._topic, self.producers.confirmer) as self._topic:
-            yield self._topic
+        return self.parts.topics.held_reopened(self._topic, self.producers.confirmer)
 
     def _open_non_persistent(
         self, destination: NamedDestinationState, priority: int
@@ -233,9 +233,8 @@ class Topic(Sender):
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
-        if self._topic.is_reopenable:
-            self._topic = self.parts.topics.current(self._topic)
-            self._bind(self._topic)
+        if self._destination.is_reopenable:
+            self._bind(self.parts.topics.current(self._topic))
         return self._topic
 
     @property
@@ -299,7 +298,6 @@ class Topic(Sender):
         """
         with self.parts.topics.held_open(self._topic, is_to_go=True) as topic:
             self.parts.topic_admin.delete(topic)
-        self._topic = topic
         self._bind(topic)  # bind it: see Queue.delete
 
     def subscriptions(self) -> list[str]:
@@ -350,18 +348,9 @@ class TopicPattern(Topic):
         """Refuse with SettingsError, because nothing can be sent to a pattern."""
         return self.producers.lanes.create_non_persistent(destination, priority)
 
-    def delete(self) -> None:
-        """Refuse with SettingsError, because this needs one topic."""
-        raise self._refusal("name one of its topics")
-
     @property
-    def current(self) -> TopicState:
-        """Refuse with SettingsError, because a pattern is not the state of one topic."""
-        raise self._refusal("name one of its topics")
-
-    @property
-    def for_report(self) -> TopicState:
-        """Refuse with SettingsError, because a report needs one topic."""
+    def _topic(self) -> TopicState:
+        """Refuse with SettingsError whatever needs one topic."""
         raise self._refusal("name one of its topics")
 
     def _refusal(self, remedy: str) -> SettingsError:

@@ -137,7 +137,7 @@ class AsyncForebay:
 
         async def make() -> AsyncTemporaryTopic:
             made = await self._caller.call(self._synchronous.temporary_topic, undo=TemporaryTopic.close)
-            return AsyncTemporaryTopic(self._context, TemporaryTopic(self._for_topics, made._topic, self._caller))
+            return AsyncTemporaryTopic(self._context, TemporaryTopic(self._for_topics, made.current, self._caller))
 
         return Opening(make, "bay.temporary_topic()")
 

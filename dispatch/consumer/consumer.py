@@ -408,8 +408,8 @@ class Consumer(CoreConsumer):
         with self.monitor.lock:
             self._parts.settlements.check_held(self, (delivery,))
             number = delivery.number
-            held = [other for other in held_by(self) if other.number <= number]
-        self.ack(held)
+            held = tuple(other for other in held_by(self) if other.number <= number)
+        self._parts.settlements.ack(self, held, self.confirmer, skips_settled=True)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
         """Give deliveries back as failed attempts. They return to their places with attempts + 1. O(deliveries).

@@ -56,12 +56,24 @@ class Settlements:
 
     # ------------------------------------------------------------------ acknowledging
 
-    def ack(self, consumer: CoreConsumer, rest: tuple[Delivery, ...], confirmer: Confirmer) -> None:
-        """Acknowledge deliveries run by run, in as many sections as the index and the disk need."""
+    def ack(
+        self,
+        consumer: CoreConsumer,
+        rest: tuple[Delivery, ...],
+        confirmer: Confirmer,
+        *,
+        skips_settled: bool = False,
+    ) -> None:
+        """Acknowledge deliveries run by run, in as many sections as the index and the disk need.
+
+        skips_settled: those that the consumer holds no more when a section begins are left out, instead of refused.
+        """
         while rest:
             batch = rest
             try:
                 with self._monitor.lock, self._monitor.all_or_broken:
+                    if skips_settled:
+                        batch = rest = tuple(one for one in rest if one.lane.in_flight.get(one.sequence) is one)
                     self.check_held(consumer, rest)
                     try:
                         settled, position = self._ack_runs(rest, confirmer)

@@ -94,6 +94,10 @@ class Monitor:
     def _pause(self) -> None:
         self._wait(self._never, ASIDE_SECONDS)
 
+    def wait(self, seconds: float) -> None:
+        """Wait so many seconds of the store's clock. Requires: no lock."""
+        self._wait(self._never, seconds)
+
     def raise_if_closed(self) -> None:
         """Raise Closed once the store is closed. The lock need not be held."""
         if self.is_closed:

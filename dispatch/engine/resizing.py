@@ -9,7 +9,6 @@ A resize is not on disk: each open uses the limit of its settings.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -151,7 +150,7 @@ class Resizing:
                 self._message_store.checkpoint()
             elif is_read and pauses < PAUSES_MAX:
                 pauses += 1
-                threading.Event().wait(PAUSE_SECONDS)
+                self._monitor.wait(PAUSE_SECONDS)
             else:
                 return
 

@@ -141,6 +141,8 @@ class Trimmer:
             if excess <= 0:
                 return removed
             times = sorted((self._sent_at(lane) or 0, at) for at, lane in enumerate(lanes) if lane.depth[0])
+            if not times:
+                return removed  # acknowledged meanwhile
             oldest, end = lanes[times[0][1]], BEHIND_ALL
             if len(times) > 1:  # up to the message where another lane's turn comes
                 end = self._positions.first_sequence_at(oldest.topic, times[1][0] + TURN_MS)

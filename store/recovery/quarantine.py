@@ -20,7 +20,9 @@ PART_BYTES_MAX: Final = 1 << 20
 PARTS_MAX: Final = 64
 
 _UNFINISHED: Final = ".part"
-"""Ends the name of a copy that is not complete yet. One that a crash leaves is made again with the same damage."""
+"""Ends the name of a copy that is not complete yet. One that a crash leaves takes no place of a part, and is made again
+with the same damage.
+"""
 
 
 def set_aside(disk: Disk, name: str, data: bytes) -> bool:
@@ -33,12 +35,16 @@ def set_aside(disk: Disk, name: str, data: bytes) -> bool:
         return True
     with suppress(FileNotFoundError):
         disk.remove(name + _UNFINISHED)
-    if len(disk.list(QUARANTINE)) >= PARTS_MAX:
+    if sum(not kept.endswith(_UNFINISHED) for kept in disk.list(QUARANTINE)) >= PARTS_MAX:
         return False
     file = disk.open(name + _UNFINISHED, create=True)
     try:
         file.append(data[:PART_BYTES_MAX])
         file.sync()
+    except OSError:
+        with suppress(OSError):
+            disk.remove(name + _UNFINISHED)
+        raise
     finally:
         file.close()
     disk.rename(name + _UNFINISHED, name)

@@ -127,7 +127,7 @@ def test_each_section_of_the_bare_lock_says_what_the_entry_of_the_lock_says_else
         )
         [inner] = section.body
         assert isinstance(inner, ast.Try), f"{place}: it has a `try` that calls break_by"
-        looked = r"if ((\w+\.)*lock)\.failure is not None:\n    raise \1\.failure"
+        looked = r"if ((\w+\.)*lock)\.failure is not None:\n    raise \1\.failure\.again\(\)"
         assert re.fullmatch(looked, ast.unparse(inner.body[0])), f"{place}: look at `failure` first"
         assert ".break_by(error)" in ast.unparse(inner.handlers[0]), f"{place}: call break_by"
     assert len(found) == 4

@@ -13,6 +13,7 @@ from delivering import drain, ids, send_equal, take_all
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError, StateError
+from forebay.dispatch.consumer.settlements import Settlements
 from forebay.store.environment.locks import OwnedCondition
 
 KIB = 1024
@@ -250,6 +251,37 @@ def test_ack_up_to_settles_what_was_taken_before_and_nothing_else(queue: Queue) 
         assert (consumer.in_flight, other.in_flight, queue.depth) == (3, 2, 6)
         consumer.ack(rest[2:])
         other.ack(foreign)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+@pytest.mark.parametrize("by_deadline", [False, True])
+@interpreted("replaces a method")
+def test_ack_up_to_passes_over_what_goes_while_it_begins(
+    bay: SimulatedBay, monkeypatch: pytest.MonkeyPatch, gone: int, by_deadline: bool
+) -> None:
+    queue = bay.queue()
+    send_equal(queue, 3)
+    consumer = queue.subscribe(ack_deadline_seconds=10)
+    held = consumer.take(3)
+    ack = Settlements.ack
+
+    def come_between(settlements: Settlements, *args: Any, **fields: Any) -> None:
+        monkeypatch.undo()
+        if by_deadline:
+            consumer.extend([one for one in held if one is not held[gone]], 1000)
+            bay.clock.advance(100)  # deadlines are kept coarsely
+            bay.bay.step()
+        else:
+            consumer.release(held[gone])
+        ack(settlements, *args, **fields)
+
+    monkeypatch.setattr(Settlements, "ack", come_between)
+    consumer.ack_up_to(held[2])
+    assert consumer.in_flight == 0
+    bay.clock.advance(100)  # a redelivery may wait
+    bay.bay.step()
+    assert [again.id for again in consumer.take(3)] == [held[gone].id]
+    bay.check()
 
 
 def test_ack_up_to_leaves_a_higher_priority_that_was_taken_later(queue: Queue) -> None:

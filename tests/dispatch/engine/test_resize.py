@@ -347,8 +347,10 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     with bay.lock:
         load = bay.loader.begin(target, is_needed=False)
     assert load is not None and load.regions
+    bay.clock.jumps = True
     report = bay.bay.resize("4MiB")
     assert not report.is_settled and {"target_lists", "read_buffers"} <= set(report.awaited)
+    assert report.seconds == pytest.approx(resizing.PAUSES_MAX * resizing.PAUSE_SECONDS), "of the store's clock"
     bay.loader.finish(load)
     bay.bay.step()
     assert bay.dispatch_area.lists_holder.held_bytes < 2 * MIB

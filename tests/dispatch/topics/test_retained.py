@@ -275,6 +275,18 @@ def test_a_subscription_without_room_for_it_is_refused_and_not_made() -> None:
     simulated.check()
 
 
+def test_a_deletion_in_a_pattern_is_refused_as_such_in_full_memory_too() -> None:
+    simulated = SimulatedBay(memory_limit="4MiB", temp_limit="1MiB")
+    pattern = simulated.bay.topic("prices.*")
+    begun = []
+    with pytest.raises(StoreFull):
+        while True:
+            begun.append(simulated.bay.transaction())
+    with pytest.raises(SettingsError, match="is a pattern"):
+        pattern.send(b"", retain=True)
+    simulated.check()
+
+
 @interpreted("replaces what compiled code has linked")
 def test_a_subscription_that_is_refused_for_want_of_room_is_gone_before_another_consumer_may_come(
     monkeypatch: pytest.MonkeyPatch,

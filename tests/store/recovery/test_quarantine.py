@@ -107,6 +107,24 @@ def test_message_is_kept_where_the_quarantine_is_full() -> None:
     assert bay.queue().depth == 3 and len(bay.disk.list(QUARANTINE)) == PARTS_MAX
 
 
+def test_copies_that_crashes_left_unfinished_take_no_place_in_the_quarantine() -> None:
+    bay = damaged_bay(on_missing_data_log="report")
+    bay.disk.make_directory(QUARANTINE)
+    for n in range(PARTS_MAX):
+        bay.disk.open(f"{QUARANTINE}/{n}.part", create=True)
+    taken(bay)
+    bay.bay.step()
+    assert bay.queue().depth == 2
+
+
+def test_a_copy_that_finds_no_space_leaves_nothing_behind() -> None:
+    disk = SimulatedDisk()
+    disk.fail("write", 1, errno.ENOSPC, written_bytes=10)
+    with pytest.raises(OSError):
+        set_aside(disk, f"{QUARANTINE}/damage", bytes(100))
+    assert disk.list(QUARANTINE) == []
+
+
 def poisoned_bay(*, is_topic: bool = False, **fields: Any) -> SimulatedBay:
     """As damaged_bay, but the headers of the second make no sense and all checksums are right.
 

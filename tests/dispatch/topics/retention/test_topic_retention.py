@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from compiled import interpreted
 from delivering import bodies
 from simulated_bay import SimulatedBay
 from staged_stores import newest, roll, small_bay
 
 from forebay import DestinationPolicy, Message, SettingsError, StoreFull, Topic
+from forebay.store.environment.locks import OwnedLock
 from forebay.store.index.topic_lane import SubscriptionLane
+from forebay.store.maintenance.trimmer import RetentionRule, Trimmer
 
 HOUR = 3600.0
 
@@ -247,3 +251,27 @@ def test_what_lies_in_the_data_log_that_is_written_to_is_not_given_up_in_vain() 
     assert bay.journal.fullness.is_short_of_room
     bay.bay.cleanup()
     assert retained(bay) == 2
+
+
+class VanishingLane:
+    """Has a message the first time that somebody asks, and then none."""
+
+    number = 1
+    topic = None
+
+    def __init__(self) -> None:
+        self._depths = [(1, 100)]
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        return self._depths.pop() if self._depths else (0, 0)
+
+
+@interpreted("has a lane of its own in the place of a compiled one")
+def test_what_others_remove_while_bytes_are_counted_is_no_error() -> None:
+    lane, retention, unused = VanishingLane(), SimpleNamespace(), SimpleNamespace()
+    retention.lanes = [lane]
+    subscriptions: Any = SimpleNamespace(retention=lambda topic: retention)
+    trimmer = Trimmer(subscriptions, cast("Any", unused), OwnedLock(), lambda *_: 1, lambda: 1)
+    trimmer.keep(1, RetentionRule(None, 10))
+    assert trimmer.trim(0) == 0
