@@ -485,7 +485,7 @@ _METRICS: Final = (
         ("messages_delivered", "", "Messages handed out, again or for the first time.", "delivered"),
         ("messages_acknowledged", "", "Messages acknowledged.", "acknowledged"),
         ("messages_redelivered", "", "Messages that came back.", "redelivered"),
-        ("messages_dead_lettered", "", "Messages that left after the last attempt.", "dead_lettered"),
+        ("messages_dead_lettered", "", "Messages that became dead letters.", "dead_lettered"),
         ("messages_expired", "", "Messages that grew too old.", "expired"),
         ("messages_dropped", "", "Messages given up because a limit says so.", "dropped"),
         ("messages_unreadable", "", "Messages whose bytes do not verify.", "unreadable"),
@@ -513,7 +513,7 @@ _METRICS: Final = (
         ("messages", "", "Pending messages.", "depth"),
         ("messages_in_flight", "", "Messages that its consumer holds.", "in_flight"),
         ("size", "bytes", "Bodies and headers of pending messages.", "bytes"),
-        ("consumers", "", "Consumers, at most one.", "consumers"),
+        ("consumers", "", "Consumers: at most one, unless it is shared.", "consumers"),
     ),
     *_metrics(
         "subscription",

@@ -252,7 +252,10 @@ class Topic(Sender):
         self.parts.subscription_admin.unsubscribe(self.current, check_name(durable, "a durable subscription"))
 
     def subscription(self, name: str) -> TopicSubscription:
-        """Return a handle of a durable subscription, to move its cursor. This costs nothing and checks nothing."""
+        """Return a handle of a durable subscription, to move its cursor. Only `seek` checks that there is one.
+
+        SettingsError: no subscription can have that name. StoreFull: memory has no room to open the topic again.
+        """
         checked = check_name(name, "a durable subscription")
         return TopicSubscription(self.parts.topics, self.parts.subscription_admin, self.current, checked)
 

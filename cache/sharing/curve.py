@@ -33,16 +33,17 @@ QUANTUM_BYTES: Final = 128 * 1024
 """A list is sampled when it has delivered so much. A smaller value is more exact, and slower."""
 QUANTUM_MESSAGES: Final = 16
 """A list delivers at least about so many messages between two samples."""
-QUANTUM_SHARE: Final = 32
-"""A list with a long backlog delivers at least this fraction of it between two samples."""
+QUANTUM_DIVISOR: Final = 32
+"""A list with a long backlog delivers at least its backlog, divided by this, between two samples."""
 GOOD_ENOUGH: Final = 0.01
 """A smaller difference in hit ratio is not worth a larger limit."""
 LOAD_MESSAGES: Final = 512
+"""Most messages of a load: LOAD_MESSAGES_MAX of the loader, which this package doesn't know. A test compares them."""
 
 
 def quantum_bytes(waiting: float, charge: float) -> int:
     """Return how much a list delivers before its next sample, from its backlog and the mean charge of a message."""
-    return int(max(QUANTUM_BYTES, QUANTUM_MESSAGES * charge, waiting / QUANTUM_SHARE))
+    return int(max(QUANTUM_BYTES, QUANTUM_MESSAGES * charge, waiting / QUANTUM_DIVISOR))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Final
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
 """Most of the limit that the HeadQueueCache may hold: it serves consumers that arrive, which is rare."""
 PENDING_CACHE_SHARE: Final = 1.0
-"""Most that the PendingCache may hold of what the fixed parts leave. Much less, and messages are read that would have
-fitted; all of it, and lists that run empty find no room."""
+"""Most that the PendingCache may hold of what the fixed parts leave: all of it, because what is unused otherwise spares
+reads. Less, and messages are read that would have fitted."""
 DISPATCH_AREA_SHARE: Final = 0.5
 """Largest share of what the fixed parts leave for bodies in flight.
 

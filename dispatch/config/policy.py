@@ -131,7 +131,7 @@ class DestinationPolicy:
     "processed": those that iteration gave, or whose body or headers were read. "none": a poison message comes again."""
 
     redelivery_delay_seconds: float = 0.0
-    """Seconds that a message waits, in its place, after a nack or rollback; nothing else waits for it.
+    """Seconds that a message waits, in its place, after a nack or rollback; only its group waits for it.
     More: fewer attempts while another service is down; later delivery once the service is back."""
 
     redelivery_backoff: float = 1.0

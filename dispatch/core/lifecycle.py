@@ -76,7 +76,7 @@ class DestinationLifecycle(LimitedDestination):
         self.misses = 0
         # Deliveries to consumers that are closed.
         self.delivered = 0
-        # Messages that became dead letters after their last attempt.
+        # Messages that became dead letters: after their last attempt, rejected, expired, or diverted from a full queue.
         self.dead_lettered = 0
 
     @property

@@ -25,10 +25,10 @@ entry does by calls, which would cost more than the rest of the section:
             monitor.lock.break_by(error)
             raise
 
-`is_inside` refuses a signal handler that came inside a section of this thread (decision 17). `failure` and `break_by`
-are what `all_or_broken` does (decision 19). `entries` counts the sections of single messages: who finds another number
-inside than before has waited, and steps aside afterwards (decision 25). A take only counts, because the ack that
-follows it steps aside.
+`is_inside` refuses a signal handler that came inside a section of this thread: docs/decisions/0017-nested-calls.md.
+`failure` and `break_by` are what `all_or_broken` does: docs/decisions/0019-interruptions.md. `entries` counts the
+sections of single messages: who finds another number inside than before has waited, and steps aside afterwards:
+docs/decisions/0025-lock-convoys.md. A take only counts, because the ack that follows it steps aside.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Monitor:
 
         This is for a section that had to wait. Otherwise two busy threads hand the lock to each other at each message:
         the waiting thread gets the lock at the next release, before it has the interpreter, so the other thread finds
-        the lock taken again at once. See decision 25.
+        the lock taken again at once: see
+        docs/decisions/0025-lock-convoys.md.
         """
         self.deferred.append(self._pause)
 

@@ -1,4 +1,4 @@
-"""The status of a running store, written at intervals for other processes: `forebay queues` and `health`.
+"""The status of a running store, written at intervals for other processes: `forebay queues`, `top` and `health`.
 
 It names the busiest queues and topics and counts the rest. It examines at most two hundred of each at a time, so it
 costs the same for 100 queues and for 100,000. A crash leaves the last status, which contains its time.

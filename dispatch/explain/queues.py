@@ -29,8 +29,11 @@ from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .disk import MEMORY, memory_causes
 from .groups import (
+    EXCLUSIVE,
+    GROUP,
     GROUP_DELAYED,
     GROUP_MEMORY,
+    PRIORITY,
     assignment_causes,
     exclusive_cause,
     group_delayed_cause,
@@ -540,32 +543,22 @@ def _foremost(causes: Sequence[Cause]) -> list[Cause]:
 def _because(cause: Cause) -> str:
     """Return a clause: why a consumer gets nothing."""
     messages = f"{cause.messages:,} message{plural(cause.messages)}"
-    match cause.reason:
-        case "empty":
-            return "nothing is pending there"
-        case "closed":
-            return "it is closed"
-        case "draining":
-            return "it drains: it takes nothing more and settles what it holds"
-        case "paused":
-            held = f", with {messages} that nobody else holds" if cause.messages else ""
-            return f"the queue is paused{held}"
-        case "prefetch":
-            return f"it holds {messages}, as many as its prefetch admits"
-        case "memory":
-            return f"memory is used up, most of it by {cause.holder} ({size_text(cause.bytes)})"
-        case "loading":
-            return f"its next messages must be read from disk first, up to {cause.messages:,}"
-        case "exclusive":
-            return f"another consumer is exclusive, with {messages} that nobody holds"
-        case "group":
-            groups = "the group of 1 message is" if cause.messages == 1 else f"the groups of {messages} are"
-            return f"{groups} owned by {cause.holder}"
-        case "priority":
-            return f"a consumer of higher priority takes all, {messages} now"
-        case "selector":
-            return f"its selector does not match {messages}"
-    return _state(cause)
+    held = f", with {messages} that nobody else holds" if cause.messages else ""
+    groups = "the group of 1 message is" if cause.messages == 1 else f"the groups of {messages} are"
+    found = {
+        EMPTY: "nothing is pending there",
+        CLOSED: "it is closed",
+        DRAINING: "it drains: it takes nothing more and settles what it holds",
+        PAUSED: f"the queue is paused{held}",
+        PREFETCH: f"it holds {messages}, as many as its prefetch admits",
+        MEMORY: f"memory is used up, most of it by {cause.holder} ({size_text(cause.bytes)})",
+        LOADING: f"its next messages must be read from disk first, up to {cause.messages:,}",
+        EXCLUSIVE: f"another consumer is exclusive, with {messages} that nobody holds",
+        GROUP: f"{groups} owned by {cause.holder}",
+        PRIORITY: f"a consumer of higher priority takes all, {messages} now",
+        SELECTOR: f"its selector does not match {messages}",
+    }.get(cause.reason)
+    return found if found is not None else _state(cause)
 
 
 def _state(cause: Cause) -> str:

@@ -86,7 +86,7 @@ class DataLogHeader(NamedTuple):
 
 
 class UnknownVersion(Exception):
-    """A data log of a newer format. The file is left unchanged. Internal: the store names it."""
+    """A data log of a format that this library does not read, and leaves unchanged. Internal: the store names it."""
 
 
 def encode_header(header: DataLogHeader) -> bytes:
@@ -98,7 +98,7 @@ def encode_header(header: DataLogHeader) -> bytes:
 def decode_data_log_header(data: bytes) -> DataLogHeader:
     """Return the header.
 
-    RecordDamaged: these are not the first 64 bytes of a data log. UnknownVersion: its format is newer.
+    RecordDamaged: these are not the first 64 bytes of a data log. UnknownVersion: its format is not read here.
     """
     if len(data) < DATA_LOG_HEADER_BYTES:
         raise RecordDamaged("the data log's header is incomplete")

@@ -17,7 +17,7 @@ from ..disk.disk import Disk, known_free_bytes
 from ..errors import StoreFailed, StoreFull
 from ..format.record import DROP, HEADER_BYTES, RELOCATED, TRANSACTIONAL
 from .data_log import RECORDS_MAX
-from .reserve import ADDING_KINDS, LAST_BYTES, LESSER_KINDS, LESSER_SHARE, DiskReserve
+from .reserve import ADDING_KINDS, LAST_BYTES, LESSER_DIVISOR, LESSER_KINDS, DiskReserve
 
 
 class Fullness:
@@ -139,7 +139,7 @@ class Fullness:
 
         Raises StoreFull.
         """
-        if self.is_makeshift and kind in LESSER_KINDS and offset + size > self.capacity // LESSER_SHARE:
+        if self.is_makeshift and kind in LESSER_KINDS and offset + size > self.capacity // LESSER_DIVISOR:
             raise StoreFull(size, 0, "the disk's free space")
 
     def is_beyond(self, kind: int, end: int, records: int) -> bool:

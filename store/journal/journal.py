@@ -107,7 +107,8 @@ class Journal:
         """
         self._disk = disk
         self._state_lock = state_lock
-        # The same lock for both sections of `sync`, which asks once whether this thread holds it: see decision 17.
+        # The same lock for both sections of `sync`, which asks once whether this thread holds it: see
+        # docs/decisions/0017-nested-calls.md.
         self._bare_state_lock = bare_lock(state_lock)
         self.sync_lock = OwnedLock()
         # An interrupted write (Ctrl-C, a signal handler, no memory) may leave the state in RAM wrong, so that messages

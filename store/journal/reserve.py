@@ -30,12 +30,12 @@ LAST_BYTES: Final = 4096
 
 LESSER_KINDS: Final = ADDING_KINDS | {RETURN}
 """Records of dead letters, which are not refused as sends are, and of delivery counts."""
-LESSER_SHARE: Final = 2
+LESSER_DIVISOR: Final = 2
 """These take at most the first half of a makeshift data log; the rest is for acks."""
 
 _JOURNAL_PART: Final = 1
 _INDEX_PART: Final = 2
-_INDEX_SHARE: Final = 4
+_INDEX_DIVISOR: Final = 4
 """The index's part has the size of a data log divided by this."""
 
 
@@ -49,7 +49,7 @@ class DiskReserve:
         """
         self._disk = disk
         self._file_bytes = file_bytes
-        self._wanted = {_JOURNAL_PART: file_bytes, _INDEX_PART: file_bytes // _INDEX_SHARE}
+        self._wanted = {_JOURNAL_PART: file_bytes, _INDEX_PART: file_bytes // _INDEX_DIVISOR}
         # Bytes of each file that exists.
         self._held: dict[int, int] = {}
 

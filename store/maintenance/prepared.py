@@ -19,7 +19,7 @@ from ..state.transactions import Branches, read_contents
 from ..writers.transaction_writer import TransactionWriter
 from .relocation_scan import BATCH_BYTES
 
-PREPARE_SHARE: Final = 2
+PREPARE_FACTOR: Final = 2
 """A branch is moved only out of a data log this many times as large as its prepare record, which is rewritten."""
 
 
@@ -63,7 +63,7 @@ class PreparedMoving:
                 slices = [placed for placed in branch if placed.position >> OFFSET_BITS == data_log]
             if not slices:
                 continue
-            if PREPARE_SHARE * branch_bytes(branch) > data_log_bytes:
+            if PREPARE_FACTOR * branch_bytes(branch) > data_log_bytes:
                 return MoveReport(
                     messages, appended_bytes, "a prepared transaction has too many slices to be written again"
                 )

@@ -68,7 +68,7 @@ SCAN_BYTES: Final = 4 << 20
 """Bytes of a data log that one step scans, or a little more."""
 STEP_CHARGE_BYTES: Final = 56 * 1024
 """Memory of a step: a piece, the messages found in it, a batch and its contents."""
-SCAN_SHARE: Final = 16
+SCAN_DIVISOR: Final = 16
 """So many scanned bytes count as much as one copied byte."""
 STEPS_MAX: Final = 16
 SAMPLE_SECONDS: Final = 1.0
@@ -80,9 +80,9 @@ SCAN_BLOCKS: Final = 64
 _BLOCK_WEIGHT_BYTES: Final = 4096
 """Scanning one block of the index counts as much as so many bytes of a data log."""
 
-LIVE_SHARE: Final = 2
+LIVE_FACTOR: Final = 2
 """The journal may be so many times as large as the live bytes, plus DATA_LOGS_ALLOWED data logs."""
-LIVE_SHARE_UNDER_LOAD: Final = 3
+LIVE_FACTOR_UNDER_LOAD: Final = 3
 """If the journal is larger than so many times the live messages as records, relocation may slow traffic down."""
 DATA_LOGS_ALLOWED: Final = 3
 
@@ -184,7 +184,7 @@ class Relocation:
         # Whether relocation has begun. It then goes on below the target as long as that costs next to nothing.
         self._is_under_way = False
         # The target. Tests lower it, because their stores are too small for relocation.
-        self.live_share, self.data_logs_allowed = LIVE_SHARE, DATA_LOGS_ALLOWED
+        self.live_factor, self.data_logs_allowed = LIVE_FACTOR, DATA_LOGS_ALLOWED
         # Whether there is work, now or as soon as the traffic leaves room for it.
         self.is_wanted = False
         # Whether the journal is too large and cleanup would find something to delete.
@@ -206,16 +206,16 @@ class Relocation:
         remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
         prepared_bytes = sum(self._branches.prepared_bytes.values())
         live_bytes = prepared_bytes + sum(map(copied_bytes_of, uses.values()))
-        under_load_bytes = LIVE_SHARE_UNDER_LOAD * live_bytes
+        under_load_bytes = LIVE_FACTOR_UNDER_LOAD * live_bytes
         if not self._is_busy:
             live_bytes = prepared_bytes + sum(use.pending_bytes for use in uses.values())
-        newest_only_bytes = self.live_share * live_bytes + self._data_log_bytes
+        newest_only_bytes = self.live_factor * live_bytes + self._data_log_bytes
         allowed_bytes = self.data_logs_allowed * self._data_log_bytes
         return JournalSizes(
             remaining_bytes,
             journal_bytes,
             newest_only_bytes,
-            self.live_share * live_bytes + allowed_bytes,
+            self.live_factor * live_bytes + allowed_bytes,
             under_load_bytes + allowed_bytes,
             bool(doomed),
         )
@@ -257,7 +257,7 @@ class Relocation:
             copied_bytes, scanned_bytes = self.appended_bytes, self._scanned_bytes
             self.is_wanted = self.step()
             copied_bytes, scanned_bytes = self.appended_bytes - copied_bytes, self._scanned_bytes - scanned_bytes
-            self._throttle.count_copied(copied_bytes + scanned_bytes // SCAN_SHARE, now)
+            self._throttle.count_copied(copied_bytes + scanned_bytes // SCAN_DIVISOR, now)
             steps += self.is_wanted
         if steps:
             with self._lock:

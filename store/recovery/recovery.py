@@ -163,7 +163,9 @@ class Recovery:
         tail: JournalTail | None = None,
         on_progress: OnProgress = tell_nobody,
     ) -> None:
-        """journaled: brought up to the journal.
+        """Make the recovery of one directory.
+
+        journaled: brought up to the journal.
         marker: the shutdown marker, if there is one.
         write_checkpoint(position, epoch, state): stores the index as it is now.
         synced: the position that the sync mark tells; 0: none.

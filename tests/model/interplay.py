@@ -99,7 +99,7 @@ class Interplay(CrashingWorkload[Model]):
             bay = open_forebay(disk, make, settings, clock)
         # Most stores here are too small to be relocated in by themselves.
         relocation = inside(bay).relocation
-        relocation.live_share = 1
+        relocation.live_factor = 1
         if self.seed % 4:
             relocation.data_logs_allowed = 0
         return bay

@@ -15,7 +15,7 @@ from ..lanes.persistent import PersistentLaneState
 
 
 class QueueLaneState(PersistentLaneState):
-    """Dispatch's state of a persistent lane of a queue. That of a subscription takes messages in alike.
+    """Dispatch's state of a persistent lane of a queue. That of a subscription inherits from it.
 
     The state lock guards it.
     """

@@ -5,8 +5,9 @@
 
 Direct messages are in RAM and charged. References are runs of sequences that are known to match. Messages behind the
 frontier have not been examined and cost nothing, so a list over ten million messages costs as much as one over ten
-thousand. Messages that came back from a consumer wait in `returned`; they all lie before the watermark and are offered
-first. This class does not know the lane or the consumers.
+thousand. Messages that came back from a consumer wait in `returned`, until a load brings them to their places among the
+direct ones. They lie before the frontier, before or between the others, and no direct message behind the first of them
+is handed out before it. This class does not know the lane or the consumers.
 """
 
 from __future__ import annotations

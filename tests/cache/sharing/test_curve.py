@@ -12,11 +12,13 @@ from compiled import interpreted
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
 from simulated_bay import SimulatedBay
 
+from forebay.cache.sharing import curve as curve_module
 from forebay.cache.sharing import shares
 from forebay.cache.sharing.backlog import RUNS_MAX
 from forebay.cache.sharing.curve import Curve, CurvePoint, CurveSampler, quantum_bytes
 from forebay.cache.sharing.shares import Shares
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
+from forebay.dispatch.loading.eager import LOAD_MESSAGES_MAX
 from forebay.dispatch.planning.plan import plan
 
 MIB = 1 << 20
@@ -224,3 +226,7 @@ def test_last_list_may_end_far_behind_what_it_has_seen() -> None:
     assert consumer.take(1)
     consumer.close()
     assert bay.bay.statistics().memory.curve.deliveries == 1
+
+
+def test_the_curve_loads_as_many_messages_at_once_as_the_loader_does() -> None:
+    assert curve_module.LOAD_MESSAGES == LOAD_MESSAGES_MAX

@@ -83,7 +83,8 @@ def test_the_bare_lock_is_the_lock_itself() -> None:
 
 
 def test_a_broken_lock_raises_an_error_of_its_own_at_each_entry_and_keeps_none_of_their_frames() -> None:
-    lock, raised = OwnedLock(), []
+    lock = OwnedLock()
+    raised: list[StoreFailed] = []
     with lock:
         lock.break_by(KeyboardInterrupt())
     for _ in range(3):
@@ -98,14 +99,20 @@ def test_a_broken_lock_raises_an_error_of_its_own_at_each_entry_and_keeps_none_o
 def test_a_lock_that_breaks_during_a_wait_raises_an_error_of_its_own_there_too() -> None:
     waiter = threading.Lock()
     waiter.acquire()
-    lock = OwnedLock(lambda waits, seconds: lock.break_between(KeyboardInterrupt()) is None)
+
+    def interrupted(waits: threading.Lock, seconds: float) -> bool:
+        lock.break_between(KeyboardInterrupt())
+        return True
+
+    lock = OwnedLock(interrupted)
     with lock, pytest.raises(StoreFailed):
         lock.rest(waiter, -1)
     assert lock.failure is not None and lock.failure.__traceback__ is None
 
 
 def test_an_interruption_that_passes_two_sections_breaks_the_lock_once() -> None:
-    lock, told = OwnedLock(), []
+    lock = OwnedLock()
+    told: list[StoreFailed] = []
     lock.on_broken.append(told.append)
     error = KeyboardInterrupt()
     with lock:
@@ -115,7 +122,8 @@ def test_an_interruption_that_passes_two_sections_breaks_the_lock_once() -> None
 
 
 def test_what_a_second_interruption_keeps_from_hearing_that_the_lock_broke_hears_it_with_that_one() -> None:
-    lock, told = OwnedLock(), []
+    lock = OwnedLock()
+    told: list[str] = []
 
     def interrupted(failure: StoreFailed) -> None:
         if not told:
