@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.store.environment.locks import OwnedLock
 
 from ..dispatch.core.areas.target_area import TargetArea
-from ..dispatch.core.areas.watermarks import Watermarks
+from ..dispatch.core.memory.watermarks import Watermarks
 from ..dispatch.engine.assembly.areas import AreaLayer
 from ..dispatch.forebay import Forebay
 from ..store.index.index import Index

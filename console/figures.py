@@ -11,9 +11,9 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, Final
 
-from ..cache.accounting.budget import MemoryStatistics
 from ..cache.messages.message_cache import CacheStatistics
 from ..cache.process.memory_guard import ProcessStatistics
+from ..dispatch.core.memory.memory_statistics import MemoryStatistics
 from ..dispatch.engine.health import Health
 from ..dispatch.engine.periodic_tasks import FailingTask
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics

@@ -10,7 +10,7 @@ from typing import Self
 
 from ..store.compiler import trait
 from .admin.temporaries import TemporaryDestinations
-from .core.destination_state import NamedDestinationState
+from .core.destinations.destination_state import NamedDestinationState
 
 
 @trait

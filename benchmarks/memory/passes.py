@@ -18,7 +18,7 @@ from typing import Any, Final
 import forebay
 from forebay.cache.process.process_memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
-from forebay.dispatch.core.areas.observer import ListObserver
+from forebay.dispatch.core.memory.watermarks import ListObserver
 from forebay.store.numbering import UNLIMITED
 
 from ..inside import lock_of, store_of, watermarks_of

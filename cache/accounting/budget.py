@@ -9,11 +9,9 @@ together, and keeps a part of the limit for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
-
-from ..sharing.curve import Curve
 
 SPARE_BYTES: Final = 128 * 1024
 """A falling limit stays this many bytes above what is held, for `reserve_last`."""
@@ -31,23 +29,6 @@ class ShareStatistics:
     """Most that they may hold, apart from references of 384 bytes that progress needs."""
     reserve_bytes: int
     """The part of the limit that is kept for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryStatistics:
-    """The ledger in bytes."""
-
-    limit_bytes: int
-    """After `resize` to a lower limit this falls with held_bytes, until the resize has settled."""
-    held_bytes: int
-    held_bytes_max: int
-    """Most bytes that were ever held, also under an earlier limit."""
-    holders: dict[str, int]
-    """Bytes of each holder. They add up to held_bytes."""
-    curve: Curve = Curve()
-    """The hit ratio that other limits would bring, from the traffic since the directory was opened."""
-    shares: Mapping[str, ShareStatistics] = field(default_factory=dict)
-    """By pattern, what destinations with a memory_share or memory_reserve hold."""
 
 
 class Holder:
@@ -314,15 +295,12 @@ class Budget:
         else:
             self.limit_bytes = max(target_bytes, min(self.limit_bytes, owed_bytes + SPARE_BYTES))
 
-    def statistics(self) -> MemoryStatistics:
-        """Return the present state of the ledger, without the curve."""
-        self.follow()
-        holders = {name: self.held_by(name) for name in self.holders}
-        shares = {
+    def share_statistics(self) -> dict[str, ShareStatistics]:
+        """Return by name what the holders of each quota have together, and may have."""
+        return {
             quota.name: ShareStatistics(quota.held_bytes, quota.share_bytes, quota.reserve_bytes)
             for quota in self._quotas.values()
         }
-        return MemoryStatistics(self.limit_bytes, self.held_bytes, self.held_bytes_max, holders, shares=shares)
 
     def _all(self) -> Iterator[Holder]:
         yield from self.holders.values()

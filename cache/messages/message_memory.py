@@ -11,7 +11,7 @@ from typing import Final
 
 from ...store.numbering import UNLIMITED
 from ..accounting.budget import Budget, Holder, Quota
-from ..sharing.shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
+from ..shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
 from .head_queue_cache import HeadQueueCache
 from .pending_cache import PendingCache
 

@@ -21,7 +21,7 @@ from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..accounting.budget import Budget, Holder
 from ..accounting.charge import charge_bytes
 from ..messages.held_messages import HeldMessages
-from ..sharing.shares import Shares
+from ..shares import Shares
 from .account import ArrivalAccount, OwnedAccount, SpillAccount
 from .buffer import FREEING_BYTES, SpillBuffer
 

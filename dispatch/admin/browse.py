@@ -34,13 +34,13 @@ from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.memory.reclaim import Reclaim
+from ..core.memory.watermarks import Watermarks
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.reclaim import Reclaim
 from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Final, TypeVar
 
-from ..core.destination_state import DestinationState
+from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import TopicRegistry

@@ -21,7 +21,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
-from ..core.publisher import Publisher
+from ..core.publication.publisher import Publisher
 from ..core.redelivery.delays import TimedLanes
 from ..core.redelivery.removal import Removals
 

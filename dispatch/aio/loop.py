@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar, cast
 
 from ...store.errors import Closed
 from ..admission.limits import SenderWaker, Wait
-from ..core.confirmer import Confirmer
 from ..core.lists.load import Load
 from ..core.model import TargetList
+from ..core.publication.confirmer import Confirmer
 from ..engine.facade_parts import LoopParts
 from .group_commit import GroupCommit
 from .wakeups import LoopWaker

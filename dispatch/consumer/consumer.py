@@ -20,10 +20,10 @@ from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messag
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery
 from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.monitor import Monitor
+from ..core.publication.confirmer import Confirmer
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import HELD_UP, TAKING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT

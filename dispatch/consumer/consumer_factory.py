@@ -6,7 +6,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 
 from ..core.areas.target_area import TargetArea
-from ..core.destination_state import DestinationState
+from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import DestinationOverhead
 from ..core.model import ConsumedDestination, Distribution
 from ..core.selector_groups.distribution_roles import AbstractDistributionChooser

@@ -17,7 +17,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...cache.messages.message_memory import MessageMemory
-from ...cache.sharing.shares import near_bytes
+from ...cache.shares import near_bytes
 from ...store.errors import StoreFailed
 from ...store.format.record import ReturnedRun
 from ...store.format.state_record import CountedRun
@@ -30,7 +30,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore
 from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
-from .lifecycle import DestinationLifecycle
+from .lifecycle.lifecycle import DestinationLifecycle
 from .lists.abstract_target_area import AbstractTargetArea
 from .lists.list_contents import NO_MESSAGES
 from .lists.list_supply import ListSupply
@@ -679,7 +679,7 @@ CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList, "ConsumedD
 class ConsumedDestination(DestinationLifecycle):
     """A destination as its lanes and consumers know it: who takes from it, and by which rule.
 
-    DestinationState, in destination_state.py, has the lanes. The state lock guards it.
+    DestinationState, in destinations/destination_state.py, has the lanes. The state lock guards it.
     """
 
     __slots__ = ("target_area", "selector_groups", "distribution", "exclusive")

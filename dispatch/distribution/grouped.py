@@ -15,8 +15,8 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import pair
 from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery, is_lazy
-from ..core.memory.consumer_memory import ASSIGNED_BYTES
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
+from ..core.selector_groups.consumer_memory import ASSIGNED_BYTES
 from ..core.selector_groups.distribution_roles import Collector
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup

@@ -7,14 +7,13 @@ from typing import Final
 
 from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES
-from ...cache.sharing.curve import Curve, CurveSampler, ListTrack, quantum_bytes
-from ...cache.sharing.shares import Shares
+from ...cache.shares import Shares
 from ...store.errors import SettingsError
 from ...store.numbering import UNLIMITED
 from ..config.settings import MEMORY_LIMIT_BYTES_MIN
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.observer import ListObserver
-from ..core.areas.watermarks import Watermarks
+from ..core.memory.curve import Curve, CurveSampler, ListTrack, quantum_bytes
+from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model import TargetList
 
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)

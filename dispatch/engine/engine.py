@@ -16,7 +16,7 @@ from ...store.environment.late_log import LateLogger
 from ...store.environment.locks import require_outside
 from ...store.errors import StoreFailed
 from ..config.settings import Settings
-from ..core.memory_rule import MemoryRule
+from ..core.memory.memory_rule import MemoryRule
 from ..core.monitor import Monitor
 from .assembly.administration import make_admin
 from .assembly.areas import make_areas, make_recorder

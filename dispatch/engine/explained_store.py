@@ -12,8 +12,8 @@ from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_registry import QueueRegistry
+from ..core.memory.reclaim import MemoryParts, Reclaim
 from ..core.monitor import Monitor
-from ..core.reclaim import MemoryParts, Reclaim
 from ..core.redelivery.delays import DelayedRedelivery
 from ..core.redelivery.due import DueMessages
 from ..producer.space_lines import SpaceLines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...cache.accounting.budget import Budget
-from ...cache.sharing.shares import Shares
+from ...cache.shares import Shares
 from ...store.environment.locks import require_outside
 from ...store.index.index import Index
 from ...store.message_store import MessageStore

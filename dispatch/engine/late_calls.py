@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.areas.observer import ListEvents
 from ..core.areas.target_area import TargetArea
-from ..core.areas.watermarks import Watermarks
+from ..core.memory.watermarks import Watermarks
 from ..core.model import LaneState, TargetList
 from ..core.redelivery.delays import TimedLanes
 from ..loading.warmer import CacheWarmer

@@ -9,11 +9,11 @@ from typing import Protocol
 from ...cache.accounting.budget import Budget
 from ..admin.browse import Browsers
 from ..core.areas.target_area import TargetArea
-from ..core.destination_state import DestinationState
+from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
-from ..core.memory.consumer_memory import ASSIGNED_BYTES, selector_group_charge
+from ..core.memory.reclaim import MemoryParts
 from ..core.monitor import Monitor
-from ..core.reclaim import MemoryParts
+from ..core.selector_groups.consumer_memory import ASSIGNED_BYTES, selector_group_charge
 from .open_destinations import OpenDestinations
 
 

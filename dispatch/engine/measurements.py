@@ -8,7 +8,7 @@ from typing import Final
 from ..consumer.slow import notice
 from ..consumer.stuck import StuckConsumers
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.watermarks import Watermarks
+from ..core.memory.watermarks import Watermarks
 from ..core.model import CoreConsumer
 from ..core.monitor import Monitor
 from ..loading.warmer import CacheWarmer

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from ...cache.accounting.budget import MemoryStatistics
 from ...cache.messages.message_cache import CacheStatistics
 from ...cache.process.memory_guard import ProcessStatistics
-from ...cache.sharing.curve import Curve
 from ...store.tmp.storage import TmpStorageStatistics
-from ..core.areas.watermarks import Watermarks
+from ..core.memory.curve import Curve
+from ..core.memory.memory_statistics import MemoryStatistics
+from ..core.memory.reclaim import MemoryParts
+from ..core.memory.watermarks import Watermarks
 from ..core.monitor import Monitor, in_sections
-from ..core.reclaim import MemoryParts
 from .process_watch import ProcessWatch
 
 
@@ -57,7 +57,7 @@ class MemoryReports:
     def _report(self, curve: Curve) -> MemoryReport:
         memory = self._memory
         return MemoryReport(
-            dataclasses.replace(memory.budget.statistics(), curve=curve),
+            dataclasses.replace(MemoryStatistics.of(memory.budget), curve=curve),
             memory.overflow.statistics,
             memory.memories.cache_statistics(),
             self._process.statistics(),

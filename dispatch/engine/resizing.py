@@ -19,7 +19,8 @@ from ..admission.duplicate_windows import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import AUTO, Settings
 from ..core.areas.target_area import TargetArea
-from ..core.areas.watermarks import Watermarks
+from ..core.memory.memory_statistics import MemoryStatistics
+from ..core.memory.watermarks import Watermarks
 from ..core.monitor import Monitor
 from ..producer.producers import Producers
 from .index_fit import IndexFit
@@ -117,7 +118,7 @@ class Resizing:
         if self._monitor.deferred:
             self._monitor.run_deferred()
         with self._monitor.lock, self._monitor.all_or_broken:
-            memory = self._budget.statistics()
+            memory = MemoryStatistics.of(self._budget)
             awaited = self._awaited() if self.is_under_way else {}
             is_settled = not self.is_under_way
         return ResizeReport(

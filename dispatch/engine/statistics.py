@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...cache.accounting.budget import MemoryStatistics
 from ...cache.messages.message_cache import CacheStatistics
 from ...cache.process.memory_guard import ProcessStatistics
 from ...store.maintenance.disk_use import StoreStatistics
 from ...store.structures.histogram import DurationStatistics
 from ...store.tmp.storage import TmpStorageStatistics
-from ..core.destination_state import DestinationState
+from ..core.destinations.destination_state import DestinationState
+from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model import LaneState
 from ..core.monitor import Monitor, in_sections
 from ..topics.topic_state import TopicState

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ...cache.accounting.budget import MemoryStatistics
 from ...store.format.state_record import QUEUE
 from ...store.maintenance.retention_reasons import (
     ACK,
@@ -22,6 +21,7 @@ from ...store.maintenance.retention_reasons import (
     RetentionReason,
 )
 from ...store.structures.sequence_set import SequenceSet
+from ..core.memory.memory_statistics import MemoryStatistics
 from .cause import Cause, Explanation
 from .words import age_text, plural, size_text
 

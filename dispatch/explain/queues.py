@@ -20,6 +20,7 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
+from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
 from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
@@ -280,7 +281,7 @@ def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
         direct = sum(len(other.direct) for other in consumer.selector_group.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
     if _is_starved(store):
-        return memory_causes(store.memory.budget.statistics())
+        return memory_causes(MemoryStatistics.of(store.memory.budget))
     return [_loading(store, name, target)]
 
 

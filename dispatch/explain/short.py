@@ -9,6 +9,7 @@ from typing import Final
 
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
+from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model import ConsumedDestination
 from ..engine.explained_store import ExplainedStore
 from .disk import memory_sentence
@@ -38,7 +39,7 @@ def explain_in_short(store: ExplainedStore, queues: Sequence[ConsumedDestination
             if is_worth:
                 return explain_queue(store, queue).sentence
     with store.monitor.lock:
-        memory, could_give = store.memory.budget.statistics(), store.reclaim.order()
+        memory, could_give = MemoryStatistics.of(store.memory.budget), store.reclaim.order()
     return memory_sentence(memory, could_give)
 
 

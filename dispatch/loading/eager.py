@@ -29,9 +29,9 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
-from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.contracts import LaneCache
 from ..core.lists.load import Load
+from ..core.memory.watermarks import Watermarks
 from ..core.model import LaneState, TargetList
 from ..core.monitor import Monitor
 

@@ -14,15 +14,15 @@ from typing import Final
 
 from ...cache.accounting.budget import Budget, Holder
 from ...cache.accounting.charge import charges_bytes, content_charge_bytes
+from ...cache.messages.memory_registry import MemoryRegistry
 from ...cache.messages.message_memory import MessageMemory
 from ...store.environment.late_log import LateLogger
 from ...store.journal.reading import Region
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ...store.stored_message import StoredMessage
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.watermarks import Watermarks
 from ..core.destinations.queue_state import QueueState
-from ..core.memory.memory_registry import MemoryRegistry
+from ..core.memory.watermarks import Watermarks
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 

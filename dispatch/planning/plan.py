@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from ...cache.sharing.curve import Curve, CurvePoint
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.errors import SettingsError
@@ -21,7 +20,8 @@ from ...store.structures.sequence_set import SequenceSet
 from ..config.memory_plan import shares_of
 from ..config.settings import MESSAGE_BYTES_MAX, Settings
 from ..config.sizes import MIB
-from ..core.memory_rule import MemoryRule
+from ..core.memory.curve import Curve, CurvePoint
+from ..core.memory.memory_rule import MemoryRule
 from .player import TracePlayer
 
 LIMITS: Final = tuple(4 * MIB << doubled for doubled in range(8))

@@ -15,7 +15,8 @@ from typing import Any, Final, cast
 from ...cache.accounting.budget import Budget, Holder
 from ...cache.accounting.charge import charges_bytes, content_charge_bytes
 from ...cache.accounting.overdraft import Overdraft
-from ...cache.sharing.shares import Shares
+from ...cache.messages.memory_registry import MemoryRegistry
+from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.disk.disk import Disk
 from ...store.environment.account import Unlimited
@@ -54,18 +55,17 @@ from ..config.memory_plan import (
 )
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
-from ..core.areas.observer import ListEvents, ListObserver, TrafficObserver
+from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import LaneParts, TargetArea
-from ..core.areas.watermarks import Watermarks
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.group_memory import GroupMemory
-from ..core.memory.memory_registry import MemoryRegistry
-from ..core.memory_rule import MemoryRule
+from ..core.memory.memory_rule import MemoryRule
+from ..core.memory.reclaim import MemoryParts
+from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList, consumer_of
 from ..core.monitor import Monitor
-from ..core.reclaim import MemoryParts
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
 from ..core.selector_groups.distribution_roles import NO_HAND_OUT
@@ -395,7 +395,13 @@ class TracePlayer:
         self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
         traffic = TrafficObserver()
         self.watermarks = Watermarks(
-            memory, shares, self.loads, self.dispatch_area, lambda watermarks: ListObserver(), traffic
+            memory,
+            shares,
+            lambda watermarks: ListObserver(),
+            request_load=self.loads.request,
+            bound_in_flight=self.dispatch_area.bound_in_flight,
+            relieve=self.dispatch_area.relieve,
+            measures=traffic.measures,
         )
         self.target_area = TargetArea(
             self.monitor,

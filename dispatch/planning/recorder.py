@@ -43,8 +43,8 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.deliveries.delivery import Delivery, LaneMessages
+from ..core.memory.reclaim import MemoryParts
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
-from ..core.reclaim import MemoryParts
 from ..topics.subscription_state import SubscriptionState
 
 logger = LateLogger("forebay.dispatch.recorder")

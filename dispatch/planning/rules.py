@@ -14,7 +14,7 @@ from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import charge_bytes
 from ...cache.messages.head_queue_cache import HeadQueueCache
 from ...cache.messages.pending_cache import PendingCache
-from ...cache.sharing.shares import (
+from ...cache.shares import (
     HIGH_WATERMARK_BYTES_MIN,
     SUPPLY_SECONDS,
     TARGET_LISTS_SHARE,
@@ -22,7 +22,7 @@ from ...cache.sharing.shares import (
     high_watermark_bytes,
 )
 from ...store.stored_message import StoredMessage
-from ..core.memory_rule import MemoryRule
+from ..core.memory.memory_rule import MemoryRule
 from ..core.model import TargetList
 
 # ---------------------------------------------------------------------- watermarks

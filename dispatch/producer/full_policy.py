@@ -18,11 +18,11 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
-from ..core.destination_state import DestinationState
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
+from ..core.destinations.destination_state import DestinationState
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
+from ..core.publication.publisher import Publisher
 from ..core.redelivery.removal import Removals
 
 INDEX_BLOCKS: Final = 3

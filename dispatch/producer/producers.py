@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from ...store.message_store import MessageStore
 from ..config.settings import Settings
-from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 from ..core.parts import DestinationParts
-from ..core.publisher import Publisher
+from ..core.publication.confirmer import ThreadConfirmer
+from ..core.publication.publisher import Publisher
 from ..core.redelivery.delays import TimedLanes
 from ..topics.fan_out_opener import FanOutOpener
 from ..transactions.transaction import TransactionRegistry

@@ -16,10 +16,10 @@ from ...cache.accounting.charge import contents_charge
 from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
-from ..core.confirmer import Confirmer
-from ..core.destination_state import NamedDestinationState
+from ..core.destinations.destination_state import NamedDestinationState
 from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.lanes.persistent import PersistentLaneState
+from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers

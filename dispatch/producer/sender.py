@@ -30,10 +30,10 @@ from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX, 
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import AT_ONCE, deadline_after
-from ..core.confirmer import Confirmer
-from ..core.destination_state import NamedDestinationState
+from ..core.destinations.destination_state import NamedDestinationState
 from ..core.lanes.non_persistent import NonPersistentLaneState
-from ..core.lifecycle import Lifecycle
+from ..core.lifecycle.lifecycle import Lifecycle
+from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers

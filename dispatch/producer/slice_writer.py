@@ -8,11 +8,11 @@ from ...store.format.identity import Identity
 from ...store.format.times import MessageTimes, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
-from ..core.destination_state import DestinationState
+from ..core.destinations.destination_state import DestinationState
 from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
+from ..core.publication.publisher import Publisher
 from ..core.redelivery.delays import TimedLanes
 from ..topics.fan_out import FanOut
 

@@ -13,9 +13,9 @@ from ...store.writers.destination_writer import DestinationWriter
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..core.areas.target_area import TargetArea
-from ..core.destination_state import DestinationState
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
+from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
 from ..core.model import CoreConsumer
 from ..core.monitor import Monitor

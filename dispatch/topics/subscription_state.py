@@ -22,14 +22,14 @@ from ...store.journal.reading import Region
 from ...store.numbering import BEHIND_ALL, UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.counting import DestinationTotals
 from ..core.deliveries.contracts import LaneStore
 from ..core.deliveries.delivery import LaneMessages
-from ..core.destination_state import DestinationState, NamedDestinationState
+from ..core.destinations.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
 from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.lanes.queue_lane import QueueLaneState
+from ..core.lifecycle.counting import DestinationTotals
 from ..core.lists.load import Load
 from ..core.model import CoreTargetArea, LaneState, SelectorGroup, TargetList
 from ..core.selector_groups.matching import SelectorMatcher

@@ -16,8 +16,8 @@ from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES, TopicLane
 from ...store.message_store import MessageStore
 from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
-from ..core.counting import EarlierCounts
 from ..core.destinations.overhead import FAN_OUT_BYTES
+from ..core.lifecycle.counting import EarlierCounts
 from ..core.model import LANE_STATE_BYTES, CoreTargetArea, LaneState
 from .fan_out import FanOut
 from .subscription_state import (

@@ -15,7 +15,7 @@ from ...store.format.times import has_times
 from ...store.writers.transaction_writer import TransactionWriter
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
-from ..core.publisher import Publisher
+from ..core.publication.publisher import Publisher
 from ..core.redelivery.delays import TimedLanes
 from .transaction_memory import TransactionMemory
 

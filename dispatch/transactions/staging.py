@@ -12,7 +12,7 @@ from ..admission.duplicate_windows import DuplicateWindows
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
+from ..core.publication.publisher import Publisher
 from ..core.redelivery.delays import TimedLanes
 from ..core.redelivery.redelivery import Redelivery
 from .staged_acks import StagedAcks

@@ -37,11 +37,11 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, consumer_of
 from ..core.monitor import Monitor
+from ..core.publication.confirmer import Confirmer
 from ..host_properties import Properties
 from .staged_acks import HELD_CHARGE_BYTES
 from .staged_non_persistent import NonPersistentTarget

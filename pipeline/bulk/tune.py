@@ -12,9 +12,9 @@ from dataclasses import astuple, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from ...cache.sharing.curve import Curve, CurvePoint
 from ...dispatch.config.settings import MEMORY_LIMIT_BYTES_MIN
 from ...dispatch.config.sizes import parse_size
+from ...dispatch.core.memory.curve import Curve, CurvePoint
 from ...dispatch.planning.plan import LIMITS_MAX, plan_file
 from ...store.disk.layout import PathArgument
 from ...store.errors import ForebayError, SettingsError

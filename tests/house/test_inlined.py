@@ -31,7 +31,7 @@ PLACES = {
     "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
     "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
-    "dispatch/core/publisher.py:Publisher.hold_until_durable",
+    "dispatch/core/publication/publisher.py:Publisher.hold_until_durable",
     "dispatch/distribution/precedence.py:Precedence._above",
     "store/journal/journal.py:Journal.sync",
     "dispatch/topics/topic_state.py:TopicLaneState.fronts",
@@ -102,7 +102,7 @@ def test_durable_messages_ask_for_the_end_of_the_journal() -> None:
     asked = ast.unparse(end.value)
     assert asked in texts(function("store/journal/journal.py:Journal.sync"))
     assert asked.replace("self.", "journal.") in texts(
-        function("dispatch/core/publisher.py:Publisher.hold_until_durable")
+        function("dispatch/core/publication/publisher.py:Publisher.hold_until_durable")
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from forebay.cache.accounting.budget import Budget
 from forebay.cache.accounting.charge import charges_bytes
+from forebay.cache.messages.memory_registry import MemoryRegistry
 from forebay.cache.process.memory_guard import MemoryGuard
 from forebay.cache.process.shortage import MemoryFigures
 from forebay.cache.spill.overflow import Overflow
@@ -28,12 +29,11 @@ from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.areas.dispatch_area import DispatchArea
 from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
-from forebay.dispatch.core.areas.watermarks import Watermarks
-from forebay.dispatch.core.destination_state import NamedDestinationState
+from forebay.dispatch.core.destinations.destination_state import NamedDestinationState
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.persistent import PersistentLaneState
-from forebay.dispatch.core.memory.memory_registry import MemoryRegistry
-from forebay.dispatch.core.memory_rule import MemoryRule
+from forebay.dispatch.core.memory.memory_rule import MemoryRule
+from forebay.dispatch.core.memory.watermarks import Watermarks
 from forebay.dispatch.core.model import LaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.delays import TimedLanes

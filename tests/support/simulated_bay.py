@@ -14,7 +14,7 @@ from waiting_senders import TellingClock
 
 from forebay.cache.process.shortage import MemoryFigures
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core.memory_rule import MemoryRule
+from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
 

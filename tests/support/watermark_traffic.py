@@ -13,7 +13,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Message
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
-from forebay.dispatch.core.memory_rule import MemoryRule
+from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.planning.rules import EqualParts, FastestFirst, SameSeconds
 
 KIB = 1024

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charges_bytes
 from ....cache.messages.message_memory import MessageMemory
-from ....cache.sharing.shares import Shares
+from ....cache.shares import Shares
 from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
+from ..memory.reclaim import MemoryParts
 from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
-from ..reclaim import MemoryParts
 from ..selector_groups.distribution_roles import Collector
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests

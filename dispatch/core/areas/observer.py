@@ -1,5 +1,4 @@
-"""What the areas report: to ListEvents what owners above must act on, to a ListObserver how lists fare, to a
-TrafficObserver what lists get and lose.
+"""What the areas report: to ListEvents what owners above must act on, to a TrafficObserver what lists get and lose.
 
 Nothing is reported on the way of a message that arrives in a list and is handed out from it.
 """
@@ -8,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....cache.sharing.curve import Curve
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ..model import ConsumedDestination, LaneState, TargetList
@@ -28,44 +26,6 @@ class ListEvents:
 
     def gone(self, lane: LaneState) -> None:
         """Note a lane that has ended."""
-
-
-class ListObserver:
-    """An observer of lists that does nothing, for stores that keep no statistics.
-
-    Every method requires the state lock.
-    """
-
-    def begin(self, target: TargetList) -> None:
-        """Observe a new list."""
-
-    def sample(self, target: TargetList) -> None:
-        """Observe a list that has reached its `sample_at_bytes`, and each list once a second."""
-
-    def shares_changed(self) -> None:
-        """Observe a change of the memory limit."""
-
-    def measured(self) -> None:
-        """Observe that a second has passed and that the rates of all lists are new."""
-
-    def end(self, target: TargetList) -> None:
-        """Observe a list that is about to end."""
-
-    def curve(self) -> Curve:
-        """Return the hit ratio by memory limit, as far as it is known."""
-        return Curve()
-
-    def recent_curve(self) -> Curve:
-        """Return the hit ratio by memory limit over the last second. This costs nothing for each list."""
-        return Curve()
-
-    @property
-    def charge_bytes(self) -> int:
-        """Return what the curve should be charged, computed anew.
-
-        AssertionError if it follows a list that has ended.
-        """
-        return 0
 
 
 class TrafficObserver:

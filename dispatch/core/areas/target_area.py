@@ -7,7 +7,7 @@ It makes and ends lists, offers arrivals to them, and reoffers what they have pa
 Watermarks say how much each list may hold. There is one TargetArea for each open store. Lanes and lists call it through
 its abstract class, AbstractTargetArea. Messages that were handed out belong to the DispatchArea.
 
-It decides under the state lock; loading/eager.py reads outside the lock. core/reclaim.py decides which memory
+It decides under the state lock; loading/eager.py reads outside the lock. memory/reclaim.py decides which memory
 is given back, and in which order.
 """
 
@@ -30,17 +30,17 @@ from ...selectors.selector import Selector
 from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..lists.abstract_target_area import AbstractTargetArea
-from ..memory.consumer_memory import LIST_BYTES, selector_group_charge
 from ..memory.group_memory import GroupMemory
+from ..memory.reclaim import MemoryParts
+from ..memory.watermarks import Watermarks
 from ..model import ConsumedDestination, Distribution, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
-from ..reclaim import MemoryParts
+from ..selector_groups.consumer_memory import LIST_BYTES, selector_group_charge
 from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .dispatch_area import DispatchArea
 from .list_order import arrange
 from .load_requests import LoadRequests
 from .observer import ListEvents, TrafficObserver
-from .watermarks import Watermarks
 
 Decoded = Sequence[dict[str, HeaderValue] | None]
 """Headers of messages, in order; None of one whose headers make no sense."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 from itertools import islice
 from typing import Final
 
-from ..destination_state import DestinationState
+from .destination_state import DestinationState
 
 CLOSED_AT_ONCE: Final = 64
 """Most queues and topics that are closed to make room in memory when another one is opened."""

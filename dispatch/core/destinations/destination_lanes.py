@@ -13,14 +13,14 @@ from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
 from ..areas.target_area import TargetArea
-from ..destination_state import DestinationState, NamedDestinationState
 from ..lanes.non_persistent import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
 from ..lanes.persistent import PersistentLaneState
+from ..memory.reclaim import MemoryParts
 from ..model import LaneState
 from ..monitor import Monitor
-from ..reclaim import MemoryParts
 from ..redelivery.delays import TimedLanes
 from ..redelivery.removal import Removals
+from .destination_state import DestinationState, NamedDestinationState
 from .overhead import DestinationOverhead
 
 

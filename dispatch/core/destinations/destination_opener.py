@@ -9,14 +9,14 @@ from collections.abc import Container
 from contextlib import AbstractContextManager
 
 from ....store.format.destination_table import DestinationTable
-from ..counting import CountedRows
-from ..destination_state import DestinationState
-from ..lifecycle import Lifecycle
-from ..publisher import Publisher
+from ..lifecycle.counting import CountedRows
+from ..lifecycle.lifecycle import Lifecycle
+from ..publication.publisher import Publisher
 from ..redelivery.delays import TimedLanes
 from .closable_destinations import ClosableDestinations, IdleCloser
 from .destination_lanes import DestinationLanes
 from .destination_policies import DestinationPolicies
+from .destination_state import DestinationState
 from .overhead import COUNTED_BYTES, GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes
 
 

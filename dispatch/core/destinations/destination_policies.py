@@ -6,8 +6,8 @@ from ....store.format.destination_table import DestinationTable
 from ...admission.duplicate_windows import DuplicateWindows
 from ...admission.limits import DestinationLimits
 from ...config.policies import Policies
-from ..destination_state import DestinationState
 from ..monitor import Monitor
+from .destination_state import DestinationState
 
 
 class DestinationPolicies:

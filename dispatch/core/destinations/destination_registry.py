@@ -16,12 +16,12 @@ from ....store.errors import Closed, StoreFailed
 from ....store.format.destination_table import DestinationTable
 from ....store.writers.destination_writer import DestinationWriter
 from ...config.temporary_names import raise_if_temporary
-from ..confirmer import Confirmer
-from ..destination_state import NamedDestinationState
-from ..lifecycle import Lifecycle
+from ..lifecycle.lifecycle import Lifecycle
 from ..monitor import Monitor
+from ..publication.confirmer import Confirmer
 from .closable_destinations import IdleCloser
 from .destination_opener import DestinationOpener
+from .destination_state import NamedDestinationState
 
 DestinationT = TypeVar("DestinationT", bound=NamedDestinationState)
 

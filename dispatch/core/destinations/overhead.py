@@ -18,11 +18,11 @@ from ....store.index.subscriptions import SUBSCRIBER_BYTES
 from ....store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
-from ..areas.watermarks import Watermarks
-from ..destination_state import DestinationState
-from ..memory.consumer_memory import ASSIGNED_BYTES, LIST_BYTES, selector_group_charge
+from ..memory.watermarks import Watermarks
 from ..model import LANE_STATE_BYTES
+from ..selector_groups.consumer_memory import ASSIGNED_BYTES, LIST_BYTES, selector_group_charge
 from .closable_destinations import ClosableDestinations
+from .destination_state import DestinationState
 
 ROW_BYTES: Final = 48
 """Charged for the row of each queue or topic, in addition to the bytes of its name."""

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from ....store.format.state_record import QUEUE
 from ....store.message_store import MessageStore
-from ..destination_state import NamedDestinationState
 from ..lanes.persistent import PersistentLaneState
 from ..lanes.queue_lane import QueueLaneState
+from .destination_state import NamedDestinationState
 
 
 class QueueState(NamedDestinationState):

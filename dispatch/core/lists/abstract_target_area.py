@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from ....cache.accounting.overdraft import Overdraft
+from ....cache.messages.memory_registry import MemoryRegistry
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.stored_message import StoredMessage
 from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.delivery import LaneMessages
 from ..deliveries.reading import LaneReader
-from ..memory.memory_registry import MemoryRegistry
 from ..monitor import Monitor
 from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .list_supply import ListSupply

@@ -8,17 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ....cache.accounting.overdraft import Overdraft
+from ....cache.messages.memory_registry import MemoryRegistry
 from ....store.disk.disk import File
 from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import LaneParts, TargetArea
-from ...core.areas.watermarks import Watermarks
 from ...core.memory.group_memory import GroupMemory
-from ...core.memory.memory_registry import MemoryRegistry
-from ...core.memory_rule import MemoryRule
-from ...core.reclaim import MemoryParts
+from ...core.memory.memory_rule import MemoryRule
+from ...core.memory.reclaim import MemoryParts
+from ...core.memory.watermarks import Watermarks
 from ...distribution.distribution_chooser import DistributionChooser
 from ..curve_watch import CurveWatch
 from .foundation import FoundationLayer
@@ -71,8 +71,6 @@ def make_areas(
     watermarks = late_calls.watermarks = Watermarks(
         memory,
         foundation.shares,
-        loads,
-        dispatch_area,
         partial(
             CurveWatch,
             dispatch_area=dispatch_area,
@@ -80,7 +78,10 @@ def make_areas(
             limit_bytes=foundation.shares.limit_bytes,
             shares_at=partial(shares_of, settings),
         ),
-        traffic,
+        request_load=loads.request,
+        bound_in_flight=dispatch_area.bound_in_flight,
+        relieve=dispatch_area.relieve,
+        measures=traffic.measures,
     )
     target_area = TargetArea(
         foundation.monitor,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ...core.confirmer import ThreadConfirmer
 from ...core.destinations.closable_destinations import ClosableDestinations
 from ...core.destinations.dead_letter_queues import DeadLetterQueues
 from ...core.destinations.destination_lanes import DestinationLanes
@@ -15,7 +14,8 @@ from ...core.destinations.grouped_queues import GroupedQueues
 from ...core.destinations.overhead import DestinationOverhead
 from ...core.destinations.queue_registry import QueueRegistry
 from ...core.parts import CoreParts, DestinationParts
-from ...core.publisher import Publisher
+from ...core.publication.confirmer import ThreadConfirmer
+from ...core.publication.publisher import Publisher
 from ...core.redelivery.removal import Removals
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer

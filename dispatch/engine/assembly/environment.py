@@ -11,7 +11,7 @@ from ....store.disk.disk import Disk, File
 from ....store.environment.clock import Clock
 from ....store.environment.progress import OnProgress, tell_nobody
 from ....store.metadata.store import MetadataStore
-from ...core.memory_rule import MemoryRule
+from ...core.memory.memory_rule import MemoryRule
 from ..status import StatusOutput
 
 

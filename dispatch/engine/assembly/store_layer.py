@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....cache.sharing.shares import Shares
+from ....cache.shares import Shares
 from ....cache.spill.overflow import Overflow
 from ....store.directory_store import DirectoryStore, StoreAccounts, StoreEnvironment, StoreOptions
 from ....store.disk.disk import Disk

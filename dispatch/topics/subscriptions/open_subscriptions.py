@@ -14,8 +14,8 @@ from ....store.environment.late_log import LateLogger
 from ....store.errors import SelectorError
 from ....store.index.subscriptions import Subscriber, Subscriptions
 from ....store.writers.subscription_writer import SubscriptionWriter
-from ...core.destination_state import NO_LANES
-from ...core.lifecycle import Lifecycle
+from ...core.destinations.destination_state import NO_LANES
+from ...core.lifecycle.lifecycle import Lifecycle
 from ...core.monitor import Monitor
 from ...core.redelivery.delays import TimedLanes
 from ...core.redelivery.removal import Removals

@@ -18,7 +18,7 @@ from ....store.message_store import MessageStore
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
-from ...core.destination_state import DestinationState, NamedDestinationState
+from ...core.destinations.destination_state import DestinationState, NamedDestinationState
 from ...core.lanes.persistent import PersistentLaneState
 from ...core.model import LaneState, SelectorGroup
 from ...distribution.topic_turns import TopicTurns

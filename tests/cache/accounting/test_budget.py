@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from forebay.cache.accounting.budget import Budget, Holder
+from forebay.dispatch.core.memory.memory_statistics import MemoryStatistics
 
 
 def test_a_charge_that_reaches_the_limit_is_admitted_and_one_above_is_refused_and_charges_nothing() -> None:
@@ -33,14 +34,14 @@ def test_the_highest_level_is_remembered() -> None:
     holder.reserve(70)
     holder.release(70)
     holder.reserve(10)
-    assert budget.statistics().held_bytes_max == 70
+    assert MemoryStatistics.of(budget).held_bytes_max == 70
 
 
 def test_statistics_name_each_holder_and_add_up() -> None:
     budget = Budget(100)
     budget.holder("one").reserve(10)
     budget.holder("other", guaranteed_bytes=50).reserve(20)
-    statistics = budget.statistics()
+    statistics = MemoryStatistics.of(budget)
     assert statistics.holders == {"one": 10, "other": 20}
     assert statistics.held_bytes == sum(statistics.holders.values())
     assert statistics.limit_bytes == 100
@@ -132,7 +133,7 @@ def test_any_order_of_charges_keeps_the_ledger_below_the_limit(seed: int) -> Non
             held["dispatch"] += charge
         highest = max(highest, sum(held.values()))
         assert {name: holder.held_bytes for name, holder in holders.items()} == held
-        assert budget.statistics().held_bytes_max == highest <= 1000
+        assert MemoryStatistics.of(budget).held_bytes_max == highest <= 1000
         budget._check()
 
 

@@ -20,6 +20,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import Closed, DestinationPolicy, Message, StateError, StoreFull, Topic, TransactionError
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.memory.memory_statistics import MemoryStatistics
 from forebay.dispatch.forebay import Forebay
 from forebay.store.format.times import NO_TIMES, MessageTimes
 from forebay.store.inspect.dump import dump
@@ -410,7 +411,7 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
         return sum(found.size for found in snapshot.statistics("filename"))
 
     churn(0, 1000)
-    before = simulated.budget.statistics().holders
+    before = MemoryStatistics.of(simulated.budget).holders
     tracemalloc.start()
     try:
         churn(1000, 500)
@@ -421,7 +422,7 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
         tracemalloc.stop()
     assert grown < 100_000  # 50 bytes each
     churn(3500, count - 3500)
-    assert simulated.budget.statistics().holders == before
+    assert MemoryStatistics.of(simulated.budget).holders == before
     queues = [found for found in gc.get_objects() if isinstance(found, QueueState)]
     assert sum(found.target_area is simulated.target_area for found in queues) <= 1  # the loader's last one
     assert not simulated.index.lanes and not simulated.index._forgotten

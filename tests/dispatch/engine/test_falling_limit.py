@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from forebay.cache.accounting.budget import SPARE_BYTES, Budget
+from forebay.dispatch.core.memory.memory_statistics import MemoryStatistics
 
 KIB = 1024
 
@@ -34,9 +35,9 @@ def test_a_limit_below_what_is_held_falls_with_it_and_admits_nothing_meanwhile()
     assert not holder.reserve(1)
     holder.release(10 * SPARE_BYTES)
     assert not holder.reserve(1)
-    assert budget.statistics().limit_bytes == held - 9 * SPARE_BYTES
+    assert MemoryStatistics.of(budget).limit_bytes == held - 9 * SPARE_BYTES
     holder.release(40 * SPARE_BYTES)
-    assert budget.statistics().limit_bytes == held // 2
+    assert MemoryStatistics.of(budget).limit_bytes == held // 2
     assert not holder.reserve(1)
     holder.release(1)
     assert holder.reserve(1)
@@ -54,7 +55,7 @@ def test_while_the_limit_falls_the_last_bytes_are_there_for_those_who_could_not_
     budget.follow()
     assert holder.reserve_last(SPARE_BYTES)
     assert not holder.reserve_last(1)
-    assert budget.held_bytes == budget.statistics().limit_bytes
+    assert budget.held_bytes == MemoryStatistics.of(budget).limit_bytes
     budget._check()
 
 

@@ -8,7 +8,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.dispatch.core.memory_rule import MemoryRule
+from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.explain.disk import MEMORY
 from forebay.dispatch.planning.rules import ListsFirst
 

@@ -17,10 +17,10 @@ from simulated_disk import SimulatedDisk
 import forebay
 from forebay import Delivery, Message, SettingsError
 from forebay.__main__ import main
-from forebay.cache.sharing import shares
+from forebay.cache import shares
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core.memory_rule import MemoryRule
+from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.planning.plan import PlannedLimit, plan, plan_file
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.dispatch.planning.report import table

@@ -8,11 +8,11 @@ import pytest
 
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
 from forebay.cache.messages.message_memory import MessageMemory
-from forebay.cache.sharing.shares import PENDING_CACHE_SHARE
+from forebay.cache.shares import PENDING_CACHE_SHARE
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core.memory_rule import MemoryRule
+from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.dispatch.planning.rules import KeepAll, KeepNone, OldestFirst, OverflowShare
 from forebay.store.stored_message import StoredMessage

@@ -15,10 +15,10 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from enum import Enum
 
-from ...store.errors import Closed
-from ..admission.limits import DestinationLimits, LimitedDestination
+from ....store.errors import Closed
+from ...admission.limits import DestinationLimits, LimitedDestination
+from ..deliveries.delivery import LaneMessages
 from .counting import NOTHING_COUNTED, DestinationTotals, EarlierCounts
-from .deliveries.delivery import LaneMessages
 
 
 class Lifecycle(Enum):

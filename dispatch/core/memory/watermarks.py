@@ -10,13 +10,49 @@ from collections.abc import Callable
 
 from ....cache.accounting.charge import charge_bytes
 from ....cache.messages.message_memory import MessageMemory, QuotaMemory
-from ....cache.sharing.shares import Shares, high_watermark_bytes
+from ....cache.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
-from ..reclaim import MemoryParts, Reclaim
-from .dispatch_area import DispatchArea
-from .load_requests import LoadRequests
-from .observer import ListObserver, TrafficObserver
+from .curve import Curve
+from .reclaim import MemoryParts, Reclaim
+
+
+class ListObserver:
+    """An observer of lists that does nothing, for stores that keep no statistics.
+
+    Every method requires the state lock.
+    """
+
+    def begin(self, target: TargetList) -> None:
+        """Observe a new list."""
+
+    def sample(self, target: TargetList) -> None:
+        """Observe a list that has reached its `sample_at_bytes`, and each list once a second."""
+
+    def shares_changed(self) -> None:
+        """Observe a change of the memory limit."""
+
+    def measured(self) -> None:
+        """Observe that a second has passed and that the rates of all lists are new."""
+
+    def end(self, target: TargetList) -> None:
+        """Observe a list that is about to end."""
+
+    def curve(self) -> Curve:
+        """Return the hit ratio by memory limit, as far as it is known."""
+        return Curve()
+
+    def recent_curve(self) -> Curve:
+        """Return the hit ratio by memory limit over the last second. This costs nothing for each list."""
+        return Curve()
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what the curve should be charged, computed anew.
+
+        AssertionError if it follows a list that has ended.
+        """
+        return 0
 
 
 class Watermarks:
@@ -29,21 +65,24 @@ class Watermarks:
         self,
         memory: MemoryParts,
         shares: Shares,
-        loads: LoadRequests,
-        dispatch_area: DispatchArea,
         observer: Callable[[Watermarks], ListObserver],
-        traffic: TrafficObserver,
+        *,
+        request_load: Callable[[TargetList], object],
+        bound_in_flight: Callable[[Shares], object],
+        relieve: Callable[[], object],
+        measures: Callable[[float], object],
     ) -> None:
         """Make the one Watermarks of a store.
 
-        observer: makes what is told about lists.
-        traffic: is told when a second has passed.
+        observer: makes what is told about lists. request_load: asks for a load. bound_in_flight, relieve: those of the
+            DispatchArea. measures: is told when a second has passed.
         """
         self._memory = memory
         self._rule = memory.rule
-        self._loads = loads
-        self._dispatch_area = dispatch_area
-        self._traffic = traffic
+        self._request_load = request_load
+        self._bound_in_flight = bound_in_flight
+        self._relieve = relieve
+        self._measures = measures
         # All lists, which the TargetArea begins and ends. Others only read it.
         self.lists: dict[TargetList, None] = {}
         self.reclaim = Reclaim(memory, self.lists.keys())
@@ -63,7 +102,7 @@ class Watermarks:
         self.shares = shares = self._rule.divide(shares)
         for each in patterns:
             each.take_quota(shares.quotas[each.quota.name])
-        self._dispatch_area.bound_in_flight(shares)
+        self._bound_in_flight(shares)
         memory.groups.take_shares(shares.limit_bytes)
         memory.overflow.take_shares(shares)
         make_room(0, None)
@@ -76,8 +115,8 @@ class Watermarks:
         self._move_all()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
-                self._loads.request(target)
-        self._dispatch_area.relieve()
+                self._request_load(target)
+        self._relieve()
 
     def _keep_share(self, memory: QuotaMemory) -> None:
         """Give back what a pattern's destinations hold above their share, which may have shrunk."""
@@ -109,14 +148,14 @@ class Watermarks:
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark according to what its consumers took in the last seconds. O(lists)."""
-        self._traffic.measures(seconds)
+        self._measures(seconds)
         self.reclaim.measurements += 1
         for target in self.lists:
             target.measure(seconds)
         self._catch_up()
         self._move_all()
         self.watch.measured()
-        self._dispatch_area.relieve()
+        self._relieve()
 
     def _move_all(self) -> None:
         """Divide the limit among the lists by their rates, within the quotas of patterns, and move their watermarks."""

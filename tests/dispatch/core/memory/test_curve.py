@@ -12,11 +12,11 @@ from compiled import interpreted
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
 from simulated_bay import SimulatedBay
 
-from forebay.cache.sharing import curve as curve_module
-from forebay.cache.sharing import shares
-from forebay.cache.sharing.backlog import RUNS_MAX
-from forebay.cache.sharing.curve import Curve, CurvePoint, CurveSampler, quantum_bytes
-from forebay.cache.sharing.shares import Shares
+from forebay.cache import shares
+from forebay.cache.shares import Shares
+from forebay.dispatch.core.memory import curve as curve_module
+from forebay.dispatch.core.memory.backlog import RUNS_MAX
+from forebay.dispatch.core.memory.curve import Curve, CurvePoint, CurveSampler, quantum_bytes
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
 from forebay.dispatch.loading.eager import LOAD_MESSAGES_MAX
 from forebay.dispatch.planning.plan import plan

@@ -9,9 +9,9 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message
-from forebay.cache.sharing.shares import CURVE_SHARE
-from forebay.dispatch.core.memory.consumer_memory import STEP_BYTES, STEP_RUNS
-from forebay.dispatch.core.publisher import STEP_BYTES as STEP
+from forebay.cache.shares import CURVE_SHARE
+from forebay.dispatch.core.publication.publisher import STEP_BYTES as STEP
+from forebay.dispatch.core.selector_groups.consumer_memory import STEP_BYTES, STEP_RUNS
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
 from forebay.dispatch.topics.latest_keys import PLACE_BYTES, STEP_PLACES
 from forebay.store.journal.reading import PIECE_BYTES

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from ....cache.accounting.budget import Budget, Holder
-from ....cache.messages.head_queue_cache import HeadQueueCache
-from ....cache.messages.message_cache import CacheStatistics, added
-from ....cache.messages.message_memory import MessageMemory, QuotaMemory
-from ....cache.messages.pending_cache import PendingCache
+from ..accounting.budget import Budget, Holder
+from .head_queue_cache import HeadQueueCache
+from .message_cache import CacheStatistics, added
+from .message_memory import MessageMemory, QuotaMemory
+from .pending_cache import PendingCache
 
 
 class MemoryRegistry:

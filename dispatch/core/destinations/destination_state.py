@@ -9,14 +9,14 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ...cache.accounting.overdraft import LastingCharge
-from ...store.index.index import INDEX_LANE_BYTES
-from ...store.message_store import MessageStore
-from ...store.numbering import PRIORITIES
-from .counting import NOTHING_COUNTED
-from .lanes.non_persistent import NonPersistentLaneState
-from .lanes.persistent import PersistentLaneState
-from .model import LANE_STATE_BYTES, ConsumedDestination, CoreTargetArea, LaneState
+from ....cache.accounting.overdraft import LastingCharge
+from ....store.index.index import INDEX_LANE_BYTES
+from ....store.message_store import MessageStore
+from ....store.numbering import PRIORITIES
+from ..lanes.non_persistent import NonPersistentLaneState
+from ..lanes.persistent import PersistentLaneState
+from ..lifecycle.counting import NOTHING_COUNTED
+from ..model import LANE_STATE_BYTES, ConsumedDestination, CoreTargetArea, LaneState
 
 NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.cache.sharing.backlog import Backlog
+from forebay.dispatch.core.memory.backlog import Backlog
 
 
 def test_what_arrives_behind_a_gap_is_handed_out_behind_it() -> None:

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from ...cache.accounting.budget import Budget
-from ...cache.accounting.charge import charge_bytes
-from ...cache.accounting.overdraft import Overdraft
-from ...cache.messages.message_cache import WORTH_BYTES, MessageCache
-from ...cache.messages.message_memory import MessageMemory
-from ...cache.spill.overflow import Overflow
-from ...store.numbering import UNLIMITED
-from ...store.stored_message import StoredMessage
-from .memory.group_memory import GroupMemory
-from .memory.memory_registry import MemoryRegistry
+from ....cache.accounting.budget import Budget
+from ....cache.accounting.charge import charge_bytes
+from ....cache.accounting.overdraft import Overdraft
+from ....cache.messages.memory_registry import MemoryRegistry
+from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
+from ....cache.messages.message_memory import MessageMemory
+from ....cache.spill.overflow import Overflow
+from ....store.numbering import UNLIMITED
+from ....store.stored_message import StoredMessage
+from ..model import TargetList
+from .group_memory import GroupMemory
 from .memory_rule import MemoryRule
-from .model import TargetList
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Whether a destination is open, paused or in use, and what it counts."""
