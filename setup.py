@@ -84,7 +84,6 @@ INTERPRETED = (
     "config/policies.py",
     "config/policy.py",
     "config/settings.py",
-    "disk/admin_socket.py",
     "disk/disk.py",
     "disk/memory_disk.py",  # tests of users inherit from these two
     "store/environment/manual_clock.py",

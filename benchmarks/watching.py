@@ -37,8 +37,8 @@ from typing import Final, NamedTuple
 
 import forebay
 from forebay import Message
+from forebay.dispatch.engine.status_file import STATUS
 from forebay.store.disk.layout import store_root
-from forebay.store.disk.status_file import STATUS
 
 from .excess import LOOKS_MIN, Estimate, Slices, Spent, estimate
 

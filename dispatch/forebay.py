@@ -12,7 +12,6 @@ from ..cache.process.memory_guard import MemoryGuard
 from ..cache.process.process_memory import return_free_memory, unique_set_bytes
 from ..store.disk.disk import Disk, File, OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
-from ..store.disk.status_file import StatusFile
 from ..store.disk.thrifty_disk import lacks_descriptors
 from ..store.environment.clock import Clock, SystemClock
 from ..store.environment.late_log import emit_late
@@ -37,6 +36,7 @@ from .engine.explained_store import ExplainedStore
 from .engine.health import Health
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
+from .engine.status_file import StatusFile
 from .explain.cause import DataLogReport, Explanation
 from .host_properties import Properties
 from .queue import Queue, TemporaryQueue
@@ -45,7 +45,7 @@ from .transactions.transaction import Transaction
 from .typed import TypedQueue, TypedTopic
 
 if TYPE_CHECKING:
-    from ..store.disk.admin_socket import AdminSocket
+    from .remote.admin_socket import AdminSocket
     from .remote.server import AdminServer
 
 T = TypeVar("T")
@@ -499,7 +499,7 @@ def _metadata_store(root: str, chosen: Settings, store_id: bytes, cache_bytes: i
 
 
 def _admin_socket(root: str) -> AdminSocket:
-    from ..store.disk.admin_socket import AdminSocket
+    from .remote.admin_socket import AdminSocket
 
     try:
         return AdminSocket(root)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ..store.disk.disk import OsDisk
-from ..store.disk.status_file import read_status
 from ..store.environment.clock import SystemClock
 from ..store.format.state_record import QUEUE
+from .engine.status_file import read_status
 from .explain.words import age_text
 
 STALE_INTERVALS: Final = 5

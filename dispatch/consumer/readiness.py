@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ...store.disk.ready_signal import ReadySignal
+from .ready_signal import ReadySignal
 
 
 class Readiness:

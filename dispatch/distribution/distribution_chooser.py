@@ -2,12 +2,13 @@
 
 A destination begins with the ordinary rule, or with turns if its one consumer takes from many topics (`initial`). The
 first message with a group, or the first consumer with a priority, replaces the ordinary rule by a GroupedDistribution
-(`begin_assigning`). No policy chooses a rule.
+(`begin_assigning`), as the policy of the queue says. No policy chooses a rule.
 """
 
 from __future__ import annotations
 
 from ...store.errors import StateError
+from ..config.policies import Policies
 from ..core.areas.target_area import DistributionParts
 from ..core.model import ConsumedDestination, Distribution
 from ..core.selector_groups.distribution_roles import AbstractDistributionChooser
@@ -19,8 +20,9 @@ from .topic_turns import TopicTurns
 class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distribution]):
     """The rules of all destinations of a store. The state lock guards it; every method requires it held."""
 
-    def __init__(self, parts: DistributionParts) -> None:
-        """Make the one DistributionChooser of a store."""
+    def __init__(self, policies: Policies, parts: DistributionParts) -> None:
+        """Make the one DistributionChooser of a store. policies: those that a rule may follow."""
+        self._policies = policies
         self._parts = parts
         # One rule for all destinations without groups and priorities.
         self._ordinary = OrdinaryDistribution(parts)
@@ -48,5 +50,6 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         """
         if not destination.distribution.honours_groups:
             self.require_assignable(destination)
-            assigner = destination.distribution = GroupedDistribution(destination, self._parts)
+            rebalances = destination.keeps_groups and self._policies.of(destination.name).group_rebalance
+            assigner = destination.distribution = GroupedDistribution(destination, self._parts, rebalances)
             assigner.take_over()

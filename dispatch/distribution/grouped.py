@@ -33,7 +33,8 @@ class GroupedDistribution(Distribution):
 
     honours_groups = True
 
-    def __init__(self, queue: ConsumedDestination, parts: DistributionParts) -> None:
+    def __init__(self, queue: ConsumedDestination, parts: DistributionParts, rebalances: bool) -> None:
+        """Make the rule of one queue. rebalances: whether its policy has `group_rebalance`."""
         self.queue = queue
         self._target_area = parts.target_area
         self._dispatch_area = parts.dispatch_area
@@ -41,7 +42,8 @@ class GroupedDistribution(Distribution):
         self._consumer_memory = parts.consumer_memory
         self._group_memory = parts.group_memory
         self._assignments = Assignments(queue, parts)
-        self._rebalancing = Rebalancing(self._assignments)
+        self._rebalances = rebalances
+        self._rebalancing = Rebalancing(self._assignments, rebalances)
         self.groups, self.names = self._assignments.groups, self._assignments.names
         self._precedence = self._assignments.precedence
         self._assigned_by_consumer = self._assignments.assigned_by_consumer
@@ -130,7 +132,7 @@ class GroupedDistribution(Distribution):
         It keeps the groups of which it holds messages. If it is slow and nobody is exclusive, the policy may let it
         keep all its groups.
         """
-        if self.queue.rebalances_groups or self._assignments.gets_no_more(consumer):
+        if self._rebalances or self._assignments.gets_no_more(consumer):
             self._rebalancing.take_all(consumer)
         else:
             self._assignments.empty(self._assigned_by_consumer[consumer])

@@ -17,19 +17,20 @@ from .message_groups import bucket_of
 class Rebalancing:
     """Moves message groups of one queue from consumer to consumer. The state lock guards it."""
 
-    __slots__ = ("_assignments", "_queue", "_groups")
+    __slots__ = ("_assignments", "_queue", "_groups", "_rebalances")
 
-    def __init__(self, assigning: Assignments) -> None:
+    def __init__(self, assigning: Assignments, rebalances: bool) -> None:
         self._assignments = assigning
         self._queue = assigning.queue
         self._groups = assigning.groups
+        self._rebalances = rebalances
 
     def level(self, assigned: OwnSelectorGroup) -> bool:
         """Level the ownership for a consumer that has nothing to do; return whether a group was freed.
 
         Owners of more than their share give away groups of which they hold no message.
         """
-        if not self._queue.rebalances_groups or not self._groups.has_owners:
+        if not self._rebalances or not self._groups.has_owners:
             return False
         consumers = [other for other in assigned.common_group.consumers if not self._queue.holds_up(other)]
         counts = {other: self._groups.owned(other) for other in consumers}

@@ -5,6 +5,7 @@ Then read `late_calls.py`, which has every call from below to above. `maintenanc
 tasks (`periodic_tasks.py`), some of which, in `upkeep.py`, have their own time. `background.py` has the two threads.
 `resizing.py`, `index_fit.py` and `auto_limit.py` change the memory limit, and `curve_watch.py` keeps the live curve.
 `reports.py` gathers reports (`destination_reports.py`, `memory_reports.py`): `statistics.py` has the figures,
-`status.py` the file for other processes, and `health.py` the problems. `ledger_audit.py` recomputes every charge.
+`status.py` what `status_file.py` writes for other processes, and `health.py` the problems. `ledger_audit.py`
+recomputes every charge.
 docs/internals/overview.md says what each owner owns.
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from ...cache.accounting.budget import Budget, Holder
@@ -53,6 +54,7 @@ from ..config.memory_plan import (
     RELOCATION_BYTES,
     WRITE_BUFFER_BYTES,
 )
+from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
@@ -411,7 +413,7 @@ class TracePlayer:
             self.loads,
             self.dispatch_area,
             events,
-            distribution_chooser=DistributionChooser,
+            distribution_chooser=partial(DistributionChooser, Policies({})),
             traffic=traffic,
         )
         self.loader = EagerLoader(

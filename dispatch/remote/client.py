@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...store.disk.admin_socket import ask
 from ...store.errors import SettingsError, StateError
+from .admin_socket import ask
 
 ANSWER_SECONDS: Final = 600.0
 COUNT_MAX: Final = 1 << 63

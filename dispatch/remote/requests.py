@@ -22,10 +22,10 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from ...store.disk.admin_socket import ANSWER_BYTES_MAX
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError, SettingsError
 from ...store.message import HeaderValue, Message
+from .admin_socket import ANSWER_BYTES_MAX
 
 logger = LateLogger("forebay.dispatch")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 
-from ...store.disk.admin_socket import AdminSocket
+from .admin_socket import AdminSocket
 from .requests import RemoteStore, answer
 
 

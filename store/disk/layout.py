@@ -10,7 +10,7 @@ too.
                               archive/
                               leases/lease-<name>
                               import/<load id>.load, import/part-<set>-<number>-<nonce>.data
-                              status.json, which disk/status_file.py writes
+                              status.json, which dispatch/engine/status_file.py writes
 
 kr-store is the name that ActiveMQ gave its store of references to the journal (Kaha reference store), so that its
 operators find what they know.

@@ -23,8 +23,8 @@ from forebay.console.guard import Access
 from forebay.console.pages import console
 from forebay.console.pictures import curve_picture, memory_parts
 from forebay.console.sources import LOOK_SECONDS, BaySource, ConsoleSource
+from forebay.dispatch.engine.status_file import STATUS
 from forebay.dispatch.screen.view import NoView, StoreView, view_of
-from forebay.store.disk.status_file import STATUS
 
 HOSTILE = ("<script>alert(1)</script>", "\"quoted\" & 'so'", "a\nb\x1b[2J", "{{ 7 * 7 }}", "\u202egnp.exe", "x" * 255)
 NONSENSE: tuple[Any, ...] = (None, True, -1, 0, 1e308, float("inf"), float("nan"), 10**400, "", "<b>\x00", [], {}, [[]])

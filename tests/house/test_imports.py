@@ -59,7 +59,6 @@ LATE = (
     "forebay.dispatch.planning.recorder",
     "forebay.dispatch.remote",
     "forebay.dispatch.screen",
-    "forebay.store.disk.admin_socket",
     "forebay.store.format.trace",
     "forebay.store.inspect",
     "forebay.store.journal.scan",

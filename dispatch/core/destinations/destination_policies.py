@@ -11,7 +11,7 @@ from .destination_state import DestinationState
 
 
 class DestinationPolicies:
-    """Sets up what a policy says of a whole queue or topic: limits, duplicate window, group rebalancing, lifetime.
+    """Sets up what a policy says of a whole queue or topic: limits, duplicate window, lifetime.
 
     The state lock guards it.
 
@@ -28,12 +28,11 @@ class DestinationPolicies:
     def apply(self, destination: DestinationState) -> None:
         """Set up what the policy of a queue or topic asks for.
 
-        It says which limits and duplicate window there are, whether groups are rebalanced, and after how many seconds
-        without use the queue or topic is deleted.
+        It says which limits and duplicate window there are, and after how many seconds without use the queue or topic
+        is deleted.
         """
         destination.is_watched = self._windows.watch(destination.number, destination.name)
         policy = self._policies.of(destination.name)
-        destination.rebalances_groups = policy.group_rebalance
         destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)
         if policy.is_limiting:
             destination.limits = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)

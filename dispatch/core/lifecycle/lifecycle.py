@@ -37,7 +37,6 @@ class DestinationLifecycle(LimitedDestination):
         "number",
         "limits",
         "has_groups",
-        "rebalances_groups",
         "is_paused",
         "lifecycle",
         "calls_under_way",
@@ -57,8 +56,6 @@ class DestinationLifecycle(LimitedDestination):
         self.limits: DestinationLimits | None = None
         # Whether a message with a group was ever sent here.
         self.has_groups = False
-        # Whether its policy has `group_rebalance`.
-        self.rebalances_groups = False
         # Whether nothing is handed out until it is resumed.
         self.is_paused = False
         self.lifecycle = Lifecycle.OPEN

@@ -96,7 +96,7 @@ def make_areas(
         loads,
         dispatch_area,
         late_calls,
-        distribution_chooser=DistributionChooser,
+        distribution_chooser=partial(DistributionChooser, foundation.policies),
         traffic=traffic,
     )
     late_calls.target_area = target_area

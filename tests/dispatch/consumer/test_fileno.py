@@ -10,7 +10,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, ForebayError, Queue, TooManyFiles
-from forebay.store.disk import ready_signal
+from forebay.dispatch.consumer import ready_signal
 
 
 def is_readable(consumer: Consumer) -> bool:

@@ -28,8 +28,8 @@ from forebay.dispatch.engine.status import (
     TOPICS_MAX,
     data_log_rows,
 )
+from forebay.dispatch.engine.status_file import STATUS_BYTES_MAX, StatusFile, read_status
 from forebay.dispatch.explain.short import IN_FLIGHT_MAX
-from forebay.store.disk.status_file import STATUS_BYTES_MAX, StatusFile, read_status
 from forebay.testing import ManualClock
 
 

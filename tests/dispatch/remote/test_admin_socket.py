@@ -18,9 +18,9 @@ from compiled import interpreted
 import forebay
 from forebay import Forebay, Message, SettingsError
 from forebay.__main__ import main
+from forebay.dispatch.remote import admin_socket
+from forebay.dispatch.remote.admin_socket import ADMIN_SOCKET, REQUEST_BYTES_MAX, AdminSocket, ask
 from forebay.dispatch.remote.requests import answer
-from forebay.store.disk import admin_socket
-from forebay.store.disk.admin_socket import ADMIN_SOCKET, REQUEST_BYTES_MAX, AdminSocket, ask
 
 SECONDS = 30.0
 

@@ -9,6 +9,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
+from forebay.dispatch.remote.admin_socket import ANSWER_BYTES_MAX
 from forebay.dispatch.remote.requests import (
     BODY_MAX,
     BROWSE_MAX,
@@ -18,7 +19,6 @@ from forebay.dispatch.remote.requests import (
     SKIP_MAX,
     answer,
 )
-from forebay.store.disk.admin_socket import ANSWER_BYTES_MAX
 
 
 def asked(store: SimulatedBay, **request: Any) -> dict[str, Any]:

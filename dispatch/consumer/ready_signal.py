@@ -9,7 +9,7 @@ from __future__ import annotations
 from errno import EMFILE, ENFILE
 from typing import Final
 
-from ..errors import TooManyFiles
+from ...store.errors import TooManyFiles
 
 MOST_BYTES: Final = 4096
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from .layout import after_fork_in_child
+from ...store.disk.layout import after_fork_in_child
 
 ADMIN_SOCKET: Final = "admin.sock"
 REQUEST_BYTES_MAX: Final = 64 << 10
