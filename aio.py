@@ -13,7 +13,7 @@ from forebay.dispatch.aio.consumer import AsyncConsumer as Consumer
 from forebay.dispatch.aio.consumer import AsyncDelivery as Delivery
 from forebay.dispatch.aio.forebay import AsyncForebay as Forebay
 from forebay.dispatch.aio.forebay import open_in_loop as open
-from forebay.dispatch.aio.properties import AsyncProperties as Properties
+from forebay.dispatch.aio.host_properties import AsyncProperties as Properties
 from forebay.dispatch.aio.queue import AsyncQueue as Queue
 from forebay.dispatch.aio.queue import AsyncTemporaryQueue as TemporaryQueue
 from forebay.dispatch.aio.queue import AsyncTemporaryTopic as TemporaryTopic

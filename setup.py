@@ -25,7 +25,7 @@ INTERPRETED = (
     "aio/forebay.py",  # an await costs what it costs
     "aio/queue.py",
     "aio/consumer.py",
-    "aio/properties.py",
+    "aio/host_properties.py",
     "aio/transaction.py",
     "aio/typed.py",
     "aio/awaiting.py",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from ..dispatch.commands.shared_arguments import add_directory
 from ..dispatch.commands.streams import Streams
-from ..dispatch.commands.words import add_directory
 from . import missing_extra
 
 

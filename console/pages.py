@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ..dispatch.explain.words import age_text, plural
+from ..dispatch.explain.texts import age_text, plural
 from ..dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
 from ..dispatch.screen.lines import clock_text
 from ..dispatch.screen.view import NoView, StoreView, printable

@@ -14,7 +14,7 @@ from ..store.disk.disk import OsDisk
 from ..store.environment.clock import SystemClock
 from ..store.format.state_record import QUEUE
 from .engine.status_file import read_status
-from .explain.words import age_text
+from .explain.texts import age_text
 
 STALE_INTERVALS: Final = 5
 STALE_SECONDS: Final = 5.0
@@ -120,11 +120,11 @@ def _of_journal(disk: OsDisk) -> Iterator[Row]:
 
     seen = open_read_only(disk, SystemClock().time_ms())
     pending: dict[int, tuple[int, int]] = {}
-    for store_lane in seen.index.lanes.values():
-        messages, size = pending.get(store_lane.destination_number, (0, 0))
-        pending[store_lane.destination_number] = (
-            messages + store_lane.pending_messages,
-            size + store_lane.pending_bytes,
+    for pending_lane in seen.index.lanes.values():
+        messages, size = pending.get(pending_lane.destination_number, (0, 0))
+        pending[pending_lane.destination_number] = (
+            messages + pending_lane.pending_messages,
+            size + pending_lane.pending_bytes,
         )
     for destination in sorted(seen.destinations.values(), key=lambda found: found.name):
         if destination.kind == QUEUE:

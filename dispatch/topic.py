@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
-from ..store.format.properties import encode_properties
+from ..store.format.message_properties import encode_properties
 from ..store.format.retained import RetainedMessage, retain_key, retained_name
 from ..store.format.times import split_times
 from ..store.message import DEFAULT_PRIORITY, Message

@@ -23,7 +23,7 @@ from .format.state_record import QUEUE, Destination, Subscription
 from .index.index import Index
 from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriptions
-from .journal.reading import Region, sent_at
+from .journal.regions import Region, sent_at
 from .numbering import LANE_SHIFT, PRIORITIES
 
 DESTINATIONS: Final = f"{STATE_DIRECTORY}/destinations.json"

@@ -26,7 +26,7 @@ from .index.fingerprints import Candidate, Question
 from .index.index import Index
 from .index.pending_lane import JournaledLane
 from .journal.journal import Journal
-from .journal.reading import Region, plan_regions, read_headers, read_regions
+from .journal.regions import Region, plan_regions, read_headers, read_regions
 from .message import id_prefix
 from .recovery.quarantine import set_aside_message
 from .stored_message import StoredMessage
@@ -126,7 +126,7 @@ class MessageStore:
             with an id of their own; message and id are in one record, so a crash can't separate them. flags: those of
             the record.
 
-        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX messages. Raises Closed or StoreFull
+        Requires: the lock; at most lane.slice_capacity and SLICE_MESSAGES_MAX messages. Raises Closed or StoreFull
         (nothing is stored), or StoreFailed.
         """
         if lane.is_unread:
@@ -195,7 +195,7 @@ class MessageStore:
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read the one message of a region as `read` does, in pieces and with an empty body. Requires: no lock.
 
-        pay: see journal.reading.read_headers.
+        pay: see journal.regions.read_headers.
         """
         (region,) = regions
         return read_headers(region, pay)
@@ -243,9 +243,9 @@ class MessageStore:
         """Return the lanes that are not put away. Requires: the lock."""
         return list(self._index.lanes.values())
 
-    def put_away(self, lane_number: int) -> None:
-        """Make an empty lane a row, as `Index.put_away` does. Requires: the lock."""
-        self._index.put_away(lane_number)
+    def shrink_to_row(self, lane_number: int) -> None:
+        """Make an empty lane a row, as `Index.shrink_to_row` does. Requires: the lock."""
+        self._index.shrink_to_row(lane_number)
 
     def id_prefix(self, destination: int, priority: int) -> str:
         """Return the beginning of ids that are generated in this lane."""
@@ -313,7 +313,7 @@ class MessageStore:
 
     def make_index_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks."""
-        self._checkpointer.make_room(position, next_log_sequence)
+        self._checkpointer.make_index_room(position, next_log_sequence)
         self._count_to_next_checkpoint(self.adds)
 
     # ------------------------------------------------------------------ closing

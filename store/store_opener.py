@@ -83,13 +83,13 @@ class _Opening:
     def _make_state(self, metadata: MetadataStore, reads: IndexReads) -> JournaledState:
         """Return the parts that recovery brings up to the journal."""
         accounts, options = self._environment.accounts, self._options
-        attempts = DeliveryCountTable(accounts.attempts, runs_max(options.max_file_bytes))
+        delivery_count_table = DeliveryCountTable(accounts.attempts, runs_max(options.max_file_bytes))
         index = Index(
             accounts.index,
             options.index_cache_bytes,
             reads.block,
             reads.doubt,
-            attempts,
+            delivery_count_table,
             reads.fingerprints,
             accounts.existing,
         )

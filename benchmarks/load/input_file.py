@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.store.errors import SettingsError
-from forebay.store.format.properties import encode_properties
+from forebay.store.format.message_properties import encode_properties
 from forebay.store.message import DEFAULT_PRIORITY, Message
 
 from .scenario import ConsumerPlan, Kind

@@ -57,8 +57,8 @@ class HeadQueueCache(MessageCache):
         """Take messages of the lane again, with a new head."""
         self._stopped_lanes.discard(lane_number)
 
-    def forget(self, lane_number: int) -> None:
-        super().forget(lane_number)
+    def discard_lane(self, lane_number: int) -> None:
+        super().discard_lane(lane_number)
         self._stopped_lanes.discard(lane_number)
 
     def _gave_back(self, lane_number: int) -> None:

@@ -59,7 +59,7 @@ class HeldMessages:
         """Return whether messages of the lane up to `last` may be here."""
         return bool(self._lanes.get(lane_number))
 
-    def forget(self, lane_number: int) -> None:
+    def discard_lane(self, lane_number: int) -> None:
         """Drop all messages of a lane. O(messages of the lane here)."""
         messages = self._lanes.get(lane_number)
         if messages is not None:

@@ -118,7 +118,7 @@ class MessageCache(HeldMessages):
     def _gave_back(self, lane_number: int) -> None:
         """React to the loss of a lane's newest messages."""
 
-    def drop_before(self, lane_number: int, sequence: int) -> None:
+    def discard_before(self, lane_number: int, sequence: int) -> None:
         """Drop messages before a sequence, in order of arrival, up to the first one that is not before it.
 
         O(dropped).
@@ -127,7 +127,7 @@ class MessageCache(HeldMessages):
         while messages and (first := next(iter(messages))) < sequence:
             self.take(lane_number, first)
 
-    def forget_runs(self, lane_number: int, gone: SequenceSet) -> None:
+    def discard_runs(self, lane_number: int, gone: SequenceSet) -> None:
         """Drop the lane's messages that are gone. O(messages of the lane here)."""
         for sequence in [sequence for sequence in self._lanes.get(lane_number, ()) if sequence in gone]:
             self.take(lane_number, sequence)

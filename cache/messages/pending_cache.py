@@ -25,7 +25,7 @@ class PendingCache(MessageCache):
         # By lane, the reading order of lanes that several readers share and that have messages here.
         self._orders: dict[int, ReadingOrder] = {}
 
-    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         """Keep an arrival for which a list has no room, if little or nothing before it must be read first.
 
         is_near: the list is loaded up to this message, or will be soon. Otherwise the previous message must be here, or
@@ -44,9 +44,9 @@ class PendingCache(MessageCache):
         self._ends.clear()
         return super().give_back(wanted_bytes)
 
-    def forget(self, lane_number: int) -> None:
+    def discard_lane(self, lane_number: int) -> None:
         self._ends.pop(lane_number, None)
-        super().forget(lane_number)
+        super().discard_lane(lane_number)
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message, taking room from the HeadQueueCache. False: the share or the budget is used up."""
@@ -87,14 +87,14 @@ class PendingCache(MessageCache):
         if order is not None:
             order.follow(fronts)
 
-    def drop_before(self, lane_number: int, sequence: int) -> None:
+    def discard_before(self, lane_number: int, sequence: int) -> None:
         """Drop messages before a sequence: of a shared lane all of them, also those that came after later ones."""
         order = self._orders.get(lane_number)
         if order is not None:
-            for first, last in order.drop_before(sequence):
+            for first, last in order.discard_before(sequence):
                 for passed in range(first, last + 1):
                     self.take(lane_number, passed)
-        super().drop_before(lane_number, sequence)
+        super().discard_before(lane_number, sequence)
 
     def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
         """Take the message that came last; of a shared lane the one that is farthest from its next reader."""

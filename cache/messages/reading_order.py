@@ -44,7 +44,7 @@ class ReadingOrder:
         self._fronts = fronts
         self._is_arranged = False
 
-    def drop_before(self, sequence: int) -> list[tuple[int, int]]:
+    def discard_before(self, sequence: int) -> list[tuple[int, int]]:
         """Forget what lies before a sequence; return the runs of it, each as its first and last. O(runs)."""
         kept = self._kept
         dropped = []

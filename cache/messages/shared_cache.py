@@ -56,10 +56,10 @@ class SharedCache:
         """
         return self._cache.put_shared(self._lane_number, message)
 
-    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         """See PendingCache. What one reader's list has no room for is kept for all."""
         is_here = self._cache.peek(self._lane_number, message[0]) is not None
-        is_kept = self._cache.keep_arrival(self._lane_number, message, is_near=is_near)
+        is_kept = self._cache.admit(self._lane_number, message, is_near=is_near)
         if is_kept and not is_here:
             self._cache.note_shared(self._lane_number, message[0])
         return is_kept
@@ -92,7 +92,7 @@ class SharedCache:
         self._others = self._wanted_by_others()
         return True
 
-    def forget_runs(self, lane_number: int, gone: SequenceSet) -> None:
+    def discard_runs(self, lane_number: int, gone: SequenceSet) -> None:
         """Drop messages that are gone for this reader, unless another reader may look for them."""
         if self.may_have(lane_number, gone.last):
             for first, last in gone:
@@ -103,9 +103,9 @@ class SharedCache:
         """Note where all readers go on: what is farthest ahead of them leaves first. O(1): the list is kept."""
         self._cache.follow_readers(self._lane_number, fronts)
 
-    def drop_before(self, sequence: int) -> None:
+    def discard_before(self, sequence: int) -> None:
         """Drop messages that no reader will look for any more. O(those)."""
-        self._cache.drop_before(self._lane_number, sequence)
+        self._cache.discard_before(self._lane_number, sequence)
 
 
 def _nobody() -> int:

@@ -171,7 +171,7 @@ class SpillBuffer(HeldMessages):
         key = lane_number if pool is None else pool.number
         return bool(self._lanes.get(key)) and self._floors[key] <= last
 
-    def forget(self, lane_number: int) -> None:
+    def remove_lane(self, lane_number: int) -> None:
         """Drop everything that only this lane needs; the lane leaves its pool. O(messages of its pool here)."""
         pool = self._pool_of.pop(lane_number, None)
         if pool is None:
@@ -262,7 +262,7 @@ class SpillBuffer(HeldMessages):
         )
         return [(lane_number, bits) for lane_number, bits in found if bits]
 
-    def drop(self, key: int, messages: Sequence[StoredMessage]) -> None:
+    def remove_written(self, key: int, messages: Sequence[StoredMessage]) -> None:
         """Drop messages of a key that were written."""
         pool = self._pools.get(key)
         if pool is not None:

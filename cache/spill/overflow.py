@@ -22,8 +22,8 @@ from ..accounting.budget import Budget, Holder
 from ..accounting.charge import charge_bytes
 from ..messages.held_messages import HeldMessages
 from ..shares import Shares
-from .account import ArrivalAccount, OwnedAccount, SpillAccount
 from .buffer import FREEING_BYTES, SpillBuffer
+from .spill_account import ArrivalAccount, OwnedAccount, SpillAccount
 
 logger = LateLogger("forebay.cache.spill")
 
@@ -232,7 +232,7 @@ class Overflow:
                 self.storage.spill((key,), _whole(fresh))
                 for run in runs:
                     lane.spilled(run[0][0], run[-1][0])
-            buffer.drop(key, batch)
+            buffer.remove_written(key, batch)
         finally:
             owed_bytes = self.account.repay(borrowed_bytes)
         self.account.refill_from(max(waited_bytes - buffer.holder.held_bytes - owed_bytes, 0))
@@ -274,11 +274,11 @@ class Overflow:
                 cache.take(lane.number, sequence)
         return removed
 
-    def drop(self, lane: NonPersistentLane) -> None:
+    def remove_lane(self, lane: NonPersistentLane) -> None:
         """Remove a lane with all its messages."""
-        self.storage.drop(lane.number)
+        self.storage.remove_owner(lane.number)
         shares_messages = self.buffer.shares_messages(lane.number)
-        self.buffer.forget(lane.number)
+        self.buffer.remove_lane(lane.number)
         if shares_messages:
             self.account.hold_for(self.buffer.sharing_lanes_max)
         lane.close()
@@ -322,7 +322,7 @@ class Overflow:
         """Drop all messages and delete the files."""
         self.is_closed = True
         for number in self.lanes:
-            self.buffer.forget(number)
+            self.buffer.remove_lane(number)
         self.storage.close()
 
     @property

@@ -25,11 +25,11 @@ from ...cache.accounting.budget import Budget, Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ArgumentError, MessagesUnreadable
-from ...store.format.properties import decode_properties, group_of
+from ...store.format.message_properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate
-from ...store.journal.reading import Region
+from ...store.journal.regions import Region
 from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.stored_message import StoredMessage
@@ -141,7 +141,7 @@ class Browsers:
         while True:
             with self._monitor.lock, self._monitor.all_or_broken:
                 for lane in list(begins):
-                    run = lane.store_lane.pending_run(begins[lane], 1)
+                    run = lane.pending_lane.pending_run(begins[lane], 1)
                     if run is None or run[0] >= ends[lane]:
                         del begins[lane]
                     else:
@@ -253,7 +253,7 @@ class Browsers:
             survey = None if candidate is None else candidate.survey(runs[0][0])
             held = self._held(lane, runs)
             missing = _without(runs, held)
-            regions = lane.lane_store.plan(lane.store_lane, missing) if missing else []
+            regions = lane.backing_store.plan(lane.pending_lane, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
             # Include messages that are in RAM elsewhere, because they may leave it before the caller has finished.
             charge = content_bytes + OVERHEAD_BYTES * count
@@ -275,7 +275,7 @@ class Browsers:
 
     def _held(self, lane: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
         """Return the messages of the runs that are in RAM with their bodies, in order. Requires: the lock."""
-        number = lane.store_lane.number
+        number = lane.pending_lane.number
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
         first, last = runs[0][0], runs[-1][1]
@@ -304,7 +304,7 @@ class Browsers:
                         loaded = held.get(sequence)
                         if loaded is not None and loaded[2] is not None:
                             found[sequence] = loaded
-        return [found[sequence] for sequence in sorted(found) if lane.store_lane.is_pending(sequence)]
+        return [found[sequence] for sequence in sorted(found) if lane.pending_lane.is_pending(sequence)]
 
     def _read(self, lane: LaneState, load: _Load) -> int:
         """Read the missing messages of a load. Log and skip messages that can't be read; return how many.
@@ -315,11 +315,11 @@ class Browsers:
             return 0
         unreadable: list[tuple[int, str]] = []
         try:
-            messages, unreadable = lane.lane_store.read(load.regions)
+            messages, unreadable = lane.backing_store.read(load.regions)
         finally:
             with self._monitor.lock, self._monitor.all_or_broken:
                 self._reading.release(load.buffer_bytes)
-                unreadable = [found for found in unreadable if lane.store_lane.is_pending(found[0])]
+                unreadable = [found for found in unreadable if lane.pending_lane.is_pending(found[0])]
         for sequence, problem in unreadable:
             _pass_over(lane, sequence, problem)
         load.held.extend(messages)
@@ -387,7 +387,7 @@ def browsed_message(lane: LaneState, message: StoredMessage) -> Message | None:
     return Message(
         body,
         headers=headers,
-        priority=lane.store_lane.priority,
+        priority=lane.pending_lane.priority,
         message_id=message_id,
         persistent=lane.is_persistent,
         group=group,
@@ -402,12 +402,12 @@ def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tupl
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0
     while begin < end:
-        found = lane.store_lane.pending_run(begin, BLOCK_MESSAGES)
+        found = lane.pending_lane.pending_run(begin, BLOCK_MESSAGES)
         if found is None or found[0] >= end or (runs and found[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
             break
         first, last = found[0], min(found[1], end - 1)
         begin = first
-        for length in lane.store_lane.lengths(first, last):
+        for length in lane.pending_lane.lengths(first, last):
             charge = length + OVERHEAD_BYTES
             if count and charge > room:
                 break

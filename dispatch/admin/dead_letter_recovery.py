@@ -61,26 +61,26 @@ class DeadLetterRecovery:
             messages); reads no block.
         """
         counts = self._delivery_count_table
-        for store_lane in self._recorded_lanes() if was_killed else ():
-            first = store_lane.pending_from()
-            if first < store_lane.next_sequence:
-                counts.suspect(store_lane.number, first, store_lane.next_sequence - 1)
+        for pending_lane in self._recorded_lanes() if was_killed else ():
+            first = pending_lane.pending_from()
+            if first < pending_lane.next_sequence:
+                counts.suspect(pending_lane.number, first, pending_lane.next_sequence - 1)
         for lane in self._lanes():
-            known = lane.delivery_counts = counts.find(lane.store_lane.number)
+            known = lane.delivery_counts = counts.find(lane.pending_lane.number)
             if was_killed:
                 self._untidy[lane] = 0
             rule = self._policies.redelivery(lane.destination.name)
             for counted in known or ():
                 if rule.is_last(counted.attempts):
                     lane.dead_letters.add(counted.first, counted.last)
-            for run in self._branches.acknowledged_in(lane.store_lane.number):
+            for run in self._branches.acknowledged_in(lane.pending_lane.number):
                 lane.dead_letters.remove(*run)
             if lane.dead_letters:
                 self._waiting[lane] = None
 
     def _recorded_lanes(self) -> Iterator[PendingLane]:
         for queue in self._queues.by_name.values():
-            yield from (lane.store_lane for lane in queue.lanes if lane is not None)
+            yield from (lane.pending_lane for lane in queue.lanes if lane is not None)
         for subscriber in self._subscribers.readers():
             yield from filter(None, subscriber.lanes)
 
@@ -91,7 +91,7 @@ class DeadLetterRecovery:
         """
         counts = self._delivery_count_table
         for queue in self._queues.by_name.values():
-            yield from (lane for lane in queue.all_lanes() if counts.find(lane.store_lane.number) is not None)
+            yield from (lane for lane in queue.all_lanes() if counts.find(lane.pending_lane.number) is not None)
         for topic in self._topics.by_name.values():
             for name, number in zip(topic.durable, topic.durable_numbers, strict=True):
                 for topic_lane in filter(None, topic.lanes):
@@ -115,5 +115,5 @@ class DeadLetterRecovery:
         if not runs or not lane.destination.is_open:
             del self._untidy[lane]
             return
-        lane.forget_attempts(runs[0].first, runs[-1].last)
+        lane.trim_delivery_counts(runs[0].first, runs[-1].last)
         self._untidy[lane] = runs[-1].last + 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...store.errors import SettingsError
-from ...store.format.properties import decode_properties, encode_properties, group_of
+from ...store.format.message_properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
@@ -59,7 +59,7 @@ class DeadLetterWriter:
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    lane.lane_store.acknowledge(lane.store_lane, *run)
+                    lane.backing_store.acknowledge(lane.pending_lane, *run)
                     gone.add(*run)
             finally:
                 lane.destination.dead_lettered += gone.count
@@ -87,7 +87,7 @@ class DeadLetterWriter:
                     try:
                         self.write(lane, to, stamped)
                     finally:  # even of a batch that failed, non-persistent messages may have left
-                        left = sum([not lane.store_lane.is_pending(message[0]) for message in stamped])
+                        left = sum([not lane.pending_lane.is_pending(message[0]) for message in stamped])
                         lane.destination.dead_lettered += left
                 position = self._confirmer.written
             self._confirmer.confirm(position)
@@ -97,7 +97,7 @@ class DeadLetterWriter:
         """Move messages that `stamped` returned, even while sends are refused. Requires: the lock."""
         with self._message_store.accepting_replacements():
             if lane.is_persistent:
-                target = self._queues.lane(to, lane.store_lane.priority, has_groups=lane.destination.has_groups)
+                target = self._queues.lane(to, lane.pending_lane.priority, has_groups=lane.destination.has_groups)
                 self._transfer.commit(lane, target, messages)
             else:
                 self._write_non_persistent(lane, to, messages)
@@ -105,13 +105,13 @@ class DeadLetterWriter:
     def _write_non_persistent(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Move non-persistent dead letters one by one, into the queue for them: a crash leaves nothing of either."""
         target = self._queues.non_persistent_lane_state(
-            to, lane.store_lane.priority, has_groups=lane.destination.has_groups
+            to, lane.pending_lane.priority, has_groups=lane.destination.has_groups
         )
         gone = SequenceSet()
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                lane.lane_store.acknowledge_one(lane.store_lane, sequence)
+                lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                 gone.add(sequence, sequence)
         finally:
             self._removals.forget(lane, gone)

@@ -64,11 +64,11 @@ class ExpirySweeper:
         return sum([self._sweep(lane) for lane in self._timed.due_for_sweep()])
 
     def _sweep(self, lane: LaneState) -> int:
-        timetable, now_ms = lane.lane_store.timetable, self._now_ms()
+        timetable, now_ms = lane.backing_store.timetable, self._now_ms()
         with self._monitor.lock, self._monitor.all_or_broken:
-            if not lane.destination.is_open or self._monitor.is_closed or lane.store_lane.earliest[EXPIRY] > now_ms:
+            if not lane.destination.is_open or self._monitor.is_closed or lane.pending_lane.earliest[EXPIRY] > now_ms:
                 return 0
-            numbers = timetable.expired_blocks(lane.store_lane, now_ms)
+            numbers = timetable.expired_blocks(lane.pending_lane, now_ms)
         removed, to = 0, self._dead_letter_queue(lane)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
             if self._message_store.is_index_crowded and not self._message_store.checkpoint():
@@ -77,14 +77,16 @@ class ExpirySweeper:
                 if not lane.destination.is_open or self._monitor.is_closed:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
-                found = list(chain.from_iterable(timetable.expired(lane.store_lane, number, now_ms) for number in part))
+                found = list(
+                    chain.from_iterable(timetable.expired(lane.pending_lane, number, now_ms) for number in part)
+                )
                 if to is None:
                     removed += self._remove(lane, found)
             if to is not None:
                 removed += self._bury(lane, to, found)
         with self._monitor.lock, self._monitor.all_or_broken:
             if lane.destination.is_open and not self._monitor.is_closed:
-                timetable.refresh_expiry(lane.store_lane)
+                timetable.refresh_expiry(lane.pending_lane)
         return removed
 
     def _dead_letter_queue(self, lane: LaneState) -> str | None:
@@ -122,7 +124,7 @@ class ExpirySweeper:
         depths = [_depth(reader) for reader in readers]
         try:
             for first, last in _joined(lane, self.free(readers, runs)):
-                lane.lane_store.acknowledge(lane.store_lane, first, last)
+                lane.backing_store.acknowledge(lane.pending_lane, first, last)
                 gone.add(first, last)
         finally:
             for reader, depth in zip(readers, depths, strict=True):
@@ -140,15 +142,15 @@ class ExpirySweeper:
         for reader in readers:
             for sequence in reader.in_flight:
                 free.remove(sequence, sequence)
-            for first, last in self._branches.acknowledged_in(reader.store_lane.number):
+            for first, last in self._branches.acknowledged_in(reader.pending_lane.number):
                 free.remove(first, last)
         return free
 
 
 def _depth(lane: LaneState) -> int:
-    if isinstance(lane.store_lane, SubscriptionLane):
-        lane.store_lane.catch_up()
-    return lane.store_lane.pending_messages
+    if isinstance(lane.pending_lane, SubscriptionLane):
+        lane.pending_lane.catch_up()
+    return lane.pending_lane.pending_messages
 
 
 def _joined(lane: LaneState, runs: SequenceSet) -> Iterator[tuple[int, int]]:
@@ -158,7 +160,7 @@ def _joined(lane: LaneState, runs: SequenceSet) -> Iterator[tuple[int, int]]:
         if joined is None:
             joined = first, last
             continue
-        between = lane.store_lane.pending_run(joined[1] + 1, 1)
+        between = lane.pending_lane.pending_run(joined[1] + 1, 1)
         if between is not None and between[0] < first:
             yield joined
             joined = first, last

@@ -96,7 +96,7 @@ class Mover:
             admitted = limits.admit_now(sizes, reservation)
             if not admitted:
                 self._confirmer.confirm(self._confirmer.position())
-                admitted = self._confirmer.run(limits.wait_for_room(sizes, reservation, self._confirmer.waker()))
+                admitted = self._confirmer.run(limits.wait_for_space(sizes, reservation, self._confirmer.waker()))
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):
@@ -106,7 +106,7 @@ class Mover:
         """Move those messages of a batch that are still free; return how many."""
         if not lane.is_persistent:
             return self._move_non_persistent(lane, to, batch)
-        target = to.lanes[lane.store_lane.priority] or self._lanes.create(to, lane.store_lane.priority)
+        target = to.lanes[lane.pending_lane.priority] or self._lanes.create(to, lane.pending_lane.priority)
         self._message_store.require_index_room(BATCH_BLOCKS)
         with self._monitor.lock, self._monitor.while_open:
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
@@ -128,11 +128,11 @@ class Mover:
 
     def _times_left(self, lane: LaneState, sequence: int) -> MessageTimes:
         """Return the times with which a message arrives in the new queue."""
-        return lane.store_lane.times_of(sequence).left(self._now_ms())
+        return lane.pending_lane.times_of(sequence).left(self._now_ms())
 
     def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
         """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
-        priority = lane.store_lane.priority
+        priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.while_open:
@@ -146,7 +146,7 @@ class Mover:
                             target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
                         else:
                             target.add(timestamp, properties, body)
-                        lane.lane_store.acknowledge_one(lane.store_lane, sequence)
+                        lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                         gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Final
 
 from ...store.format.places import Extent
 from ...store.format.record import RecordDamaged
-from ...store.journal.reading import Region, sent_at
+from ...store.journal.regions import Region, sent_at
 from ..core.deliveries.delivery import message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
@@ -47,7 +47,9 @@ class OldestMessages:
                     known[lane] = head
                     if not head[1] and lane.is_persistent and reads:
                         reads -= 1
-                        unread.append((lane, head[0], lane.lane_store.plan(lane.store_lane, [(head[0], head[0])])[0]))
+                        unread.append(
+                            (lane, head[0], lane.backing_store.plan(lane.pending_lane, [(head[0], head[0])])[0])
+                        )
             for lane, sequence, region in unread:
                 known[lane] = sequence, _sent_ms(region)
         self._heads, self._queues = known, frozenset(queues)
@@ -57,16 +59,16 @@ class OldestMessages:
         if queue not in self._queues:
             return None
         heads = self._heads
-        found = [heads[lane][1] for lane in queue.all_lanes() if lane in heads and lane.store_lane.pending_messages]
+        found = [heads[lane][1] for lane in queue.all_lanes() if lane in heads and lane.pending_lane.pending_messages]
         oldest_ms = min((sent for sent in found if sent), default=None)
         return max(self._monitor.clock_ms() - oldest_ms, 0) / 1000 if oldest_ms is not None else None
 
     def _head(self, lane: LaneState) -> _Head | None:
         """Return the oldest pending message of a lane. None: nothing is pending. Requires: the lock."""
-        if not lane.store_lane.pending_messages:
+        if not lane.pending_lane.pending_messages:
             return None
         before = self._heads.get(lane, (0, 0))
-        run = lane.store_lane.pending_run(before[0], 1)  # a message that is gone never comes back
+        run = lane.pending_lane.pending_run(before[0], 1)  # a message that is gone never comes back
         if run is None:
             return None
         if run[0] == before[0] and before[1]:
@@ -82,7 +84,7 @@ class OldestMessages:
             if target.direct and target.direct[0][0] == sequence:
                 message = target.direct[0]
         for cache in lane.caches:
-            message = message or cache.peek(lane.store_lane.number, sequence)
+            message = message or cache.peek(lane.pending_lane.number, sequence)
         return message[3] if message is not None else 0
 
 

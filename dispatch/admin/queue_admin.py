@@ -112,15 +112,15 @@ class QueueAdmin:
         queue.end_consumers()
         queue.end_admission()
         for lane in queue.all_lanes():
-            self._removals.drop_lane(lane)
-        queue.drop()
+            self._removals.empty_lane(lane)
+        queue.clear()
 
     # ------------------------------------------------------------------ pause
 
     def pause(self, queue: QueueState) -> None:
         """Stop deliveries from the queue; none happens once this returns. Requires: no lock.
 
-        While it is paused, its consumers have NO_HAND_OUT as their collector, and wait as if their prefetch were used
+        While it is paused, its consumers have NO_DISPATCH as their dispatcher, and wait as if their prefetch were used
         up. So the check costs a queue that is not paused nothing.
         """
         with self._monitor.lock, self._monitor.while_open:

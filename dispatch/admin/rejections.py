@@ -104,7 +104,7 @@ class Rejections:
         finally:
             for delivery in held:
                 lane.in_flight[delivery.sequence] = delivery
-            gone_ones = [delivery for delivery in held if not lane.store_lane.is_pending(delivery.sequence)]
+            gone_ones = [delivery for delivery in held if not lane.pending_lane.is_pending(delivery.sequence)]
             for delivery in gone_ones:
                 self._dispatch_area.settle(delivery)
             for delivery in gone_ones:
@@ -118,7 +118,7 @@ class Rejections:
         gone = SequenceSet()
         try:
             for delivery in held:
-                lane.lane_store.acknowledge_one(lane.store_lane, delivery.sequence)
+                lane.backing_store.acknowledge_one(lane.pending_lane, delivery.sequence)
                 gone.add(delivery.sequence, delivery.sequence)
         finally:
             self._removals.forget(lane, gone)
@@ -140,7 +140,7 @@ class Rejections:
             check((delivery,))
             target = non_persistent_target = None
             if to is not None:
-                priority, has_groups = lane.store_lane.priority, lane.destination.has_groups
+                priority, has_groups = lane.pending_lane.priority, lane.destination.has_groups
                 if lane.is_persistent:
                     target = self._queues.lane(to, priority, has_groups=has_groups)
                 else:

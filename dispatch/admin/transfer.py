@@ -55,12 +55,12 @@ class LaneTransfer:
         """Move all these messages, or none of them. Requires: the lock, and that an interruption breaks it."""
         writer = self._transaction_writer
         gone = _runs_of(messages)
-        is_recorded = self._delivery_count_table.is_recorded(lane.store_lane.number)
+        is_recorded = self._delivery_count_table.is_recorded(lane.pending_lane.number)
         branch = writer.begin()
         try:
             written = self._write(branch, target, messages)
             for first, last in gone if is_recorded else ():
-                branch.acknowledge(lane.store_lane.number, first, last)
+                branch.acknowledge(lane.pending_lane.number, first, last)
             writer.commit(branch, {position: lengths for position, lengths, _ in written})
         except ForebayError:
             with suppress(ForebayError):  # a crash would leave the same
@@ -70,7 +70,7 @@ class LaneTransfer:
         self._message_store.count_adds(branch.messages)
         for first, last in gone if not is_recorded else ():
             # The lane is that of a subscription without a name, which has no records.
-            lane.lane_store.acknowledge(lane.store_lane, first, last)
+            lane.backing_store.acknowledge(lane.pending_lane, first, last)
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:
@@ -86,7 +86,7 @@ class LaneTransfer:
     ) -> list[tuple[int, list[int], list[StoredMessage]]]:
         """Write the messages as slices that count with the commit; return position, lengths and messages of each."""
         written: list[tuple[int, list[int], list[StoredMessage]]] = []
-        for part in _slices(messages, target.destination_lane.slice_room, self._slice_messages_max):
+        for part in _slices(messages, target.destination_lane.slice_capacity, self._slice_messages_max):
             contents = [(properties, body or b"") for _, properties, body, _ in part]
             is_timed = any(has_times(properties) for properties, _ in contents)
             lengths = self._transaction_writer.append_slice(
@@ -108,21 +108,21 @@ def _runs_of(messages: list[StoredMessage]) -> SequenceSet:
     return runs
 
 
-def _slices(messages: list[StoredMessage], room: int, most: int) -> Iterator[list[StoredMessage]]:
+def _slices(messages: list[StoredMessage], capacity: int, most: int) -> Iterator[list[StoredMessage]]:
     """Yield parts that have one timestamp each and cross no block.
 
-    room: messages that the first block still has room for. most: messages of a part.
+    capacity: messages that the first block still takes. most: messages of a part.
     """
     part: list[StoredMessage] = []
     size = 0
     for message in messages:
         if part and (
             message[3] != part[0][3]
-            or len(part) >= min(room, most)
+            or len(part) >= min(capacity, most)
             or size + len(message[1]) + len(message[2] or b"") > SLICE_CONTENT_BYTES_MAX
         ):
             yield part
-            room = room - len(part) or BLOCK_MESSAGES
+            capacity = capacity - len(part) or BLOCK_MESSAGES
             part, size = [], 0
         part.append(message)
         size += len(message[1]) + len(message[2] or b"")

@@ -42,7 +42,7 @@ class Quarantine:
             if is_set_aside:
                 done += 1
                 with self._monitor.lock, self._monitor.all_or_broken:
-                    lane.forget_attempts(sequence, sequence)
+                    lane.trim_delivery_counts(sequence, sequence)
                 logger.warning(
                     "message %s%d is in the quarantine and counts as acknowledged",
                     lane.id_prefix,

@@ -13,7 +13,7 @@ from ...cache.shares import Shares
 from ...store.environment.late_log import LateLogger
 from ...store.errors import TransactionError
 from ...store.format.identity import DIGEST_BYTES, Identity, identity
-from ...store.format.properties import own_identity
+from ...store.format.message_properties import own_identity
 from ...store.index.deduplication import ID_CHARGE_BYTES, Deduplication
 from ..config.policies import Policies
 from ..config.settings import Settings

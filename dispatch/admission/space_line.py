@@ -126,9 +126,9 @@ class SpaceLine:
         waiting.destination.blocked_seconds += self._monotonic() - waiting.began
         if waiting in self._waiting:
             self._waiting.remove(waiting)
-        self.on_room_freed()
+        self.on_space_freed()
 
-    def on_room_freed(self) -> None:
+    def on_space_freed(self) -> None:
         """Let the first in line try, because space may have been freed. Requires: the lock."""
         self._freed += 1
         if self._waiting:

@@ -27,8 +27,8 @@ from ..topic import TemporaryTopic, Topic, TopicPattern
 from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
+from .host_properties import AsyncProperties
 from .loop import WORKERS, LoopConfirmer, finished
-from .properties import AsyncProperties
 from .queue import AsyncQueue, AsyncTemporaryQueue, AsyncTemporaryTopic, AsyncTopic
 from .transaction import AsyncTransaction
 from .typed import AsyncTypedQueue, AsyncTypedTopic

@@ -20,13 +20,13 @@ from ...store.inspect.facts import plain_value
 from ...store.message import DEFAULT_PRIORITY, HeaderValue, Message
 from ..consumer.consumer import Consumer, delivered_message
 from ..core.deliveries.delivery import Delivery
-from ..explain.words import plural, size_text
+from ..explain.texts import plural, size_text
 from ..forebay import Forebay
 from ..store_directories import NoStore, only_store
 from ..store_status import printable
 from .opened_store import add_settings, chosen_settings, known_queue, opened
+from .shared_arguments import add_directory, add_json
 from .streams import Streams, escaped
-from .words import add_directory, add_json
 
 BROWSED: Final = 20
 TAKEN_MAX: Final = 100_000

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from ...store.disk.disk import OsDisk
 from ...store.errors import StateError, StoreLocked
-from ..explain.words import plural, size_text
+from ..explain.texts import plural, size_text
 from ..forebay import Forebay
 from ..remote.client import Result, ask_store, count_in
 from ..store_directories import only_store
 from ..store_status import printable
 from .opened_store import add_settings, known_queue, opened
+from .shared_arguments import add_directory, add_json
 from .streams import Streams
-from .words import add_directory, add_json
 
 _ADMIN: Final = "Its process must have opened it with admin=True."
 _EITHER: Final = "Of a store that no process has open, or whose process opened it with admin=True."

@@ -12,13 +12,13 @@ from dataclasses import asdict
 from typing import Final
 
 from ...store.errors import SettingsError
-from ..explain.words import age_text, size_text
+from ..explain.texts import age_text, size_text
 from ..screen.lines import glyphs_of, line_of, plain, screen
 from ..screen.view import NoView, StoreView, read_view
 from ..store_directories import broker_of, only_store, stores_of
 from ..store_status import Row, paused_of, paused_text, printable, problems_of, queues_of
+from .shared_arguments import add_directories, add_directory, add_json
 from .streams import Streams
-from .words import add_directories, add_directory, add_json
 
 Look = Callable[[], StoreView | NoView]
 

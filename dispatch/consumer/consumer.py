@@ -1,7 +1,7 @@
 """Consumer: take messages of one queue and settle them.
 
 It is the object that a user has, and the core knows it as CoreConsumer. It is composed of parts: its stage says whether
-it takes, its collector hands out from RAM, a Search finds messages that are not in RAM, Settlements end deliveries,
+it takes, its dispatcher hands out from RAM, a Search finds messages that are not in RAM, Settlements end deliveries,
 the ConsumerEnding drains and closes it, ConsumerWaits wake waiting threads, and its Activity is for observers. Only
 the two paths of every single message are written here: the take from RAM and the ack.
 """
@@ -26,7 +26,7 @@ from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import HELD_UP, TAKING
-from ..core.selector_groups.distribution_roles import NO_HAND_OUT
+from ..core.selector_groups.distribution_roles import NO_DISPATCH
 from ..transactions.transaction import Transaction
 from .consumer_statistics import ConsumerStatistics, consumer_statistics
 from .ending import ConsumerEnding, held_by, take_no_more
@@ -121,7 +121,7 @@ class Consumer(CoreConsumer):
         self.activity = Activity(options.slow_seconds, options.on_slow, monitor.monotonic())
         self.waits = ConsumerWaits(options.on_ready)
         self.stage = TAKING
-        self.collector = destination.distribution.collector
+        self.dispatcher = destination.distribution.dispatcher
         self.reconfigure()
 
     @property
@@ -202,18 +202,18 @@ class Consumer(CoreConsumer):
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure.again()
                 monitor.entries += 1
-                # `credit` for one message, written inline. A consumer that drains or is closed has a collector that
+                # `credit` for one message, written inline. A consumer that drains or is closed has a dispatcher that
                 # hands out nothing.
                 if (
                     max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)
                 ) or self.prefetch_limit - self.in_flight == 1:
-                    one = self.collector.collect_one(self)
+                    one = self.dispatcher.dispatch_one(self)
                     if one is not None:
                         return [one]
                 if self.stage.is_over:
                     raise self.stage.refusal()
-                most = self.room(max_messages)
-                deliveries = self.collector.collect(self, most, max_bytes) if most > 0 else []
+                most = self.allowance(max_messages)
+                deliveries = self.dispatcher.dispatch(self, most, max_bytes) if most > 0 else []
             except BaseException as error:
                 monitor.lock.break_by(error)
                 raise
@@ -241,7 +241,7 @@ class Consumer(CoreConsumer):
             return self.credit
         return int(self.selector_group.is_awaited)
 
-    def room(self, most: int) -> int:
+    def allowance(self, most: int) -> int:
         """Return how many of `most` messages it may take now.
 
         If deliveries in flight fill memory, only a consumer that holds none gets a message.
@@ -385,12 +385,12 @@ class Consumer(CoreConsumer):
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
-                    lane.acknowledged += lane.lane_store.acknowledge_one(lane.store_lane, sequence)
+                    lane.acknowledged += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                     # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses
                     # was not confirmed yet, and the message comes again.
                     self._dispatch_area.settle(delivery)
                     if lane.delivery_counts is not None:
-                        lane.forget_attempts(sequence, sequence)
+                        lane.trim_delivery_counts(sequence, sequence)
                     if self.waits.is_told_of_acks:
                         self._parts.settlements.after_ack(self, (delivery,))
                     position = self._parts.journal.end if lane.syncs else 0
@@ -398,7 +398,7 @@ class Consumer(CoreConsumer):
                     monitor.lock.break_by(error)
                     raise
         except StoreFull as full:
-            self._parts.settlements.make_disk_room(full)
+            self._parts.settlements.make_disk_space(full)
             self.ack(delivery)  # nothing is settled yet; the check says so if the delivery has gone back meanwhile
             return
         self.confirmer.confirm(position)
@@ -493,7 +493,7 @@ class Consumer(CoreConsumer):
             return
         if self.stage.gets_nothing:
             self.destination.free_kept(self)
-        if self.room(1) <= 0:
+        if self.allowance(1) <= 0:
             return
         self._dispatch_area.waits_no_more(self)
         self.waits.end_for_credit(is_limited=self.destination.is_limited)
@@ -514,10 +514,10 @@ class Consumer(CoreConsumer):
         if self.destination.holds_up(self):
             if not self.stage.is_draining:
                 self.stage = HELD_UP
-            self.collector = NO_HAND_OUT
+            self.dispatcher = NO_DISPATCH
             self.waits.begin_for_credit()
             return
-        self.collector = self.destination.distribution.collector
+        self.dispatcher = self.destination.distribution.dispatcher
         if self.stage is HELD_UP:
             self.stage = TAKING
             self.try_again()

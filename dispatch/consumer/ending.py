@@ -17,7 +17,7 @@ from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer, LaneState
 from ..core.monitor import Monitor
 from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING
-from ..core.selector_groups.distribution_roles import NO_HAND_OUT
+from ..core.selector_groups.distribution_roles import NO_DISPATCH
 from .consumer_registry import ConsumerRegistry
 from .settlements import batch_of
 from .waits import ConsumerWaits
@@ -139,7 +139,7 @@ class ConsumerEnding:
 def take_no_more(consumer: CoreConsumer) -> None:
     """Set the last stage of a consumer. Nothing is handed out to it any more."""
     consumer.stage = DRAINED if consumer.stage.is_draining else CLOSED
-    consumer.collector = NO_HAND_OUT
+    consumer.dispatcher = NO_DISPATCH
 
 
 def held_by(consumer: CoreConsumer) -> list[Delivery]:

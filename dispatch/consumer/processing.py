@@ -241,7 +241,7 @@ def came_back(delivery: Delivery) -> bool:
     with lane.destination.monitor.lock:
         if delivery.sequence in lane.parked:
             return False
-        return lane.store_lane.is_pending(delivery.sequence) and delivery.sequence not in lane.dead_letters
+        return lane.pending_lane.is_pending(delivery.sequence) and delivery.sequence not in lane.dead_letters
 
 
 def _group(delivery: Delivery) -> str | None:

@@ -128,9 +128,9 @@ class Search:
         self.is_coming = self.has_credit = False
         if consumer.stage.gets_nothing:
             consumer.destination.free_kept(consumer)
-        most = consumer.room(self._max_messages)
+        most = consumer.allowance(self._max_messages)
         while most > 0:
-            deliveries = consumer.collector.collect(consumer, most, self._max_bytes)
+            deliveries = consumer.dispatcher.dispatch(consumer, most, self._max_bytes)
             if deliveries:
                 parts.take_durations.record(parts.monitor.monotonic() - self._began_at)
                 if self._is_missed:

@@ -82,7 +82,7 @@ class Settlements:
                         self.after_ack(consumer, batch)  # for the settled ones, even if the rest is refused
             except StoreFull as full:
                 self._monitor.run_deferred()
-                self.make_disk_room(full)
+                self.make_disk_space(full)
                 continue  # none of the rest is settled; the check says so if one has gone back meanwhile
             confirmer.confirm(position)
 
@@ -103,7 +103,7 @@ class Settlements:
                 end += 1
             lane = first.lane
             try:
-                lane.acknowledged += lane.lane_store.acknowledge(lane.store_lane, first.sequence, sequence)
+                lane.acknowledged += lane.backing_store.acknowledge(lane.pending_lane, first.sequence, sequence)
             except StoreFull:
                 if not begin:
                     raise
@@ -123,12 +123,12 @@ class Settlements:
         destination = consumer.destination
         limits = destination.limits
         if limits is not None:
-            limits.on_room_freed()
+            limits.on_space_freed()
         elif destination.spans_others and destination.is_limited:
             for source in dict.fromkeys(lane_of(delivery).destination for delivery in deliveries):
-                source.on_room_freed()
+                source.on_space_freed()
 
-    def make_disk_room(self, full: StoreFull) -> None:
+    def make_disk_space(self, full: StoreFull) -> None:
         """Delete at once what earlier acks have freed, because even the reserve is full.
 
         Raise `full` if that is nothing.

@@ -39,7 +39,7 @@ from .lists.pager import READ_AGAIN
 from .monitor import Monitor
 from .selector_groups.activity import Activity
 from .selector_groups.consumer_stage import ConsumerStage
-from .selector_groups.distribution_roles import Collector, Explainer, LaneListener, MemberCoordinator
+from .selector_groups.distribution_roles import Dispatcher, Explainer, LaneListener, MemberCoordinator
 from .selector_groups.matching import NO_NAMES
 from .selector_groups.members import SelectorGroupMembers
 
@@ -56,7 +56,7 @@ class CoreConsumer(SettlingConsumer):
     __slots__ = (
         "ack_deadline_seconds",
         "activity",
-        "collector",
+        "dispatcher",
         "delivered",
         "destination",
         "is_exclusive",
@@ -70,7 +70,7 @@ class CoreConsumer(SettlingConsumer):
     destination: ConsumedDestination
     selector_group: SelectorGroup
     """Has the lists that the consumer takes from."""
-    collector: Collector[CoreConsumer]
+    dispatcher: Dispatcher[CoreConsumer]
     """Hands out to it from RAM. It is that of its queue, kept here so that no take has to ask for it."""
     stage: ConsumerStage
     """Whether it takes, is held up, drains or is closed."""
@@ -106,7 +106,7 @@ class CoreConsumer(SettlingConsumer):
         """
 
     @abstractmethod
-    def room(self, most: int) -> int:
+    def allowance(self, most: int) -> int:
         """Return how many of `most` messages it may take now, 0 or less: none. Requires: the lock."""
 
     @abstractmethod
@@ -296,7 +296,7 @@ class TargetList(ListSupply):
     @property
     def is_near(self) -> bool:
         """So little is pending in its lane that what arrives is wanted before long."""
-        messages, content_bytes = self.lane.store_lane.depth
+        messages, content_bytes = self.lane.pending_lane.depth
         return content_bytes + messages * OVERHEAD_BYTES <= near_bytes(
             self.memory.fair_list_bytes, self.high_watermark_bytes
         )
@@ -369,7 +369,7 @@ class TargetList(ListSupply):
         self.is_unchecked = False
 
     def try_without_claims(self) -> None:
-        """Hand out without claims again if the list is the only one of its lane, has no message and gets none by a load.
+        """Hand out without claims again if the list is alone over its lane, has no message and gets none by a load.
 
         What it gets later arrives or comes back, so it is free. What it has now, others may have taken meanwhile.
         """
@@ -393,7 +393,7 @@ class TargetList(ListSupply):
     def is_next_cached(self) -> bool:
         """Whether a cache has the next message to load, if no message came back."""
         sequence, lane = self.first_to_load, self.lane
-        return any(cache.peek(lane.store_lane.number, sequence) is not None for cache in lane.caches)
+        return any(cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches)
 
     def release(self, charge: int) -> None:
         """Release the charge of messages that leave RAM."""
@@ -428,7 +428,7 @@ class TargetList(ListSupply):
 class LaneState(LaneMessages):
     """Dispatch's state of one lane: how its messages arrive, wait for consumers and leave RAM.
 
-    `store_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
+    `pending_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
     state lock guards it.
     """
 
@@ -449,7 +449,7 @@ class LaneState(LaneMessages):
     joins_slices: ClassVar[bool] = True
     """Whether slices that are published together may arrive as one."""
 
-    def __init__(self, destination: ConsumedDestination, store_lane: PendingLane, id_prefix: str) -> None:
+    def __init__(self, destination: ConsumedDestination, pending_lane: PendingLane, id_prefix: str) -> None:
         """Make the state of an open lane.
 
         destination: the destination that its consumers take from, or its topic.
@@ -457,7 +457,7 @@ class LaneState(LaneMessages):
         target_area, memory = destination.target_area, destination.memory
         message_store = target_area.message_store
         syncs = target_area.syncs_always
-        super().__init__(store_lane, id_prefix, memory, message_store, target_area.delivery_count_table, syncs=syncs)
+        super().__init__(pending_lane, id_prefix, memory, message_store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
         self.target_area = target_area
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
@@ -542,8 +542,8 @@ class LaneState(LaneMessages):
         self.parked.remove(first, last)
         self.distribution.settled(self, first, messages)
         if self.delivery_counts is not None:
-            self.forget_attempts(first, last)
-        self.destination.on_room_freed()
+            self.trim_delivery_counts(first, last)
+        self.destination.on_space_freed()
 
     def count_as_dead_letters(self, messages: int) -> None:
         """Count so many messages as dead letters that were counted as acknowledged. Requires: the lock."""
@@ -571,18 +571,18 @@ class LaneState(LaneMessages):
         return self
 
     @abstractmethod
-    def drop(self) -> None:
+    def remove_all(self) -> None:
         """Remove all messages, because the queue is deleted or the subscription has ended."""
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write the delivery counts of these runs to the journal."""
-        self.target_area.return_counts.count(self.store_lane.number, runs)
-        self.delivery_counts = self.delivery_count_table.find(self.store_lane.number)
+        self.target_area.return_counts.count(self.pending_lane.number, runs)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
         """Record the attempts of runs, some of which are offered again later."""
-        self.target_area.return_counts.put(self.store_lane.number, runs, now_ms)
-        self.delivery_counts = self.delivery_count_table.find(self.store_lane.number)
+        self.target_area.return_counts.put(self.pending_lane.number, runs, now_ms)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
         """Count deliveries of a lane to which a message has come back before.
@@ -620,7 +620,7 @@ class LaneState(LaneMessages):
     def drop_copies(self, sequence: int) -> None:
         """Drop the cached copies of a message, because whoever has it needs no copy."""
         for cache in self.caches:
-            cache.take(self.store_lane.number, sequence)
+            cache.take(self.pending_lane.number, sequence)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message if RAM holds it; the copy in RAM may be the only one."""
@@ -660,7 +660,7 @@ class LaneState(LaneMessages):
 
 
 class Distribution(
-    Collector[CoreConsumer],
+    Dispatcher[CoreConsumer],
     MemberCoordinator["ConsumedDestination", SelectorGroup, CoreConsumer],
     LaneListener[LaneState],
     Explainer[LaneState, CoreConsumer],
@@ -677,7 +677,7 @@ CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList, "ConsumedD
 
 
 class ConsumedDestination(DestinationLifecycle):
-    """A destination as its lanes and consumers know it: who takes from it, and by which rule.
+    """A destination as its lanes and consumers know it: who takes from it, and by which distribution.
 
     DestinationState, in destinations/destination_state.py, has the lanes. The state lock guards it.
     """

@@ -1,7 +1,7 @@
-"""Delivery rules: which consumer of a queue gets which message.
+"""Distributions: which consumer of a queue gets which message.
 
-Read `core.selector_groups.distribution_roles` first, which says what such a rule decides and what it is told. Then
-`ordinary.py`, the rule of almost all queues; then `assignments.py` and `grouped.py`, the only one that is hard.
+Read `core.selector_groups.distribution_roles` first, which says what a distribution decides and what it is told. Then
+`ordinary.py`, that of almost all queues; then `assignments.py` and `grouped.py`, the only one that is hard.
 
 - distribution_chooser.py chooses which destination has which of these.
 - ordinary.py: the consumers of a selector group share its lists, and whoever takes gets the next message.

@@ -414,7 +414,7 @@ class Assignments:
                 continue
             messages = list(own.direct)
             own.release(own.direct_bytes)
-            self.target_area.drop(own)
+            self.target_area.end_list(own)
             returned = own.returned.copy()
             for first, last in own.references:
                 returned.add(first, last)
@@ -443,7 +443,7 @@ def _drop(source: TargetList, *, keeps: bool = False) -> None:
 
 def keep(lane: LaneState, message: StoredMessage) -> None:
     """Keep a message in RAM if there is room."""
-    if message[2] is not None and not lane.pending_cache.put(lane.store_lane.number, message):
+    if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
         lane.pager.page_out((message,))
 
 

@@ -1,8 +1,8 @@
-"""DistributionChooser: choose and replace the rule of every destination. It is the one place that does.
+"""DistributionChooser: choose and replace the distribution of every destination. It is the one place that does.
 
-A destination begins with the ordinary rule, or with turns if its one consumer takes from many topics (`initial`). The
-first message with a group, or the first consumer with a priority, replaces the ordinary rule by a GroupedDistribution
-(`begin_assigning`), as the policy of the queue says. No policy chooses a rule.
+A destination begins with the ordinary one, or with turns if its one consumer takes from many topics (`initial`). The
+first message with a group, or the first consumer with a priority, replaces the ordinary one by a GroupedDistribution
+(`begin_assigning`), as the policy of the queue says. No policy chooses one.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from .topic_turns import TopicTurns
 
 
 class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distribution]):
-    """The rules of all destinations of a store. The state lock guards it; every method requires it held."""
+    """The distributions of all destinations of a store. The state lock guards it; every method requires it held."""
 
     def __init__(self, policies: Policies, parts: DistributionParts) -> None:
         """Make the one DistributionChooser of a store. policies: those that a rule may follow."""
         self._policies = policies
         self._parts = parts
-        # One rule for all destinations without groups and priorities.
+        # One for all destinations without groups and priorities.
         self._ordinary = OrdinaryDistribution(parts)
 
     def initial(self, destination: ConsumedDestination) -> Distribution:
-        """Return TopicTurns for what spans several destinations, and the ordinary rule for all others."""
+        """Return TopicTurns for what spans several destinations, and the ordinary one for all others."""
         if not destination.spans_others:
             return self._ordinary
         return TopicTurns(self._parts, destination)
 
     def require_assignable(self, destination: ConsumedDestination) -> None:
-        """Raise StateError if the rule neither honours groups and priorities nor is the ordinary one."""
+        """Raise StateError if the distribution neither honours groups and priorities nor is the ordinary one."""
         distribution = destination.distribution
         if not (distribution.honours_groups or distribution.is_ordinary):
-            rule = type(distribution).__name__
+            kind = type(distribution).__name__
             raise StateError(
-                f"{destination.name!r} hands out by {rule}, which knows neither groups nor priorities: send there"
+                f"{destination.name!r} hands out by {kind}, which knows neither groups nor priorities: send there"
                 " without a group and subscribe without a priority"
             )
 
     def begin_assigning(self, destination: ConsumedDestination) -> None:
         """Assign messages of a destination to its consumers by groups and priorities from now on.
 
-        Only the ordinary rule may be replaced, because the knowledge that another rule has of its queue would be lost.
+        Only the ordinary one may be replaced, because the knowledge that another one has of its queue would be lost.
         """
         if not destination.distribution.honours_groups:
             self.require_assignable(destination)

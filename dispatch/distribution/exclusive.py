@@ -1,6 +1,6 @@
 """ExclusiveConsumers: one exclusive consumer of a queue gets everything, and the others wait to take over.
 
-All other consumers are held up meanwhile (NO_HAND_OUT), as in a paused queue, so no take pays for this check.
+All other consumers are held up meanwhile (NO_DISPATCH), as in a paused queue, so no take pays for this check.
 """
 
 from __future__ import annotations

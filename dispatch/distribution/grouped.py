@@ -17,7 +17,7 @@ from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery, is_lazy
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
 from ..core.selector_groups.consumer_memory import ASSIGNED_BYTES
-from ..core.selector_groups.distribution_roles import Collector
+from ..core.selector_groups.distribution_roles import Dispatcher
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
 from .message_groups import bucket_of, put_aside
@@ -53,9 +53,9 @@ class GroupedDistribution(Distribution):
     # ------------------------------------------------------------------ who takes part
 
     def take_over(self) -> None:
-        """Take over the consumers of a queue that had the ordinary rule.
+        """Take over the consumers of a queue that had the ordinary distribution.
 
-        Requires: this is the rule of the queue now.
+        Requires: this is the distribution of the queue now.
         """
         for key, selector_group in self.queue.selector_groups.items():
             common = self.queue.selector_groups[key] = CommonSelectorGroup(self._assignments, selector_group.selector)
@@ -107,12 +107,12 @@ class GroupedDistribution(Distribution):
             group = self.names.of_delivery(delivery)
             if group is not None:
                 self.groups.halt(lane_of(delivery), delivery.sequence, group)
-        assigned.idle.drop(consumer)
+        assigned.idle.remove(consumer)
         if self.groups.owned(consumer):
             self.groups.disown(consumer, self.groups.buckets(consumer))
         self._assignments.empty(assigned)
         for target in assigned.lists:
-            self._target_area.drop(target)
+            self._target_area.end_list(target)
             target.close()
         assigned.lists.clear()
         self._assignments.reoffer_withheld(consumer)
@@ -152,15 +152,15 @@ class GroupedDistribution(Distribution):
     # ------------------------------------------------------------------ taking
 
     @property
-    def collector(self) -> Collector[CoreConsumer]:
+    def dispatcher(self) -> Dispatcher[CoreConsumer]:
         """Return itself."""
         return self
 
-    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
+    def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out nothing, because each message is examined for its group in a take of any size."""
         return None
 
-    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Collect assigned messages for a consumer; when they run out, assign more from the unassigned ones."""
         deliveries: list[Delivery] = []
         assigned = self._assigned_by_consumer[consumer]
@@ -180,7 +180,7 @@ class GroupedDistribution(Distribution):
             assigned.common_group.note_waiting(consumer)
             return deliveries
         assigned.common_group.note_served(consumer)
-        assigned.idle.drop(consumer)
+        assigned.idle.remove(consumer)
         self.names.go_with(deliveries)
         self._served += 1
         assigned.served = self._served
@@ -294,13 +294,13 @@ class GroupedDistribution(Distribution):
         """
         forgotten = SequenceSet()
         for at, last in runs:
-            while (run := lane.store_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
+            while (run := lane.pending_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
                 end = min(run[1], last)
                 at = end + 1
                 if self._group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
-                messages, _ = lane.lane_store.read(lane.lane_store.plan(lane.store_lane, [(run[0], end)]))
+                messages, _ = lane.backing_store.read(lane.backing_store.plan(lane.pending_lane, [(run[0], end)]))
                 for message in messages:
                     group = self.names.of(lane, message)
                     if group is not None:

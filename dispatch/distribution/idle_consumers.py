@@ -30,7 +30,7 @@ class IdleConsumers:
         if consumer not in self._counts:
             self._put(consumer)
 
-    def drop(self, consumer: CoreConsumer) -> None:
+    def remove(self, consumer: CoreConsumer) -> None:
         """Note that a consumer has got a message, or is gone. O(1)."""
         count = self._counts.pop(consumer, None)
         if count is not None:
@@ -42,7 +42,7 @@ class IdleConsumers:
     def owns_otherwise(self, consumer: CoreConsumer) -> None:
         """Note that the number of groups that a consumer owns has changed. O(1)."""
         if consumer in self._counts:
-            self.drop(consumer)
+            self.remove(consumer)
             self._put(consumer)
 
     def _put(self, consumer: CoreConsumer) -> None:
@@ -60,7 +60,7 @@ class IdleConsumers:
         pulling: list[CoreConsumer] = []
         found = next(self._eligible(fewer_than, demand, pulling), None)
         for consumer in pulling:
-            self.drop(consumer)
+            self.remove(consumer)
         return found
 
     def _eligible(

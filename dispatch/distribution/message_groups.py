@@ -150,7 +150,7 @@ class MessageGroups:
         assert owner is not None
         places = self._last_assigned.setdefault(owner, {})
         place = _place(lane, sequence)
-        key = bucket, lane.store_lane.priority
+        key = bucket, lane.pending_lane.priority
         known = places.get(key)
         if known is None:
             self.memory.charge(ASSIGNED_BYTES)
@@ -165,7 +165,7 @@ class MessageGroups:
         bucket = bucket_of(group)
         owner = self._owners[bucket]
         places = self._last_assigned.get(owner) if owner is not None else None
-        last = places.get((bucket, lane.store_lane.priority)) if places is not None else None
+        last = places.get((bucket, lane.pending_lane.priority)) if places is not None else None
         return last is not None and _place(lane, sequence) <= last
 
     def assign_again(self, consumer: CoreConsumer) -> None:
@@ -181,7 +181,7 @@ class MessageGroups:
         held_back = self._held_back.setdefault(lane, {})
         if sequence in held_back:
             return
-        key = group, lane.store_lane.priority
+        key = group, lane.pending_lane.priority
         halt = self._halts.get(key)
         if halt is None:
             halt = self._halts[key] = _Halt(group)
@@ -206,12 +206,12 @@ class MessageGroups:
         """Return whether a message waits for an earlier one of its group."""
         if not self._halts:
             return False
-        halt = self._halts.get((group, lane.store_lane.priority))
+        halt = self._halts.get((group, lane.pending_lane.priority))
         return halt is not None and _place(lane, sequence) > halt.places[0]
 
     def wait(self, lane: LaneState, sequence: int, group: str) -> None:
         """Put a message of a halted group aside, in no list."""
-        halt = self._halts[group, lane.store_lane.priority]
+        halt = self._halts[group, lane.pending_lane.priority]
         if halt.waiting is None:
             halt.waiting = {}
         runs = halt.waiting.get(lane)
@@ -240,7 +240,7 @@ class MessageGroups:
         waiting, halt.waiting = halt.waiting, None
         self.memory.release_held_back(charged - halt.held_bytes)
         if not halt.places:
-            del self._halts[halt.group, lane.store_lane.priority]
+            del self._halts[halt.group, lane.pending_lane.priority]
         return waiting or {}
 
     def waiting(self, lane: LaneState) -> int:
@@ -254,7 +254,7 @@ class MessageGroups:
         for lane, held_back in self._held_back.items():
             assert held_back
             for sequence, halt in held_back.items():
-                key = halt.group, lane.store_lane.priority
+                key = halt.group, lane.pending_lane.priority
                 assert self._halts[key] is halt
                 places.setdefault(key, []).append(_place(lane, sequence))
         assert {key: sorted(found) for key, found in places.items()} == {

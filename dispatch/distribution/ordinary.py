@@ -8,11 +8,11 @@ from ...store.stored_message import StoredMessage
 from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer, Distribution, LaneState, SelectorGroup
-from ..core.selector_groups.distribution_roles import Collector
+from ..core.selector_groups.distribution_roles import Dispatcher
 
 
 class OrdinaryDistribution(Distribution):
-    """The rule of all queues without groups and priorities. One object serves all of them and knows none."""
+    """The distribution of all queues without groups and priorities. One object serves all of them and knows none."""
 
     is_ordinary = True
     keeps_open = False
@@ -23,17 +23,17 @@ class OrdinaryDistribution(Distribution):
         self._loads = parts.loads
 
     @property
-    def collector(self) -> Collector[CoreConsumer]:
-        """Return the DispatchArea itself, because this rule would only call it."""
+    def dispatcher(self) -> Dispatcher[CoreConsumer]:
+        """Return the DispatchArea itself, because this distribution would only call it."""
         return self._dispatch_area
 
-    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
+    def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out one message from the DispatchArea."""
-        return self._dispatch_area.collect_one(consumer)
+        return self._dispatch_area.dispatch_one(consumer)
 
-    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages from the DispatchArea."""
-        return self._dispatch_area.collect(consumer, most, max_bytes)
+        return self._dispatch_area.dispatch(consumer, most, max_bytes)
 
     def leave(self, consumer: CoreConsumer) -> None:
         """Remove a closed consumer from its selector group, and end that with its last consumer."""

@@ -10,12 +10,12 @@ from itertools import groupby
 from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery
 from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
-from ..core.selector_groups.distribution_roles import Collector
+from ..core.selector_groups.distribution_roles import Dispatcher
 from .ordinary import OrdinaryDistribution
 
 
 class TopicTurns(OrdinaryDistribution):
-    """The rule of a pattern, whose selector group has the lists of all its members. O(lists) for each take.
+    """The distribution of a pattern: its selector group has the lists of all its members. O(lists) for each take.
 
     Each lane belongs to a member, whose own distribution decides about messages that come back.
     """
@@ -25,22 +25,22 @@ class TopicTurns(OrdinaryDistribution):
     keeps_open = True
 
     def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:
-        """Make the rule of a pattern. pattern: its sources are the members."""
+        """Make the distribution of a pattern. pattern: its sources are the members."""
         super().__init__(parts)
         self._pattern = pattern
         # By priority, the number of the member that was served last.
         self._served: dict[int, int] = {}
 
     @property
-    def collector(self) -> Collector[CoreConsumer]:
+    def dispatcher(self) -> Dispatcher[CoreConsumer]:
         """Return itself."""
         return self
 
-    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
+    def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
         """Hand out nothing, because a take of any size checks whose turn it is."""
         return None
 
-    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages that are in RAM.
 
         In each priority, the member behind the one that was served last comes first.

@@ -62,8 +62,8 @@ class CurveWatch(ListObserver):
         self._watermarks.reclaim.make_room(self.track_bytes, None)
         if not self._holder.reserve(self.track_bytes):
             return
-        lane, store_lane = target.lane, target.lane.store_lane
-        waiting = store_lane.pending_bytes + store_lane.pending_messages * OVERHEAD_BYTES
+        lane, pending_lane = target.lane, target.lane.pending_lane
+        waiting = pending_lane.pending_bytes + pending_lane.pending_messages * OVERHEAD_BYTES
         charge = _mean_charge(target, OVERHEAD_BYTES)
         arrived = (lane.published_end - lane.first_sequence) * charge
         self._tracks[target] = self._sampler.track(waiting, min(arrived, waiting), charge)
@@ -148,10 +148,10 @@ def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list
 
 def _mean_charge(target: TargetList, otherwise: float) -> float:
     """Return the mean charge of the lane's messages, or `otherwise` if it has none."""
-    store_lane = target.lane.store_lane
+    pending_lane = target.lane.pending_lane
     return (
-        OVERHEAD_BYTES + store_lane.pending_bytes / store_lane.pending_messages
-        if store_lane.pending_messages
+        OVERHEAD_BYTES + pending_lane.pending_bytes / pending_lane.pending_messages
+        if pending_lane.pending_messages
         else otherwise
     )
 

@@ -48,10 +48,10 @@ _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 
 
 def _make_layers(
-    foundation: FoundationLayer, recorder: Recorder | None, store_layer: StoreLayer, rule: MemoryRule
+    foundation: FoundationLayer, recorder: Recorder | None, store_layer: StoreLayer, memory_rule: MemoryRule
 ) -> Layers:
     """Make the parts above an open store from below to above."""
-    areas = make_areas(foundation, store_layer, rule, recorder)
+    areas = make_areas(foundation, store_layer, memory_rule, recorder)
     redelivery_layer = make_redelivery_layer(foundation, store_layer, areas)
     core = make_core(foundation, store_layer, areas, redelivery_layer)
     clients = make_clients(foundation, store_layer, areas, redelivery_layer, core)
@@ -132,7 +132,7 @@ class Engine:
             core.overhead.restore(self._open_destinations.count_destinations(), subscriptions.count, rows_bytes)
             topics.retention.apply_all(self._open_destinations.topics())
             for lane in lanes.restore(core.queues.by_number):
-                if lane.store_lane.pending_messages:
+                if lane.pending_lane.pending_messages:
                     core.warmer.begin(lane)
             core.transactions.recover(topics.numbered_lanes.ensure)
             if self._recorder is not None:

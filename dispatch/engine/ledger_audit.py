@@ -73,7 +73,7 @@ class DestinationAudit:
         assert all(subscription.selector_groups for topic in topics for subscription in topic.online)
         subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
         opened: list[DestinationState] = [*self._opened.queues(), *subscriptions]
-        lanes = {lane.store_lane.number for each in opened for lane in each.non_persistent_lanes if lane is not None}
+        lanes = {lane.pending_lane.number for each in opened for lane in each.non_persistent_lanes if lane is not None}
         assert lanes == self._memory.overflow.lanes.keys()
 
     def _existing_charge(self) -> int:

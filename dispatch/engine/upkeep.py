@@ -156,7 +156,7 @@ class CleanupTask(PeriodicTask):
         if self._wakeups.wants_cleanup:
             self._wakeups.wants_cleanup = False
             self._cleanup_at = 0.0
-        if self._message_store.is_full or self._cleanup.wants_retained_room:
+        if self._message_store.is_full or self._cleanup.wants_retained_space:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         return now >= self._cleanup_at or self._cleanup.relocation.wants_cleanup
 

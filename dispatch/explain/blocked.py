@@ -18,7 +18,7 @@ from ..core.model import ConsumedDestination
 from ..engine.explained_store import ExplainedStore
 from .cause import Cause
 from .disk import explain_whole
-from .words import age_text, plural, size_text
+from .texts import age_text, plural, size_text
 
 BLOCKED_SEND: Final = "blocked_send"
 
@@ -98,8 +98,8 @@ def _most_spilled(store: ExplainedStore) -> _Holder | None:
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in store.topics.by_name.values())
     names = {queue.number: queue.qualified_name for queue in (*store.queues.by_name.values(), *subscriptions)}
-    for store_lane in store.memory.overflow.lanes.values():
-        held[names[store_lane.destination_number]] += store_lane.pending_bytes
+    for pending_lane in store.memory.overflow.lanes.values():
+        held[names[pending_lane.destination_number]] += pending_lane.pending_bytes
     for name, size_bytes in held.most_common(1):
         if size_bytes:
             return _Holder(name, size_bytes)

@@ -23,7 +23,7 @@ from ...store.maintenance.retention_reasons import (
 from ...store.structures.sequence_set import SequenceSet
 from ..core.memory.memory_statistics import MemoryStatistics
 from .cause import Cause, Explanation
-from .words import age_text, plural, size_text
+from .texts import age_text, plural, size_text
 
 MEMORY: Final = "memory"
 

@@ -7,7 +7,7 @@ from typing import Final
 from ..consumer.consumer import Consumer
 from ..core.model import ConsumedDestination
 from .cause import Cause
-from .words import plural
+from .texts import plural
 
 EXCLUSIVE: Final = "exclusive"
 GROUP: Final = "group"

@@ -7,7 +7,7 @@ from typing import Final
 from ...store.errors import SettingsError
 from ..engine.explained_store import ExplainedStore
 from .cause import Cause, Explanation
-from .words import plural
+from .texts import plural
 
 TRANSACTION: Final = "transaction"
 

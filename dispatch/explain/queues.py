@@ -43,8 +43,8 @@ from .groups import (
 )
 from .prepared import TRANSACTION
 from .reachable_messages import ReachableMessages
+from .texts import plural, size_text
 from .topics import explain_topic
-from .words import plural, size_text
 
 EMPTY: Final = "empty"
 CLOSED: Final = "closed"
@@ -75,7 +75,7 @@ class _Part:
     def add(self, delivery: Delivery) -> None:
         self.messages += 1
         if is_lazy(delivery):
-            self.bytes += lane_of(delivery).store_lane.lengths(delivery.sequence, delivery.sequence)[0]
+            self.bytes += lane_of(delivery).pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
         else:
             self.bytes += content_bytes(delivery)
         sent_ms = message_of(delivery)[3]
@@ -213,7 +213,7 @@ def _places(store: ExplainedStore, queue: ConsumedDestination) -> _Places:
     for transaction in store.transactions.undecided.values():
         part = _Part()
         for lane in lanes:
-            _count(part, lane, transaction.acknowledged_in(lane.store_lane.number))
+            _count(part, lane, transaction.acknowledged_in(lane.pending_lane.number))
         if part.messages:
             state = "prepared" if transaction.is_prepared else "open"
             places.transactions[f"{transaction.name} ({state})"] = part
@@ -225,16 +225,18 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = store.times.now_ms()
     at = 0
-    if timed.store_lane.earliest[DUE] < NEVER:
-        places.due_ms = min(places.due_ms, timed.store_lane.earliest[DUE])
-        while (found := lane.store_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < lane.published_end:
-            _count(places.due_later, lane, runs_of_ones(lane.store_lane.waiting(*found), found[0]))
+    if timed.pending_lane.earliest[DUE] < NEVER:
+        places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
+        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[
+            0
+        ] < lane.published_end:
+            _count(places.due_later, lane, runs_of_ones(lane.pending_lane.waiting(*found), found[0]))
             at = found[1] + 1
-    for number in timed.lane_store.timetable.expired_blocks(timed.store_lane, now_ms):
-        runs = list(timed.lane_store.timetable.expired(timed.store_lane, number, now_ms))
+    for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
+        runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
         free = store.times.sweeper.free([lane], runs)
         for first, last in free:
-            for low, high in runs_of_ones(lane.store_lane.waiting(first, last), first):
+            for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):
                 free.remove(low, high)
         for first, last in chain(lane.parked, store.times.delayed.runs(lane)):
             free.remove(first, last)
@@ -244,10 +246,10 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
 def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
     """Add those of these messages that are pending. O(blocks of the runs)."""
     for at, last in runs:
-        while (found := lane.store_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
             end = min(found[1], last)
             part.messages += end - found[0] + 1
-            part.bytes += sum(lane.store_lane.lengths(found[0], end))
+            part.bytes += sum(lane.pending_lane.lengths(found[0], end))
             at = end + 1
 
 

@@ -96,7 +96,7 @@ class ReachableMessages:
     def _first_free(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
         """Return the first sequence of runs that can be handed out, or BEHIND_ALL. O(those before it)."""
         for at, last in runs:
-            while at <= last and (found := lane.store_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
+            while at <= last and (found := lane.pending_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
                 for sequence in range(found[0], min(found[1], last) + 1):
                     if self._can_be_had(lane, sequence):
                         return sequence
@@ -105,7 +105,7 @@ class ReachableMessages:
 
     def _is_late(self, lane: LaneState, sequence: int) -> bool:
         """Return whether the message has expired."""
-        return lane.is_timed and 0 < lane.store_lane.times_of(sequence).expires_at <= self._now_ms()
+        return lane.is_timed and 0 < lane.pending_lane.times_of(sequence).expires_at <= self._now_ms()
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:

@@ -10,7 +10,7 @@ from ..topics.topic_state import TopicState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .disk import HOLDERS_SAID
-from .words import plural, size_text
+from .texts import plural, size_text
 
 SUBSCRIPTION: Final = "subscription"
 

@@ -8,7 +8,7 @@ from ..engine.explained_store import ExplainedStore
 from .blocked import explain_blocked
 from .cause import DataLogReport, Explanation
 from .disk import explain_data_log, explain_whole, ids_text
-from .words import plural
+from .texts import plural
 
 
 def explain(store: ExplainedStore, subject: object) -> Explanation:

@@ -17,7 +17,7 @@ from typing import Final
 
 from ...cache.accounting.budget import Holder
 from ...cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
-from ...cache.spill.account import FIRST_BYTES, LAST_BYTES, SpillAccount
+from ...cache.spill.spill_account import FIRST_BYTES, LAST_BYTES, SpillAccount
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
@@ -217,13 +217,13 @@ class EagerLoader:
 
         Messages that are no longer pending, or not due yet, are removed from runs.
         """
-        store_lane = target.lane.store_lane
+        pending_lane = target.lane.pending_lane
         room = self._room(target, runs)
         chosen: list[tuple[int, int]] = []
         at = 0
         while (run := runs.next_from(at)) is not None:
             first, last = run
-            found = store_lane.ready_run(first, LOAD_MESSAGES_MAX)
+            found = pending_lane.ready_run(first, LOAD_MESSAGES_MAX)
             if found is None or found[0] > first:
                 at = last + 1 if found is None else min(found[0], last + 1)
                 runs.remove(first, at - 1)
@@ -231,7 +231,7 @@ class EagerLoader:
             if chosen and first >> BLOCK_SHIFT != chosen[0][0] >> BLOCK_SHIFT:
                 break
             last = min(found[1], last)
-            messages, charge = _fitting(store_lane.lengths(first, last), room, least=0 if chosen else 1)
+            messages, charge = _fitting(pending_lane.lengths(first, last), room, least=0 if chosen else 1)
             if not messages:
                 break
             at = first + messages
@@ -267,7 +267,7 @@ class EagerLoader:
         O(messages that are kept).
         """
         lane = load.target.lane
-        number = lane.store_lane.number
+        number = lane.pending_lane.number
         caches = [cache for cache in lane.caches if cache.may_have(number, load.last)]
         count = 0
         before = 0
@@ -334,7 +334,7 @@ class EagerLoader:
         If memory has no room, they are spilled.
         """
         lane = load.target.lane
-        number = lane.store_lane.number
+        number = lane.pending_lane.number
         unaffordable: list[StoredMessage] = []
         for sequence in _sequences(load):
             message = cache.peek(number, sequence)
@@ -361,15 +361,15 @@ class EagerLoader:
     def _reserve(self, load: Load[TargetList], is_needed: bool) -> None:
         """Reserve memory for messages to read. Without memory, messages become lazy, or else the load is cut."""
         largest_bytes, target = self._watermarks.shares.large_message_bytes, load.target
-        store_lane = target.lane.store_lane
+        pending_lane = target.lane.pending_lane
         if not load.held:
-            columns = [store_lane.lengths(first, last) for first, last in load.runs]
+            columns = [pending_lane.lengths(first, last) for first, last in load.runs]
             if max(map(max, columns)) <= largest_bytes:
                 load.brings_all = not load.is_return and (not load.is_scan or target.selector_group.selector is None)
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
                 self._reserve_runs(load, load.runs, total, is_needed)
                 return
-        lengths = [item for first, last in load.runs for item in enumerate(store_lane.lengths(first, last), first)]
+        lengths = [item for first, last in load.runs for item in enumerate(pending_lane.lengths(first, last), first)]
         runs: list[tuple[int, int]] = []
         wanted = 0
         for sequence, length in lengths:
@@ -394,7 +394,7 @@ class EagerLoader:
             self._target_area.make_room(wanted, target)
             few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
-        regions = target.lane.lane_store.plan(target.lane.store_lane, runs)
+        regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
         least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
@@ -416,11 +416,11 @@ class EagerLoader:
         self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
         """Cut the runs to what free memory can hold, unless that is only a few messages."""
-        store_lane, free_bytes = load.target.lane.store_lane, load.target.memory.free_bytes
+        pending_lane, free_bytes = load.target.lane.pending_lane, load.target.memory.free_bytes
         cut: list[tuple[int, int]] = []
         charged = messages = 0
         for first, last in runs:
-            for sequence, length in enumerate(store_lane.lengths(first, last), first):
+            for sequence, length in enumerate(pending_lane.lengths(first, last), first):
                 if charged + content_charge_bytes(length) > free_bytes:
                     if messages <= few:
                         return runs, wanted
@@ -482,11 +482,11 @@ class EagerLoader:
         lane = load.target.lane
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if _is_stale(load):
-            dropped = [message for message in dropped if lane.store_lane.is_pending(message[0])]
+            dropped = [message for message in dropped if lane.pending_lane.is_pending(message[0])]
         # If the list has ended, its lane may have no reader any more, and nobody would drop cached messages for it.
         is_read = load.target in self._target_area.lists
         lane.pager.page_out(
-            [held for held in dropped if not (is_read and lane.pending_cache.put(lane.store_lane.number, held))]
+            [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
         )
         if was_begun:
             load.target.selector_group.load_ended(self._monitor.deferred)
@@ -498,11 +498,11 @@ class EagerLoader:
         """Read the missing messages and evaluate the selector. Requires: no lock."""
         selector_group, lane = load.target.selector_group, load.target.lane
         if load.brings_all:
-            load.messages, load.unreadable = lane.lane_store.read(load.regions)
+            load.messages, load.unreadable = lane.backing_store.read(load.regions)
             return
         found: list[StoredMessage] = []
         for region in load.regions:
-            messages, unreadable = lane.lane_store.read((region,))
+            messages, unreadable = lane.backing_store.read((region,))
             load.unreadable += unreadable
             found += messages
         if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):
@@ -569,17 +569,17 @@ class EagerLoader:
         lane = load.target.lane
         dropped: list[StoredMessage] = []
         for sequence in sorted(load.from_cache - kept):
-            if _is_stale(load) and not lane.store_lane.is_pending(sequence):
+            if _is_stale(load) and not lane.pending_lane.is_pending(sequence):
                 continue
             message = load.held[sequence]
-            is_head = sequence in load.unwanted and lane.memory.head_queue_cache.put(lane.store_lane.number, message)
+            is_head = sequence in load.unwanted and lane.memory.head_queue_cache.put(lane.pending_lane.number, message)
             if not is_head:
                 dropped.append(message)
         lane.pager.page_out(dropped)
 
     def _kept(self, load: Load[TargetList], is_alive: bool) -> tuple[list[StoredMessage], int]:
         """Return the messages of a load that belong into its list, in order, and their charge."""
-        target, store_lane = load.target, load.target.lane.store_lane
+        target, pending_lane = load.target, load.target.lane.pending_lane
         is_doubtful = target.needs_claims or _is_stale(load)
         load.held.update(zip(map(sequence_of, load.messages), load.messages, strict=True))
         kept: list[StoredMessage] = []
@@ -590,7 +590,7 @@ class EagerLoader:
             message = load.held[sequence]
             if sequence > load.last or not is_alive or sequence in doubled:
                 continue
-            if is_doubtful and not store_lane.is_pending(sequence):
+            if is_doubtful and not pending_lane.is_pending(sequence):
                 continue
             kept.append(message)
             kept_bytes += charge_bytes(message)
@@ -666,7 +666,7 @@ def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> in
 def _give_up(lane: LaneState, unreadable: Iterable[tuple[int, str]]) -> None:
     """Pass over pending messages that can't be read, and log each one."""
     for sequence, problem in unreadable:
-        if lane.store_lane.is_pending(sequence):
+        if lane.pending_lane.is_pending(sequence):
             lane.unreadable += 1
             place = f"{lane.id_prefix}{sequence}"
             logger.error("message %s can't be read and is passed over: %s", place, problem, event="message_unreadable")

@@ -17,7 +17,7 @@ from ...cache.accounting.charge import charges_bytes, content_charge_bytes
 from ...cache.messages.memory_registry import MemoryRegistry
 from ...cache.messages.message_memory import MessageMemory
 from ...store.environment.late_log import LateLogger
-from ...store.journal.reading import Region
+from ...store.journal.regions import Region
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ...store.stored_message import StoredMessage
 from ..core.areas.load_requests import LoadRequests
@@ -88,7 +88,7 @@ class CacheWarmer:
         queue = lane.destination
         if queue.selector_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:
             return
-        lane.memory.head_queue_cache.stop(lane.store_lane.number)
+        lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         self._lanes[lane] = 0
         self._loads.wake_loader()
 
@@ -131,7 +131,7 @@ class CacheWarmer:
                     chosen.append(load)
             if load is None:
                 return False
-            messages, unreadable = load.lane.lane_store.read(load.regions)
+            messages, unreadable = load.lane.backing_store.read(load.regions)
         finally:
             for begun in chosen:
                 with self._monitor.lock, self._monitor.all_or_broken:
@@ -155,10 +155,10 @@ class CacheWarmer:
             runs, content_bytes, following = self._choose(lane, sequence, room // len(lanes))
             if not runs and following >= lane.published_end:
                 del lanes[lane]
-                cache.reopen(lane.store_lane.number)
+                cache.reopen(lane.pending_lane.number)
                 continue
             if runs:
-                regions = lane.lane_store.plan(lane.store_lane, runs)
+                regions = lane.backing_store.plan(lane.pending_lane, runs)
                 buffer_bytes = max(region.length for region in regions)
                 if content_bytes <= room and self._reading.reserve(buffer_bytes):
                     if cache.holder.reserve(content_bytes):
@@ -179,22 +179,22 @@ class CacheWarmer:
         Messages that are too large are left out, because a consumer's load would not hold them either.
         """
         shares = self._watermarks.shares
-        store_lane = lane.store_lane
-        caches = [cache for cache in lane.caches if cache.has(store_lane.number)]
+        pending_lane = lane.pending_lane
+        caches = [cache for cache in lane.caches if cache.has(pending_lane.number)]
         room = min(room, shares.load_bytes_max)
         runs: list[tuple[int, int]] = []
         total = 0
         while begin < lane.published_end:
-            found = store_lane.pending_run(begin, BLOCK_MESSAGES)
+            found = pending_lane.pending_run(begin, BLOCK_MESSAGES)
             if found is None or found[0] >= lane.published_end:
                 return runs, total, lane.published_end
             if runs and found[0] // BLOCK_MESSAGES != runs[0][0] // BLOCK_MESSAGES:
                 break
             first, last = found[0], min(found[1], lane.published_end - 1)
-            for sequence, length in enumerate(store_lane.lengths(first, last), first):
+            for sequence, length in enumerate(pending_lane.lengths(first, last), first):
                 begin = sequence + 1
                 if length > shares.large_message_bytes or any(
-                    cache.peek(store_lane.number, sequence) for cache in caches
+                    cache.peek(pending_lane.number, sequence) for cache in caches
                 ):
                     continue
                 charge = content_charge_bytes(length)
@@ -216,8 +216,8 @@ class CacheWarmer:
         if lane.destination.selector_groups or not lane.destination.is_open or lane not in self._lanes:
             return
         for message in messages:
-            if load.purge_count == lane.purge_count or lane.store_lane.is_pending(message[0]):
-                if not cache.fill(lane.store_lane.number, message):
+            if load.purge_count == lane.purge_count or lane.pending_lane.is_pending(message[0]):
+                if not cache.fill(lane.pending_lane.number, message):
                     self._lanes[lane] = min(self._lanes[lane], message[0])
                     self._full_memories.add(lane.memory)
                     return

@@ -41,7 +41,7 @@ from ...store.format.trace import (
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate, Question
-from ...store.journal.reading import REGION_BYTES_MAX, ReadableFile, Region
+from ...store.journal.regions import REGION_BYTES_MAX, ReadableFile, Region
 from ...store.message import HeaderValue
 from ...store.numbering import BLOCK_MASK, UNLIMITED
 from ...store.stored_message import StoredMessage
@@ -70,7 +70,7 @@ from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorG
 from ..core.monitor import Monitor
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
-from ..core.selector_groups.distribution_roles import NO_HAND_OUT
+from ..core.selector_groups.distribution_roles import NO_DISPATCH
 from ..core.selector_groups.matching import NO_NAMES
 from ..distribution.distribution_chooser import DistributionChooser
 from ..loading.eager import EagerLoader
@@ -235,20 +235,20 @@ class PlayedLaneState(QueueLaneState):
 class PlayedLane:
     """One lane of the trace: its state, and the sequence at which it begins."""
 
-    __slots__ = ("lane_state", "store_lane", "base", "is_new")
+    __slots__ = ("lane_state", "pending_lane", "base", "is_new")
 
     def __init__(self, target_area: TargetArea, lane_number: int) -> None:
         self.base = 0
         # Whether the lane has only what it had when the store was opened.
         self.is_new = True
-        self.store_lane = NonPersistentLane(Unlimited(), lane_number, 0)
+        self.pending_lane = NonPersistentLane(Unlimited(), lane_number, 0)
         queue = QueueState(target_area, lane_number, str(lane_number))
-        self.lane_state = PlayedLaneState(queue, self.store_lane)
+        self.lane_state = PlayedLaneState(queue, self.pending_lane)
         queue.put_lane(0, self.lane_state)
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
         """Store messages of these lengths behind holes up to `first`, and return their sequences in the lane."""
-        lane = self.store_lane
+        lane = self.pending_lane
         if not lane.next_sequence:
             self.base = first
         begin = max(first - self.base, lane.next_sequence)
@@ -285,7 +285,7 @@ class PlayedConsumer(CoreConsumer):
         self.destination = destination
         self.selector_group = selector_group
         self.stage = TAKING
-        self.collector = NO_HAND_OUT
+        self.dispatcher = NO_DISPATCH
         self.activity = Activity(None, None, 0.0)
         self.delivered = self.in_flight = 0
         self.priority = self.prefetch_limit = 0
@@ -303,7 +303,7 @@ class PlayedConsumer(CoreConsumer):
         """As much as it may have."""
         return UNLIMITED
 
-    def room(self, most: int) -> int:
+    def allowance(self, most: int) -> int:
         """Return `most`, because the trace says how much it takes."""
         return most
 
@@ -366,12 +366,12 @@ class TracePlayer:
     """Plays the events of a trace, which must come in order, and counts deliveries, hits and reads."""
 
     def __init__(
-        self, shares: Shares, wanted: dict[int, SequenceSet], rule: MemoryRule, recording_bytes: int = 0
+        self, shares: Shares, wanted: dict[int, SequenceSet], memory_rule: MemoryRule, recording_bytes: int = 0
     ) -> None:
         """Make a player under these shares of memory.
 
         wanted: by the number of a list that has a selector, what it takes in this trace.
-        rule: decides about memory.
+        memory_rule: decides about memory.
         recording_bytes: what a store that records holds for that, or 0 if the store that is asked about does not
             record.
         """
@@ -392,7 +392,7 @@ class TracePlayer:
         self.budget = Budget(shares.limit_bytes)
         reading = _hold_fixed_parts(self.budget, shares, recording_bytes)
         self.loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
-        memory = _make_memory(self.budget, shares, rule)
+        memory = _make_memory(self.budget, shares, memory_rule)
         events = ListEvents()  # reads for the HeadQueueCache are no hits
         self.dispatch_area = DispatchArea(memory, self.loads, steady.now_ms, events)
         traffic = TrafficObserver()
@@ -508,9 +508,9 @@ class TracePlayer:
         target, consumer = self._lists[extra]
         first -= self._lane(lane_number).base
         end = first + count
-        loads_left = LOADS_IN_VAIN_MAX + target.lane.store_lane.pending_messages
+        loads_left = LOADS_IN_VAIN_MAX + target.lane.pending_lane.pending_messages
         while count > 0:
-            deliveries = self.dispatch_area.collect(consumer, count, None)
+            deliveries = self.dispatch_area.dispatch(consumer, count, None)
             if not deliveries:
                 load = self.loader.begin(target, is_needed=True)
                 if load is None and not target.has_supply:
@@ -527,7 +527,7 @@ class TracePlayer:
             self.deliveries += len(deliveries)
             for delivery in deliveries:
                 if is_lazy(delivery):
-                    length = target.lane.store_lane.lengths(delivery.sequence, delivery.sequence)[0]
+                    length = target.lane.pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
                     self.lazy_bytes += content_charge_bytes(length)
                 elif message_of(delivery)[3] == ARRIVED:
                     self.hits += 1
@@ -541,7 +541,7 @@ class TracePlayer:
         lane_state, first = lane.lane_state, first - lane.base
         in_flight = lane_state.in_flight
         settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
-        lane.store_lane.remove(first, first + count - 1)
+        lane.pending_lane.remove(first, first + count - 1)
         if settled:
             self._settle(lane_state, settled)
         if len(settled) < count:
@@ -563,15 +563,15 @@ class TracePlayer:
         sequence = first - lane.base
         if sequence in lane.lane_state.in_flight:
             return
-        if lane.store_lane.is_pending(sequence):
-            length = lane.store_lane.lengths(sequence, sequence)[0]
+        if lane.pending_lane.is_pending(sequence):
+            length = lane.pending_lane.lengths(sequence, sequence)[0]
             returned = self.store.message(sequence, length, ARRIVED) if extra else (sequence, b"", None, READ)
             self.target_area.reoffer_returned(lane.lane_state, returned)
 
     def _forget(self, lane_number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(lane_number)
         first -= lane.base
-        lane.store_lane.remove(first, first + count - 1)
+        lane.pending_lane.remove(first, first + count - 1)
         self._forget_run(lane.lane_state, first, count)
 
     def _forget_run(self, lane: LaneState, first: int, count: int) -> None:
@@ -592,7 +592,7 @@ def _lane_parts(store: PlayedStore) -> LaneParts:
     )
 
 
-def _make_memory(budget: Budget, shares: Shares, rule: MemoryRule) -> MemoryParts:
+def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> MemoryParts:
     """Return the memory of a store that spills to no disk."""
     overflow = Overflow(
         cast(Disk, _NoDisk()),
@@ -605,9 +605,9 @@ def _make_memory(budget: Budget, shares: Shares, rule: MemoryRule) -> MemoryPart
     )
     return MemoryParts(
         budget,
-        MemoryRegistry(budget, shares.quotas, rule.pending_cache, lambda name: None),
+        MemoryRegistry(budget, shares.quotas, memory_rule.pending_cache, lambda name: None),
         overflow,
-        rule,
+        memory_rule,
         destinations=Overdraft(budget.holder("destinations")),
         consumers=Overdraft(budget.holders["consumers"]),
         groups=GroupMemory(budget.holder("groups")),

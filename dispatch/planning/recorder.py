@@ -229,9 +229,9 @@ class Recorder:
         at, stored.noted = stored.noted, end
         if not lane.destination.is_open:
             return
-        while at < end and (run := lane.store_lane.pending_run(at, end - at)) is not None and run[0] < end:
+        while at < end and (run := lane.pending_lane.pending_run(at, end - at)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)
-            lengths = lane.store_lane.lengths(first, last)
+            lengths = lane.pending_lane.lengths(first, last)
             at = last + 1
             if kind == WAITING:
                 self._put(WAITING, stored.number, first, len(lengths), sum(lengths))
@@ -397,7 +397,7 @@ def header_of(settings: Settings) -> TraceHeader:
 class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder.
 
-    It is a subclass, and no observer as RecordedTraffic is, because every message passes `collect_one` and `settle`: a
+    It is a subclass, and no observer as RecordedTraffic is, because every message passes `dispatch_one` and `settle`: a
     store without a recording pays nothing there.
     """
 
@@ -413,8 +413,8 @@ class RecordedDispatchArea(DispatchArea):
         self._recorder = recorder
         super().__init__(memory, loads, now_ms, events)
 
-    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
-        delivery = super().collect_one(consumer)
+    def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
+        delivery = super().dispatch_one(consumer)
         if delivery is not None:
             self._recorder.taken(consumer.selector_group.lists[0], delivery.sequence, 1)
         return delivery
@@ -438,7 +438,7 @@ class RecordedDispatchArea(DispatchArea):
         super().settle(delivery)
         lane, sequence = lane_of(delivery), delivery.sequence
         # An ack has removed the message already; a returned message is still pending.
-        self._recorder.settled(lane, sequence, 1, is_done=not lane.store_lane.is_pending(sequence))
+        self._recorder.settled(lane, sequence, 1, is_done=not lane.pending_lane.is_pending(sequence))
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
         super().settle_run(lane, deliveries)

@@ -103,7 +103,7 @@ class LongestFirst(MemoryRule):
 class _OldestFirstCache(PendingCache):
     """A PendingCache that takes in all overflow, and gives back the oldest messages of the lane with most."""
 
-    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane_number, message) or (
             self.give_back(charge_bytes(message)) > 0 and self.put(lane_number, message)
         )
@@ -122,7 +122,7 @@ class OldestFirst(MemoryRule):
 class _OpenCache(PendingCache):
     """A PendingCache that takes in everything that there is room for."""
 
-    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane_number, message)
 
 
@@ -136,7 +136,7 @@ class KeepAll(MemoryRule):
 class _ClosedCache(PendingCache):
     """A PendingCache that takes in no overflow."""
 
-    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return False
 
 

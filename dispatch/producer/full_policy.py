@@ -11,7 +11,7 @@ from itertools import count, zip_longest
 from typing import Final, cast
 
 from ...store.errors import SettingsError
-from ...store.format.properties import decode_properties, encode_properties, group_of
+from ...store.format.message_properties import decode_properties, encode_properties, group_of
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.structures.sequence_set import SequenceSet
@@ -42,8 +42,8 @@ class _Oldest:
 
     def run(self, most: int) -> tuple[int, int] | None:
         """Return the next run of messages that may be dropped as (first, last), at most `most` messages, or None."""
-        store_lane, end = self.lane.store_lane, self.lane.published_end
-        while (run := store_lane.pending_run(self._at, most)) is not None and run[0] < end:
+        pending_lane, end = self.lane.pending_lane, self.lane.published_end
+        while (run := pending_lane.pending_run(self._at, most)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)
             held = self._held.next_from(first)
             if held is None or held[0] > last:
@@ -53,9 +53,9 @@ class _Oldest:
             self._at = held[1] + 1
         return None
 
-    def drop(self, first: int, last: int) -> int:
+    def remove(self, first: int, last: int) -> int:
         """Remove a part of such a run; return how many messages were removed."""
-        removed = self.lane.lane_store.acknowledge(self.lane.store_lane, first, last)
+        removed = self.lane.backing_store.acknowledge(self.lane.pending_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
         return removed
@@ -98,12 +98,12 @@ class FullPolicy:
             try:
                 while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, most))) is not None:
                     oldest, first, last = found
-                    lengths = list(oldest.lane.store_lane.lengths(first, last))
+                    lengths = list(oldest.lane.pending_lane.lengths(first, last))
                     chosen = dropped_bytes = 0
                     while chosen < len(lengths) and (chosen < messages or dropped_bytes < size_bytes):
                         dropped_bytes += lengths[chosen]
                         chosen += 1
-                    dropped = oldest.drop(first, first + chosen - 1)
+                    dropped = oldest.remove(first, first + chosen - 1)
                     destination.dropped += dropped
                     removed += dropped
                     messages -= chosen
@@ -160,14 +160,14 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
         oldest, run = runs[0]
         return oldest, *run
     (persistent, of_persistent), (non_persistent, of_non_persistent) = runs
-    store_lane = cast(NonPersistentLane, non_persistent.lane.store_lane)
-    before = store_lane.next_persistent(of_non_persistent[0])
+    pending_lane = cast(NonPersistentLane, non_persistent.lane.pending_lane)
+    before = pending_lane.next_persistent(of_non_persistent[0])
     if of_persistent[0] < before:
         return persistent, of_persistent[0], min(of_persistent[1], before - 1)
     return (
         non_persistent,
         of_non_persistent[0],
-        min(of_non_persistent[1], store_lane.next_non_persistent(of_persistent[0]) - 1),
+        min(of_non_persistent[1], pending_lane.next_non_persistent(of_persistent[0]) - 1),
     )
 
 

@@ -166,7 +166,7 @@ class SendPipeline:
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
             self._confirmer.confirm(self._producers.confirmer.position())
-            admitted = yield from limits.wait_for_room(sizes, reservation, self._confirmer.waker(), batch.deadline)
+            admitted = yield from limits.wait_for_space(sizes, reservation, self._confirmer.waker(), batch.deadline)
         return admitted
 
     def _store_reserved(
@@ -241,7 +241,7 @@ class SendPipeline:
         with producers.monitor.lock, producers.monitor.all_or_broken:
             destination_lane = lane.destination_lane  # not before: until here the queue may go
             while begin < len(contents):
-                part = contents[begin : begin + destination_lane.slice_room]
+                part = contents[begin : begin + destination_lane.slice_capacity]
                 before_bytes = destination_lane.added_bytes
                 first = producers.message_store.append_slice(destination_lane, timestamp, part)
                 arrived = [(first + at, properties, body, timestamp) for at, (properties, body) in enumerate(part)]
@@ -288,7 +288,7 @@ class SendPipeline:
             self._lane_of_non_persistent(batch)
         own_id = batch.own_ids[0]
         if limits.diverts:
-            priority, content = lane.store_lane.priority, batch.contents[0]
+            priority, content = lane.pending_lane.priority, batch.contents[0]
             full_policy = self._producers.full_policy
             stored_id = full_policy.dead_letter(self._destination, priority, is_persistent, *content)
             if stored_id is not None:

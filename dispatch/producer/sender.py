@@ -25,7 +25,7 @@ from ...store.errors import (
     StoreFull,
     argument_error,
 )
-from ...store.format.properties import GROUP_BYTES_MAX, encode_headers_of_each, encode_properties
+from ...store.format.message_properties import GROUP_BYTES_MAX, encode_headers_of_each, encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX, content_lengths
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
@@ -209,7 +209,7 @@ class Sender:
                         monitor.yield_interpreter()
                     monitor.entries += 1
                     if self._limits is not None:
-                        self._limits.require_room(len(properties) + len(body))
+                        self._limits.require_space(len(properties) + len(body))
                     if expires_at:
                         sequence = producers.message_store.add_expiring(
                             lane.destination_lane, now_ms, properties, body, expires_at
@@ -265,7 +265,7 @@ class Sender:
                     if monitor.is_closed:
                         raise Closed("the store")
                     if self._limits is not None:
-                        self._limits.require_room(len(properties) + len(body))
+                        self._limits.require_space(len(properties) + len(body))
                     sequence = lane.add(now_ms, properties, body)
                 except BaseException as error:
                     monitor.lock.break_by(error)

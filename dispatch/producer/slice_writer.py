@@ -75,8 +75,8 @@ class SliceWriter:
             fresh = self._fresh_places(identities)
             done = 0
             while fresh:
-                room = lane.destination_lane.slice_room
-                part, fresh = fresh[:room], fresh[room:]
+                capacity = lane.destination_lane.slice_capacity
+                part, fresh = fresh[:capacity], fresh[capacity:]
                 first = self._write_fresh(lane, timestamp, [batch[at] for at in part], _known(identities, part))
                 sequences = dict(zip(part, range(first, first + len(part)), strict=True))
                 behind = fresh[0] if fresh else len(batch)
@@ -153,7 +153,7 @@ class SliceWriter:
         with self._monitor.lock, self._monitor.all_or_broken:
             timestamp = self._now_ms()
             while begin < len(batch):
-                part = list(batch[begin : begin + lane.destination_lane.slice_room])
+                part = list(batch[begin : begin + lane.destination_lane.slice_capacity])
                 times = times_of_each(part)
                 first = self._message_store.append_slice(lane.destination_lane, timestamp, part, times)
                 self.arrive_timed(lane, timestamp, first, part, times)

@@ -39,8 +39,8 @@ class SpaceLines:
         self._ask_for_cleanup = ask_for_cleanup
         self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
         self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
-        overflow.storage.on_room(self.tmp_storage.on_room_freed)
-        cleanup.on_room(self.journal.on_room_freed)
+        overflow.storage.on_space(self.tmp_storage.on_space_freed)
+        cleanup.on_space(self.journal.on_space_freed)
 
     def line(self, persistent: bool) -> SpaceLine:
         return self.journal if persistent else self.tmp_storage
@@ -70,7 +70,7 @@ class SpaceLines:
         Requires: no lock. Raises `full` when the time is up or the policy does not wait at all; Closed.
         """
         waker = confirmer.waker()
-        if line is self.journal and self._cleanup.wants_retained_room:
+        if line is self.journal and self._cleanup.wants_retained_space:
             yield Wait(waker, _at_once, self._give_up_retained)
             try:
                 attempt()
@@ -97,10 +97,10 @@ class SpaceLines:
             with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:
                 line.leave(waiting)
 
-    def on_room_freed(self) -> None:
+    def on_space_freed(self) -> None:
         """Let waiting senders try again. Requires: the lock."""
-        self.journal.on_room_freed()
-        self.tmp_storage.on_room_freed()
+        self.journal.on_space_freed()
+        self.tmp_storage.on_space_freed()
 
     def close(self) -> None:
         """Raise Closed in all waiting senders. Requires: the lock."""

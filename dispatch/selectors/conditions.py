@@ -25,7 +25,7 @@ from sys import intern
 from typing import Any, Final, TypeGuard
 
 from ...store.errors import SelectorError
-from ...store.format.properties import encoded_header
+from ...store.format.message_properties import encoded_header
 from ...store.index.fingerprint import UNKNOWN, Fingerprint, SummaryFingerprint
 from ...store.message import HeaderValue
 from .like import like_matcher

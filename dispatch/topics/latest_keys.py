@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...cache.accounting.budget import Holder
-from ...store.format.properties import decode_properties, group_of
+from ...store.format.message_properties import decode_properties, group_of
 from ..core.model import LaneState
 
 GROUP: Final = "JMSXGroupID"
@@ -127,4 +127,4 @@ class NewestPerKey:
 
 def _waits(place: Place) -> bool:
     lane, sequence = place
-    return sequence not in lane.in_flight and sequence not in lane.parked and lane.store_lane.is_pending(sequence)
+    return sequence not in lane.in_flight and sequence not in lane.parked and lane.pending_lane.is_pending(sequence)

@@ -41,7 +41,7 @@ class SelectorMatches:
 
     def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
         """Return whether a message is the persistent one that is arriving. Requires: the lock."""
-        return lane.is_persistent and message[0] == self._sequence and lane.store_lane.priority == self._priority
+        return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
     def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
         """Return whether a selector matches the arriving message. Requires: the lock, and that `is_about` is true."""

@@ -18,11 +18,11 @@ from ...cache.accounting.charge import content_charge_bytes
 from ...store.format.state_record import TOPIC
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.index.topic_lane import SubscriptionLane
-from ...store.journal.reading import Region
+from ...store.journal.regions import Region
 from ...store.numbering import BEHIND_ALL, UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.deliveries.contracts import LaneStore
+from ..core.deliveries.contracts import BackingStore
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destinations.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
@@ -76,7 +76,7 @@ class EvictionRule(ABC):
 class SubscriptionRegistry(ABC):
     """The owner of all subscriptions, as a topic sees it. The state lock guards it."""
 
-    unrecorded: LaneStore[SubscriptionLane, Region]
+    unrecorded: BackingStore[SubscriptionLane, Region]
     """Settles messages for subscriptions without a name."""
     selector_matches: SelectorMatches
     """Which selectors the arriving message matches: one for all topics, as one message arrives at a time."""
@@ -199,15 +199,15 @@ class SubscriptionLaneState(QueueLaneState):
     __slots__ = ("examined", "subscription", "subscription_lane", "topic_lane", "_reading")
 
     def __init__(
-        self, subscription: SubscriptionState, store_lane: SubscriptionLane, topic_lane: SubscribedLane
+        self, subscription: SubscriptionState, pending_lane: SubscriptionLane, topic_lane: SubscribedLane
     ) -> None:
-        super().__init__(subscription, store_lane.topic, topic_lane.id_prefix, store_lane)
+        super().__init__(subscription, pending_lane.topic, topic_lane.id_prefix, pending_lane)
         self.subscription = subscription
-        self.subscription_lane = store_lane
+        self.subscription_lane = pending_lane
         self.topic_lane = topic_lane
         self._reading = SharedReading(
             self.memory,
-            store_lane.topic.number,
+            pending_lane.topic.number,
             self._first_of_others,
             has_neighbours=len(subscription.topic.online) > 1,
         )
@@ -215,10 +215,10 @@ class SubscriptionLaneState(QueueLaneState):
         self.caches = (self._reading.cache, self.memory.head_queue_cache)
         self.is_timed = topic_lane.is_timed
         self.published_end = topic_lane.published_end
-        self.first_sequence = max(topic_lane.first_sequence, store_lane.first_sequence)
-        self.first_bytes = max(topic_lane.first_bytes, store_lane.first_bytes)
+        self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
+        self.first_sent_bytes = max(topic_lane.first_sent_bytes, pending_lane.first_sent_bytes)
         if not subscription.is_durable:
-            self.lane_store = subscription.topic.registry.unrecorded
+            self.backing_store = subscription.topic.registry.unrecorded
             self.syncs = False
         # The selector matches all pending messages before this sequence.
         self.examined = 0
@@ -273,14 +273,14 @@ class SubscriptionLaneState(QueueLaneState):
 
     def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
         """Return whether the next message is too large to be put into this list ahead of a take."""
-        if not self._reading.has_neighbours or (run := self.store_lane.ready_run(sequence, 1)) is None:
+        if not self._reading.has_neighbours or (run := self.pending_lane.ready_run(sequence, 1)) is None:
             return False
-        charge_bytes = content_charge_bytes(self.store_lane.lengths(*run)[0])
+        charge_bytes = content_charge_bytes(self.pending_lane.lengths(*run)[0])
         return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._reader_count)
 
     def on_loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""
-        reading, messages = self._reading, self.topic_lane.store_lane
+        reading, messages = self._reading, self.topic_lane.pending_lane
         fronts = self.topic_lane.fronts(but=self)
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
@@ -288,7 +288,7 @@ class SubscriptionLaneState(QueueLaneState):
             self.destination.target_area.shorten(load.target)
         if load.regions and least < UNLIMITED:
             reading.keep(load, least)
-        reading.cache.drop_before(min([load.target.first_to_load, *fronts]))  # the list may have been cut since
+        reading.cache.discard_before(min([load.target.first_to_load, *fronts]))  # the list may have been cut since
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message from the cache that the topic's subscriptions share. None: it is not there."""
@@ -348,7 +348,7 @@ class SubscriptionState(DestinationState):
         self.topic.registry.leave(self)
         if not self.topic.online:
             for lane in self.topic.all_lanes():
-                lane.memory.pending_cache.forget(lane.store_lane.number)
+                lane.memory.pending_cache.discard_lane(lane.pending_lane.number)
 
     @property
     def is_durable(self) -> bool:
@@ -372,13 +372,13 @@ class SubscriptionState(DestinationState):
 
     def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
         """Return the subscription's part of a lane of the topic, made on first use."""
-        priority = topic_lane.store_lane.priority
+        priority = topic_lane.pending_lane.priority
         lane = self.lanes[priority]
         if lane is None:
-            store_lane = self.subscriber.lanes[priority]
-            assert store_lane is not None
+            pending_lane = self.subscriber.lanes[priority]
+            assert pending_lane is not None
             assert isinstance(topic_lane, SubscribedLane)
-            lane = SubscriptionLaneState(self, store_lane, topic_lane)
+            lane = SubscriptionLaneState(self, pending_lane, topic_lane)
             self.put_lane(priority, lane)
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
@@ -400,16 +400,16 @@ class SubscriptionState(DestinationState):
             self.is_charged = True
             self.target_area.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
 
-    def forget(self) -> None:
+    def discard_cached(self) -> None:
         """Make the caches forget a subscription that has ended."""
         if self.latest is not None:
             self.latest.close()
         self.note_unused()
         caches = self.memory.pending_cache, self.memory.head_queue_cache
-        for store_lane in filter(None, self.subscriber.lanes):
+        for pending_lane in filter(None, self.subscriber.lanes):
             for cache in caches:
-                cache.forget(store_lane.number)
-            self.memory.head_queue_cache.reopen(store_lane.number)
+                cache.discard_lane(pending_lane.number)
+            self.memory.head_queue_cache.reopen(pending_lane.number)
 
     def note_unused(self) -> None:
         """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
@@ -419,7 +419,7 @@ class SubscriptionState(DestinationState):
             self.is_charged = False
             self.target_area.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
 
-    def drop(self) -> None:
+    def clear(self) -> None:
         """Forget everything, because the subscription has ended.
 
         Requires: the lock, and that its consumers are closed.
@@ -427,7 +427,7 @@ class SubscriptionState(DestinationState):
         for lane in self.lanes:
             if isinstance(lane, SubscriptionLaneState):
                 lane.leave_shared()
-        self.drop_lanes()
+        self.clear_lanes()
 
     def _non_persistent(self) -> Iterator[NonPersistentLaneState]:
         return filter(None, self.non_persistent_lanes)
@@ -439,37 +439,39 @@ class SubscriptionState(DestinationState):
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
             counts += (lane.dead_letters.count, lane.parked.count, len(lane.in_flight))
-        counts += (lane.store_lane.pending_messages for lane in self._non_persistent())
+        counts += (lane.pending_lane.pending_messages for lane in self._non_persistent())
         return self.selector is None and not any(counts)
 
     @property
     def enqueued(self) -> int:
         persistent = sum(
-            store_lane.topic.next_sequence - max(lane.first_sequence, store_lane.first_sequence)
-            for lane, store_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
-            if lane is not None and store_lane is not None
+            pending_lane.topic.next_sequence - max(lane.first_sequence, pending_lane.first_sequence)
+            for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and pending_lane is not None
         )
-        return persistent + sum(lane.store_lane.next_sequence - lane.first_sequence for lane in self._non_persistent())
+        return persistent + sum(
+            lane.pending_lane.next_sequence - lane.first_sequence for lane in self._non_persistent()
+        )
 
     @property
     def enqueued_bytes(self) -> int:
         """Content bytes of messages that arrived, including those in lanes that are not open yet."""
         persistent = sum(
-            store_lane.enqueued_bytes - max(lane.first_bytes, store_lane.first_bytes)
-            for lane, store_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
-            if lane is not None and store_lane is not None
+            pending_lane.total_sent_bytes - max(lane.first_sent_bytes, pending_lane.first_sent_bytes)
+            for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and pending_lane is not None
         )
         return persistent + sum(lane.enqueued_bytes for lane in self._non_persistent())
 
     @property
     def depth(self) -> int:
-        persistent = sum(store_lane.depth[0] for store_lane in filter(None, self.subscriber.lanes))
-        return persistent + sum(lane.store_lane.pending_messages for lane in self._non_persistent())
+        persistent = sum(pending_lane.depth[0] for pending_lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.pending_lane.pending_messages for lane in self._non_persistent())
 
     @property
     def depth_bytes(self) -> int:
-        persistent = sum(store_lane.depth[1] for store_lane in filter(None, self.subscriber.lanes))
-        return persistent + sum(lane.store_lane.pending_bytes for lane in self._non_persistent())
+        persistent = sum(pending_lane.depth[1] for pending_lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
 
     def totals(self, lanes: Sequence[LaneMessages]) -> DestinationTotals:
         """Return depth, arrivals and departures, including those of lanes that are not open yet."""

@@ -70,5 +70,5 @@ class TopicAdmin:
             self._subscriptions.end(subscription)
         topic.end_admission()
         for lane in topic.all_lanes():
-            self._removals.drop_lane(lane)
-        topic.drop()
+            self._removals.empty_lane(lane)
+        topic.clear()

@@ -140,9 +140,9 @@ class TopicState(SubscribedTopic):
         """Return number and next sequence of each pool in which subscriptions share non-persistent messages."""
         return [(fan_out.pool, fan_out.next_sequence) for fan_out in self.fan_outs.values()]
 
-    def drop(self) -> None:
+    def clear(self) -> None:
         """Forget the messages and subscriptions of a deleted or closed topic. Requires: the lock."""
-        self.drop_lanes()
+        self.clear_lanes()
         self.target_area.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
         self.kept, self.fan_outs, self.online = {}, {}, {}
 
@@ -165,13 +165,13 @@ class TopicState(SubscribedTopic):
         """
         if self.wants_retention:
             return max((each.depth for each in self._everyone()), default=0)
-        return super().depth + self._slowest(lambda lane: lane.store_lane.pending_messages)
+        return super().depth + self._slowest(lambda lane: lane.pending_lane.pending_messages)
 
     @property
     def depth_bytes(self) -> int:
         if self.wants_retention:
             return max((each.depth_bytes for each in self._everyone()), default=0)
-        return super().depth_bytes + self._slowest(lambda lane: lane.store_lane.pending_bytes)
+        return super().depth_bytes + self._slowest(lambda lane: lane.pending_lane.pending_bytes)
 
     def _everyone(self) -> Iterator[SubscriptionState]:
         yield from self.online
@@ -184,8 +184,8 @@ class TopicState(SubscribedTopic):
         return sum(max(map(size, lanes), default=0) for lanes in found)
 
     def make_lane(self, priority: int, message_store: MessageStore) -> TopicLaneState:
-        store_lane = message_store.lane(self.number, priority)
-        return TopicLaneState(self, store_lane, message_store.id_prefix(self.number, priority))
+        pending_lane = message_store.lane(self.number, priority)
+        return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
 
 
 class TopicLaneState(SubscribedLane):
@@ -195,15 +195,15 @@ class TopicLaneState(SubscribedLane):
     joins_slices: ClassVar[bool] = False
     """A subscription may have begun between two slices, and the first slice is not for it."""
 
-    def __init__(self, topic: TopicState, store_lane: DestinationLane, id_prefix: str) -> None:
-        super().__init__(topic, store_lane, id_prefix)
+    def __init__(self, topic: TopicState, pending_lane: DestinationLane, id_prefix: str) -> None:
+        super().__init__(topic, pending_lane, id_prefix)
         self.topic = topic
 
     def readers(self) -> Iterator[LaneState]:
         """Yield this lane, and its part in each subscription that is read or has state in RAM."""
         yield self
         for subscription in self.topic.subscriptions():
-            reader = subscription.lanes[self.store_lane.priority]
+            reader = subscription.lanes[self.pending_lane.priority]
             if reader is not None:
                 yield reader
 
@@ -220,7 +220,7 @@ class TopicLaneState(SubscribedLane):
 
         O(subscriptions that are read).
         """
-        priority = self.store_lane.priority
+        priority = self.pending_lane.priority
         found: list[int] = []
         for subscription in self.topic.online:  # inlined: each load asks three times, for hundreds of subscriptions
             lane = subscription.lanes[priority]

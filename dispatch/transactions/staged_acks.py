@@ -56,8 +56,8 @@ class StagedAcks:
             lane, sequence = lane_of(delivery), delivery.sequence
             lane.park(delivery)
             self._held.setdefault(lane, {})[sequence] = delivery
-            self._lanes[lane.store_lane.number] = lane
-            self._branch.acknowledge(lane.store_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
+            self._lanes[lane.pending_lane.number] = lane
+            self._branch.acknowledge(lane.pending_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
 
     def hold_rejected(self, delivery: Delivery) -> None:
         """Hold a delivery that becomes a dead letter with the commit. Requires: it is in flight, and charged."""
@@ -66,7 +66,7 @@ class StagedAcks:
 
     def holds(self, delivery: Delivery) -> bool:
         """Return whether the outcome decides about this delivery."""
-        return self._branch.acknowledges(lane_of(delivery).store_lane.number, delivery.sequence)
+        return self._branch.acknowledges(lane_of(delivery).pending_lane.number, delivery.sequence)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return the sequences that are acknowledged in a lane, recorded or not."""
@@ -77,7 +77,7 @@ class StagedAcks:
         """Acknowledge all held messages. Requires: the commit record is written, if there is one."""
         for number, first, messages in self._branch.unrecorded_runs():
             lane = self._lanes[number]
-            lane.lane_store.acknowledge(lane.store_lane, first, first + messages - 1)
+            lane.backing_store.acknowledge(lane.pending_lane, first, first + messages - 1)
         for number, first, messages in (*self._branch.runs(), *self._branch.unrecorded_runs()):
             self._lanes[number].acknowledge_parked(first, first + messages - 1)
         for lane, rejected in self._rejected.items():

@@ -94,7 +94,7 @@ class StagedSlices:
         spread_ms: most milliseconds between the timestamp of its slice, which it gets, and its own timestamp.
         """
         size = len(properties) + len(body)
-        self._lanes[lane.store_lane.number] = lane
+        self._lanes[lane.pending_lane.number] = lane
         gathered = self._gathered.get(lane)
         if gathered is not None and (
             len(gathered.contents) >= SLICE_MESSAGES_MAX
@@ -169,7 +169,7 @@ class StagedSlices:
         unloaded: dict[LaneState, range] = {}
         lane: LaneState | None = None
         for number, first, position, messages, is_timed in self._branch.committed():
-            if lane is None or lane.store_lane.number != number:
+            if lane is None or lane.pending_lane.number != number:
                 lane = self._lanes[number]
             gathered = written.get(position)
             if is_timed:

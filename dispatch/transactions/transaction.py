@@ -27,7 +27,7 @@ from ...store.errors import (
     argument_error,
 )
 from ...store.format.branch import XID_BYTES_MAX, Branch
-from ...store.format.properties import encode_properties
+from ...store.format.message_properties import encode_properties
 from ...store.format.retained import RetainedMessage, encode_retained
 from ...store.format.times import split_times
 from ...store.message_store import MessageStore
@@ -303,7 +303,7 @@ class Transaction:
 
         lanes: all lanes in which the transaction sends or acknowledges.
         """
-        self._lanes.update((lane.store_lane.number, lane) for lane in lanes)
+        self._lanes.update((lane.pending_lane.number, lane) for lane in lanes)
         self._acks.park_again()
 
     # ------------------------------------------------------------------ outcomes

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from ...store.disk.disk import File
 from ...store.errors import ForebayError
-from ...store.format.properties import decode_properties
+from ...store.format.message_properties import decode_properties
 from ...store.format.record import (
     DESTINATION,
     HEADER_BYTES,

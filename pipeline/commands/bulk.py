@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
+from ...dispatch.commands.shared_arguments import add_json
 from ...dispatch.commands.streams import Streams
-from ...dispatch.commands.words import add_json
 from ..bulk.archive import ArchiveRow, archive, archive_local, restore, restore_local
 from ..kernels.rows import FIELDS
 from ..loading import LoadReport, lines_of, load, load_local

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...dispatch.commands.operating import ask
+from ...dispatch.commands.shared_arguments import add_directories, add_json
 from ...dispatch.commands.streams import Progress, Streams
-from ...dispatch.commands.words import add_directories, add_json
 from ...dispatch.config.sizes import MIB
 from ...dispatch.explain.cause import Explanation
 from ...dispatch.explain.disk import explain_data_log, explain_whole
-from ...dispatch.explain.words import age_text, plural, size_text
+from ...dispatch.explain.texts import age_text, plural, size_text
 from ...dispatch.remote.client import Result, ask_store, count_in
 from ...dispatch.store_directories import broker_of, only_store, stores_of
 from ...dispatch.store_status import printable

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any, Final
 
+from ...dispatch.commands.shared_arguments import add_json
 from ...dispatch.commands.streams import Streams
-from ...dispatch.commands.words import add_json
 from ...dispatch.config.sizes import format_size
 from ...dispatch.planning.lab import play_rules_file
 from ...dispatch.planning.picture import draw, require

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
+from ...dispatch.commands.shared_arguments import add_json
 from ...dispatch.commands.streams import Streams
-from ...dispatch.commands.words import add_json
 from .. import local
 from ..errors import SparkMissing
 from ..kernels.fleet import find_stores

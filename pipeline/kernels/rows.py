@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from ...dispatch.config.checks import check_name
 from ...dispatch.producer.sender import encoded_properties
 from ...store.errors import SettingsError
-from ...store.format.properties import NESTING_MAX
+from ...store.format.message_properties import NESTING_MAX
 from ...store.ingest.part import PRIORITY_MAX, TIMESTAMP_MAX
 from ...store.message import DEFAULT_PRIORITY, HeaderValue
 

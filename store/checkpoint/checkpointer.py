@@ -200,7 +200,7 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ checkpoints at a standstill
 
-    def make_room(self, position: int, next_log_sequence: int) -> None:
+    def make_index_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
 
         A replay begins with that record and skips the parts of it that the index has already.

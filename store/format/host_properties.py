@@ -3,7 +3,7 @@
     changes    count u32, then of each: length of the name u16, length of the value u32, the name in UTF-8, the value
 
 A length of 2^32 - 1 means that the property is deleted. The same bytes are in properties records, in commit records and
-branches, and, without deletions, in each state record. (The properties of a message are in format/properties.py.)
+branches, and, without deletions, in each state record. (Those of a message are in format/message_properties.py.)
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ..errors import ArgumentError, SettingsError
 from ..numbering import NO_DESTINATION, PRIORITIES
-from .properties import header_values
+from .message_properties import header_values
 from .record import RecordDamaged
 from .times import has_times, split_times, times_of
 

@@ -156,7 +156,7 @@ class BlockCache:
         self._note_filling()
         return self._resident_blocks <= self._capacity_blocks and not self.is_crowded
 
-    def admit(self, holder: BlockHolder, block: Block) -> None:
+    def insert(self, holder: BlockHolder, block: Block) -> None:
         """Take a block into RAM; if the cache is full, drop clean blocks."""
         self._charge(1 + block.extra_blocks)
         holder.resident[block.number] = block
@@ -247,7 +247,7 @@ class BlockCache:
     def fetch(self, holder: BlockHolder, block_number: int) -> Block:
         """Read a block that is not in RAM and keep it. Raises BlockDamaged, or what `doubt` raises instead."""
         block = self._read(holder, block_number)
-        self.admit(holder, block)
+        self.insert(holder, block)
         self._clean[holder.number, block_number] = block
         return block
 

@@ -103,7 +103,7 @@ class DestinationLane(BlockHolder):
             block = self.tail
             if block is None or not sequence & BLOCK_MASK:
                 block = self._begin_block(sequence)
-            behind = min(begin + self.slice_room, len(offsets))
+            behind = min(begin + self.slice_capacity, len(offsets))
             block.add_singles(data_log, offsets[begin:behind], lengths[begin:behind])
             self._touched(block)
             self.next_sequence = sequence + behind - begin
@@ -115,7 +115,7 @@ class DestinationLane(BlockHolder):
         use.pending_bytes += total
 
     @property
-    def slice_room(self) -> int:
+    def slice_capacity(self) -> int:
         """How many messages the next slice may have without crossing a block."""
         return BLOCK_MESSAGES - (self.next_sequence & BLOCK_MASK)
 
@@ -151,7 +151,7 @@ class DestinationLane(BlockHolder):
         block = self.block(number) if number in self.blocks else None
         if block is None:
             block = Block(number)
-            self.cache.admit(self, block)
+            self.cache.insert(self, block)
             self.blocks.add(number, number)
             self._touched(block)
         block.fill(sequence & BLOCK_MASK)
@@ -279,7 +279,7 @@ class DestinationLane(BlockHolder):
         block = self.block(block_number)
         if block is None:
             block = Block(block_number)
-            self.cache.admit(self, block)
+            self.cache.insert(self, block)
             self.blocks.add(block_number, block_number)
             block.fill(min(self.next_sequence - (block_number << BLOCK_SHIFT), BLOCK_MESSAGES))
         return self._touched(block)

@@ -18,7 +18,7 @@ from operator import itemgetter, mul, or_
 from types import NoneType
 from typing import Final, cast
 
-from ..format.properties import decode_properties, encode_properties, header_values_of_each
+from ..format.message_properties import decode_properties, encode_properties, header_values_of_each
 from ..format.record import RecordDamaged
 from ..message import HeaderValue
 from ..numbering import BLOCK_MASK

@@ -63,14 +63,14 @@ class Index:
         cache_bytes: int,
         read_block: Callable[[int, int], bytes],
         doubt: Callable[[BlockDamaged], None] = lambda damage: None,
-        attempts: DeliveryCountTable | None = None,
+        delivery_count_table: DeliveryCountTable | None = None,
         read_fingerprints: RowReader = lambda lane, first, last, names: [],
         lanes_account: OverdraftAccount | None = None,
     ) -> None:
         """Make an empty index.
 
         account, cache_bytes, read_block, doubt: see BlockCache.
-        attempts: bounds the delivery counts; None: they are bounded as without a budget.
+        delivery_count_table: has the delivery counts, and bounds them; None: they are bounded as without a budget.
         read_fingerprints: see RowReader.
         lanes_account: pays for lanes; None: they are not counted.
         """
@@ -87,7 +87,7 @@ class Index:
         self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
         # Delivery counts of messages that came back.
-        self.delivery_count_table = attempts or DeliveryCountTable()
+        self.delivery_count_table = delivery_count_table or DeliveryCountTable()
         # Makes the lanes of topics, once it is known which destinations are topics.
         self.topics: LaneMaker = _NoTopics()
         # Number of a lane -> its timetable of messages that came back.
@@ -133,7 +133,7 @@ class Index:
         check_run(lane_number, sequence, int(sequence > 0))
         self.idle.put(lane_number, max(self.idle.find(lane_number), sequence))
 
-    def put_away(self, lane_number: int) -> None:
+    def shrink_to_row(self, lane_number: int) -> None:
         """Make a lane without pending messages a row: now, or once a checkpoint has deleted its rows.
 
         Requires: nobody has the lane. Later, callers must ask `lane` for it again.
@@ -154,7 +154,7 @@ class Index:
     def put_away_all(self) -> None:
         """Make all empty lanes rows. Requires: no caller has a lane. O(lanes)."""
         for number in list(self.lanes):
-            self.put_away(number)
+            self.shrink_to_row(number)
 
     @property
     def lanes_charge(self) -> int:
@@ -440,7 +440,7 @@ class Index:
         self._is_storing = False
         leaving, self._leaving = self._leaving, {}
         for number in leaving:
-            self.put_away(number)
+            self.shrink_to_row(number)
 
     def _check(self) -> None:
         self.cache._check()

@@ -27,7 +27,7 @@ PENDING_SLOTS: Final = (
 class PendingLane:
     """The store's object for a lane: which messages are pending, whatever class knows where they are.
 
-    Dispatch has a LaneState for the same lane, whose `store_lane` this is. The state lock guards it.
+    Dispatch has a LaneState for the same lane, whose `pending_lane` this is. The state lock guards it.
     """
 
     __slots__ = PENDING_SLOTS
@@ -54,7 +54,7 @@ class PendingLane:
         return self.added_bytes - self.removed_bytes
 
     @property
-    def enqueued_bytes(self) -> int:
+    def total_sent_bytes(self) -> int:
         """Content bytes of messages that were sent here. Only its growth between two moments is meaningful."""
         return self.added_bytes
 

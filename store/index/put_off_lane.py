@@ -43,7 +43,7 @@ class PutOffLane(BlockHolder):
             block = self.block(number)
             if block is None:
                 block = PutOffBlock(number)
-                self.cache.admit(self, block)
+                self.cache.insert(self, block)
                 self.blocks.add(number, number)
             if not block.is_dirty:
                 self.cache.touch(self, block)

@@ -190,7 +190,7 @@ class Cursor(NamedTuple):
     """Bytes that were sent to the topic before that message."""
     first_sequence: int
     """Where the statistics of the subscription begin to count, with the bytes at that place."""
-    first_bytes: int
+    first_sent_bytes: int
 
 
 _NO_NUMBERS: Final = array("I")

@@ -214,7 +214,7 @@ class Subscriptions(LaneMaker):
                 )
         return found
 
-    def put_away(self, subscription_number: int) -> None:
+    def shrink_to_row(self, subscription_number: int) -> None:
         """Make a durable subscription rows, if it needs just all messages from some place on.
 
         Requires: nobody has it. Later, callers must ask `opened` for it again. O(lanes + subscriptions copied).
@@ -227,7 +227,7 @@ class Subscriptions(LaneMaker):
             return
         for lane, cursor in cursors:
             assert cursor is not None
-            lane.topic.put_away(lane, cursor)
+            lane.topic.shrink_to_row(lane, cursor)
         topic = self._topics[found.facts.topic]
         del self.by_number[subscription_number], topic.subscribers[subscription_number]
         self._account.release(SUBSCRIBER_BYTES)
@@ -236,7 +236,7 @@ class Subscriptions(LaneMaker):
     def put_away_all(self) -> None:
         """Make all subscriptions rows for which that is possible. Requires: no caller has one. O(subscriptions)."""
         for number in list(self.by_number):
-            self.put_away(number)
+            self.shrink_to_row(number)
 
     def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
         """Make a subscription, which gets messages that are sent from now on. An existing one stays unchanged."""

@@ -62,7 +62,7 @@ class BacklogSets:
         """Charge for a lane of a subscription."""
         self._account.charge(SUBSCRIPTION_LANE_BYTES)
 
-    def drop_lane(self) -> None:
+    def release_lane(self) -> None:
         """Release the charge of a lane of a subscription that has ended."""
         self._account.release(SUBSCRIPTION_LANE_BYTES)
 
@@ -174,7 +174,7 @@ class TopicLane(DestinationLane):
         )
         self.is_unread = False
 
-    def put_away(self, lane: SubscriptionLane, cursor: Cursor) -> None:
+    def shrink_to_row(self, lane: SubscriptionLane, cursor: Cursor) -> None:
         """Make a subscription's lane a row. Requires: no caller holds the lane."""
         del self.subscribers[lane.destination_number]
         lane.leave(self.nowhere)
@@ -237,7 +237,7 @@ class TopicLane(DestinationLane):
         super().pass_over(messages, content_bytes)
 
     @property
-    def enqueued_bytes(self) -> int:
+    def total_sent_bytes(self) -> int:
         """Content bytes of messages that came, including those to which nobody had subscribed."""
         return self.sent_bytes
 
@@ -445,7 +445,7 @@ class SubscriptionLane(JournaledLane):
         "is_durable",
         "pending",
         "first_sequence",
-        "first_bytes",
+        "first_sent_bytes",
         "has_estimate",
         "_sent_bytes",
         "_own_since",
@@ -470,9 +470,9 @@ class SubscriptionLane(JournaledLane):
         # Number of the topic's last note when this set was made. Earlier notes do not refer to it.
         self._own_since = topic.snapshots
         self.next_sequence = self.first_sequence = topic.next_sequence
-        self._sent_bytes = self.first_bytes = topic.sent_bytes
+        self._sent_bytes = self.first_sent_bytes = topic.sent_bytes
         if cursor is not None:
-            self.next_sequence, self._sent_bytes, self.first_sequence, self.first_bytes = cursor
+            self.next_sequence, self._sent_bytes, self.first_sequence, self.first_sent_bytes = cursor
         self._sets = _UNCOUNTED_SETS
 
     def enter(self) -> None:
@@ -499,7 +499,7 @@ class SubscriptionLane(JournaledLane):
             size -= self.pending_bytes
         if self.pending.count != self.next_sequence - first:
             return None
-        return Cursor(first, size, self.first_sequence, self.first_bytes)
+        return Cursor(first, size, self.first_sequence, self.first_sent_bytes)
 
     def catch_up(self) -> None:
         """Add the messages that were sent since the last call. O(their blocks)."""
@@ -592,7 +592,7 @@ class SubscriptionLane(JournaledLane):
     def leave(self, nowhere: TopicLane) -> None:
         """Forget the topic's lane and refer to a lane to which nothing is sent. O(1)."""
         self._replace(_NOTHING)
-        self._sets.drop_lane()
+        self._sets.release_lane()
         self._sets = _UNCOUNTED_SETS
         self.pending_messages, self.removed_bytes = 0, self.added_bytes
         self.topic, self.earliest = nowhere, nowhere.earliest
@@ -681,8 +681,8 @@ class SubscriptionLane(JournaledLane):
         return self.topic.extents(first, last)
 
     @property
-    def enqueued_bytes(self) -> int:
-        """Content bytes of messages that were sent to the topic; those of this subscription begin at `first_bytes`."""
+    def total_sent_bytes(self) -> int:
+        """Content bytes of messages sent to the topic; those of this subscription begin at `first_sent_bytes`."""
         return self.topic.sent_bytes
 
     @property
@@ -704,7 +704,7 @@ class SubscriptionLane(JournaledLane):
 
     def restore(self, backlog: SubscriptionBacklog) -> None:
         """Take over what a checkpoint stored. Requires: the topic's lane is as it was then."""
-        self.first_sequence = self.first_bytes = 0
+        self.first_sequence = self.first_sent_bytes = 0
         self._replace(_NOTHING)
         if backlog.blocks:
             self._own().restore(backlog)

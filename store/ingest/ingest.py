@@ -19,7 +19,7 @@ from ..environment.late_log import LateLogger
 from ..environment.locks import OwnedLock
 from ..errors import ForebayError, StoreFull
 from ..format.imports import IMPORTS_KEPT, ImportRecord, ImportReport, encode_import
-from ..format.properties import group_of
+from ..format.message_properties import group_of
 from ..format.record import IMPORT as IMPORT_KIND
 from ..format.record import IMPORTED, RecordDamaged
 from ..format.state_record import QUEUE
@@ -206,7 +206,7 @@ class _Ingestion:
         while at < len(found.contents):
             if self._directory.message_store.is_checkpoint_urgent and not self._directory.message_store.checkpoint():
                 raise _Waits(_BUSY)
-            contents = found.contents[at : at + lane.slice_room]
+            contents = found.contents[at : at + lane.slice_capacity]
             with self._lock:
                 if any(properties and group_of(properties) is not None for properties, _ in contents):
                     self._directory.destination_writer.note_groups(lane.destination_number)

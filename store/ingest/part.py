@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ..disk.disk import Disk, File
 from ..disk.layout import import_part_name
 from ..environment.account import Account
-from ..format.properties import decode_properties, encode_properties, group_of
+from ..format.message_properties import decode_properties, encode_properties, group_of
 from ..format.record import (
     DESTINATION,
     DIRECTORY,

@@ -33,7 +33,7 @@ from ..format.decode import (
 )
 from ..format.host_properties import Changes, PropertiesRecord
 from ..format.imports import ImportRecord
-from ..format.properties import decode_properties
+from ..format.message_properties import decode_properties
 from ..format.record import (
     KIND_NAMES,
     MESSAGE,

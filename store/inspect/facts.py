@@ -37,7 +37,7 @@ from ..format.decode import (
 )
 from ..format.host_properties import PropertiesRecord
 from ..format.imports import ImportRecord
-from ..format.properties import decode_properties, own_identity
+from ..format.message_properties import decode_properties, own_identity
 from ..format.record import (
     ACK,
     DESTINATION,

@@ -82,7 +82,7 @@ class Fullness:
         return self._refused_bytes > 0
 
     @property
-    def is_short_of_room(self) -> bool:
+    def is_short_of_space(self) -> bool:
         """Whether another data log would not fit. Then nothing is kept for a lease."""
         return self.is_full or self._is_above_limit(self._file_bytes)
 
@@ -115,7 +115,7 @@ class Fullness:
         """Return whether a record of a kind only adds, so that it needs room that a record that settles does not."""
         return kind in ADDING_KINDS and not self.accepts_replacements
 
-    def require_room(self, size: int, flags: int, refill: Callable[[], bool]) -> None:
+    def require_space(self, size: int, flags: int, refill: Callable[[], bool]) -> None:
         """Raise StoreFull for a record that only adds, if it exceeds the store's limit or would use the reserve.
 
         A copy that a relocation makes is no send, and a record above the whole limit fits at no time: neither of them
@@ -208,7 +208,7 @@ class Fullness:
         self.is_full |= is_lent
         return is_lent
 
-    def note_room(self) -> bool:
+    def note_space(self) -> bool:
         """Forget refusals that would not be repeated now. Return whether the disk has space."""
         self.is_refusing = self.is_full
         if not self._is_above_limit(self._refused_bytes):

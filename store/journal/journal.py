@@ -130,7 +130,7 @@ class Journal:
         self._on_synced: Callable[[int], object] = _nobody
         # Called under the lock after each sync, with `durable` as it is now. With sync "always" it publishes what the
         # sync has made durable. It spares callers a section of their own.
-        self.on_durable: Callable[[], None] = _nothing
+        self.publish_synced: Callable[[], None] = _nothing
         self._file: File | None = None
         # Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed or failed.
         self._limit = -1
@@ -203,7 +203,7 @@ class Journal:
             raise Closed("the queue or topic")
         size = ONE_BYTES + content_bytes
         if self.offset + size > self._limit:
-            self._make_room(size, flags=flags)
+            self._make_space(size, flags=flags)
         offset = self.offset
         data = encode_one(
             self._salt,
@@ -245,7 +245,7 @@ class Journal:
         lengths = content_lengths(contents)
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._limit:
-            self._make_room(size, flags=flags)
+            self._make_space(size, flags=flags)
         head = self._salt, self._word, self.epoch, self.durable
         return self._append(encode_slice(*head, flags, destination, sequence, timestamp, contents, lengths)), lengths
 
@@ -254,7 +254,7 @@ class Journal:
         if not destination:  # NO_DESTINATION
             raise Closed("the queue or topic")
         if self.offset + ACK_BYTES > self._limit:
-            self._make_room(ACK_BYTES, ACK)
+            self._make_space(ACK_BYTES, ACK)
         offset = self.offset
         data = encode_ack(self._salt, self._word, self._stamp, priority, destination, first, count)
         try:
@@ -273,7 +273,7 @@ class Journal:
         size = HEADER_BYTES + len(payload)
         with self.all_or_broken:
             if self.offset + size > self._limit:
-                self._make_room(size, SETTLING if settles else kind)
+                self._make_space(size, SETTLING if settles else kind)
             offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
         self.attested = self.durable
         return offset
@@ -286,7 +286,7 @@ class Journal:
         if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
             self.roll(size)
         if self.offset + size > self._limit:
-            self._make_room(size, flags=RELOCATED)
+            self._make_space(size, flags=RELOCATED)
 
     def _append(self, data: bytes) -> int:
         offset = self.offset
@@ -347,9 +347,9 @@ class Journal:
         with self.fullness.accepting_replacements(), self.all_or_broken:
             yield
 
-    # ------------------------------------------------------------------ room
+    # ------------------------------------------------------------------ space
 
-    def _make_room(self, size: int, kind: int = MESSAGE, flags: int = 0) -> None:
+    def _make_space(self, size: int, kind: int = MESSAGE, flags: int = 0) -> None:
         """Make room for an append that would pass `_limit`. Up to that limit, appends need no check.
 
         Raise the reason if there is no room: a failed or closed journal, a write stall, a full disk. Otherwise a record
@@ -363,7 +363,7 @@ class Journal:
             fullness.refuse_stalled(flags)
         is_adding = fullness.is_adding(kind)
         if is_adding:
-            fullness.require_room(size, flags, self.refill)
+            fullness.require_space(size, flags, self.refill)
         fullness.spare_acks(kind, size, self.offset)
         if fullness.is_beyond(kind, self.offset + size, len(self._offsets)):
             if len(self._offsets) > 1:
@@ -404,7 +404,7 @@ class Journal:
                         self._set_limit(0)
             except StoreFull:
                 return False
-        return fullness.note_room()
+        return fullness.note_space()
 
     def lend(self) -> bool:
         """Give a part of the reserve to the index, which finds no space. False: none is left.
@@ -505,7 +505,7 @@ class Journal:
     def sync(self, position: int | None = None) -> bool:
         """Return once everything up to position (None: up to now) is on the device. Requires: no state lock.
 
-        True: this call made a sync, and `on_durable` was called. False: others have synced so far already.
+        True: this call made a sync, and `publish_synced` was called. False: others have synced so far already.
 
         One caller syncs for all that have appended before. The others find the sync done.
         """
@@ -538,7 +538,7 @@ class Journal:
                 if end > self.durable:
                     self.durable = end
                     self._stamp = stamp(self.epoch, end)
-                self.on_durable()
+                self.publish_synced()
         return True
 
     def sync_at_standstill(self) -> None:

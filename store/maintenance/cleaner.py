@@ -82,7 +82,7 @@ class Cleaner:
         # Data logs that a drop record names and that still exist.
         self.dropped: set[int] = set()
         # Called under the state lock when data logs are gone.
-        self.on_room_freed: Callable[[], None] = lambda: None
+        self.on_space_freed: Callable[[], None] = lambda: None
 
     def sealed(self) -> set[int]:
         """Return the data logs that are not written to, not needed for replay and not leased. Requires: the lock."""
@@ -207,7 +207,7 @@ class Cleaner:
                 use.committed_data_logs.difference_update(data_logs)
             self._journal.forget(list(data_logs))
             self.dropped.difference_update(data_logs)
-            self.on_room_freed()
+            self.on_space_freed()
 
 
 def _first_leased(leases: Iterable[Lease]) -> int:

@@ -42,9 +42,9 @@ class Cleanup:
         self._clock = clock
         self._checkpoint = checkpoint
 
-    def on_room(self, room_came: Callable[[], None]) -> None:
+    def on_space(self, space_came: Callable[[], None]) -> None:
         """Set the callback for discarded data logs. It is called under the lock."""
-        self.cleaner.on_room_freed = room_came
+        self.cleaner.on_space_freed = space_came
 
     def run(self) -> CleanupReport:
         """Delete data logs that nothing needs, relocate messages that keep too much, and delete again.
@@ -69,7 +69,7 @@ class Cleanup:
         if self.trimmer.is_retaining:
             self.trimmer.trim(self._clock.time_ms())
         report = self._delete_unneeded()
-        while self._fullness.is_short_of_room and self.trimmer.give_up_oldest():
+        while self._fullness.is_short_of_space and self.trimmer.give_up_oldest():
             report = report.followed_by(self._delete_unneeded())
         return report
 
@@ -80,6 +80,6 @@ class Cleanup:
         return self.cleaner.delete_unneeded()
 
     @property
-    def wants_retained_room(self) -> bool:
+    def wants_retained_space(self) -> bool:
         """Whether a cleanup would delete messages that topics only retain, because the store has hardly any room."""
-        return self.trimmer.is_retaining and self._fullness.is_short_of_room
+        return self.trimmer.is_retaining and self._fullness.is_short_of_space

@@ -69,4 +69,4 @@ class DataLogRetention:
 
     def leases(self) -> list[Lease]:
         """Return the leases of readers elsewhere that count; none if the store has hardly any room left."""
-        return [] if self._journal.fullness.is_short_of_room else self._lease_reader.read(self._clock.time_ms())
+        return [] if self._journal.fullness.is_short_of_space else self._lease_reader.read(self._clock.time_ms())

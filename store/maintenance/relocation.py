@@ -47,14 +47,14 @@ from ..index.index import Index
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
-from ..journal.reading import plan_regions, read_regions
+from ..journal.regions import plan_regions, read_regions
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK, UNLIMITED
 from ..state.transactions import NOTHING_UNDECIDED, Branches, Undecided
 from ..stored_message import StoredMessage
 from ..structures.sequence_set import SequenceSet
 from ..writers.transaction_writer import TransactionWriter
 from .drain_forecast import DrainForecast
-from .prepared import PreparedMoving
+from .prepared_moving import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of
 from .relocation_scan import BATCH_BYTES, LiveMessages, ScannedPiece, batches, content_bytes, follows, scan_piece
 from .removable import removable

@@ -19,7 +19,7 @@ from ..index.block import Block
 from ..index.destination_lane import DestinationLane
 from ..index.index import Index
 from ..index.topic_lane import TopicLane
-from ..journal.reading import ReadableFile, sent_at
+from ..journal.regions import ReadableFile, sent_at
 from ..structures.bits import ones, runs_of_ones
 from .leases import Lease
 

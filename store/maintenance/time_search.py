@@ -18,7 +18,7 @@ from ..format.places import Extent
 from ..format.record import RecordDamaged
 from ..index.block_cache import BlockCache
 from ..index.destination_lane import DestinationLane
-from ..journal.reading import ReadableFile, sent_at
+from ..journal.regions import ReadableFile, sent_at
 from ..numbering import BLOCK_SHIFT
 from ..structures.bits import runs_of_ones
 

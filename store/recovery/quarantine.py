@@ -11,9 +11,9 @@ from typing import Final
 
 from ..disk.disk import Disk
 from ..disk.layout import QUARANTINE, damage_name
-from ..format.properties import decode_properties
+from ..format.message_properties import decode_properties
 from ..format.record import RecordDamaged
-from ..journal.reading import Region, read_regions
+from ..journal.regions import Region, read_regions
 
 PART_BYTES_MAX: Final = 1 << 20
 """Most bytes of one damaged record that are copied."""

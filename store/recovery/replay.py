@@ -37,7 +37,7 @@ from ..format.destination_table import DestinationTable
 from ..format.host_properties import PropertiesRecord
 from ..format.identity import identity
 from ..format.imports import ImportRecord, Imports
-from ..format.properties import own_identity
+from ..format.message_properties import own_identity
 from ..format.record import (
     IMPORTED,
     LOST,
@@ -227,7 +227,7 @@ class Replay:
                 self._put_times(file, offset + record.head_bytes, lane, part)
         elif part.first_sequence >= lane.next_sequence:
             lane.skip_to(part.first_sequence)
-            if record.entries > lane.slice_room:
+            if record.entries > lane.slice_capacity:
                 raise RecordDamaged("a slice crosses a block")
             lane.add_slice(data_log, offset, list(part.lengths), self._index.use(data_log))
             if record.flags & IMPORTED:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..format.record import crc32
-from ..journal.reading import PIECE_BYTES, ReadableFile, read_verified
+from ..journal.regions import PIECE_BYTES, ReadableFile, read_verified
 from ..stored_message import StoredMessage
 
 HEAD: Final = struct.Struct("<IIIQQ")
@@ -24,7 +24,7 @@ HEAD_BYTES: Final = HEAD.size
 _CRC: Final = struct.Struct("<I")
 _CRC_BYTES: Final = _CRC.size
 _REST: Final = struct.Struct("<IIQQ")
-# Typed as `_unpack_one` in store/journal/reading.py. Nothing computes with crc and timestamp, so they stay objects.
+# Typed as `_unpack_one` in store/journal/regions.py. Nothing computes with crc and timestamp, so they stay objects.
 _unpack_head: Final[Callable[[bytes, int], tuple[Any, int, int, int, Any]]] = HEAD.unpack_from
 _pack_crc: Final = _CRC.pack
 _pack_rest: Final = _REST.pack
@@ -104,9 +104,9 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
 
 
 def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the only message of a region with an empty body, as journal.reading does, or why it can't be read.
+    """Return the only message of a region with an empty body, as journal.regions does, or why it can't be read.
 
-    pay: see journal.reading.read_headers.
+    pay: see journal.regions.read_headers.
     """
     ((sequence, at, length),) = region.messages
     pay(PIECE_BYTES)

@@ -17,7 +17,7 @@ from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..environment.account import Account
 from ..environment.late_log import LateLogger
 from ..errors import StoreFailed, StoreFull
-from ..journal.reading import ReadableFile, UnopenedDataLog
+from ..journal.regions import ReadableFile, UnopenedDataLog
 from .chunk import TmpFile
 from .file import SpilledMessage, TmpRegion, encode
 
@@ -75,7 +75,7 @@ class TmpFiles:
         # Number -> file. Each has a live message.
         self.files: dict[int, TmpFile] = {}
         # Called when a file is gone.
-        self.on_room_freed: Callable[[], None] = lambda: None
+        self.on_space_freed: Callable[[], None] = lambda: None
         # Bytes of unneeded files that the disk refused to delete.
         self._undeleted: dict[int, int] = {}
         self._readers: LRUCache[int, File] = LRUCache(maxsize=READERS_MAX)
@@ -263,7 +263,7 @@ class TmpFiles:
             self.bytes -= size
             self._account.release(FILE_CHARGE_BYTES)
             logger.debug("deleted: tmp-%d.dat, %d bytes", number, size, event="tmp_deleted")
-            self.on_room_freed()
+            self.on_space_freed()
 
     def sparsest(self) -> TmpFile | None:
         """Return the file with the lowest share of live bytes, if rewriting it is worth it and fits the limit; else

@@ -19,13 +19,13 @@ from ..disk.layout import TMP_STORAGE
 from ..environment.account import Account
 from ..environment.late_log import LateLogger
 from ..errors import Closed, ForebayError, SpillFailed, StoreFull
-from ..journal.reading import REGION_BYTES_MAX
+from ..journal.regions import REGION_BYTES_MAX
 from ..structures.bits import runs_of_ones
 from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, ChunkShare, TmpFile
 from .file import SpilledMessage, message_bytes, read_regions
 from .files import BATCH_BYTES_MAX, SpillBatch, TmpFiles
 from .holdings import TmpOwner
-from .plan import TmpPlan, TmpPlanBuilder
+from .tmp_plan import TmpPlan, TmpPlanBuilder
 
 logger = LateLogger("forebay.store.tmp_storage")
 
@@ -105,9 +105,9 @@ class TmpStorage:
     def limit_bytes(self, limit_bytes: int) -> None:
         self._files.limit_bytes = limit_bytes
 
-    def on_room(self, room_came: Callable[[], None]) -> None:
+    def on_space(self, space_came: Callable[[], None]) -> None:
         """Set the callback for deleted files. It is called under the state lock."""
-        self._files.on_room_freed = room_came
+        self._files.on_space_freed = space_came
 
     @property
     def statistics(self) -> TmpStorageStatistics:
@@ -292,7 +292,7 @@ class TmpStorage:
                 self._account.release(OWNER_CHARGE_BYTES)
         return removed
 
-    def drop(self, owner: int) -> int:
+    def remove_owner(self, owner: int) -> int:
         """Take all messages from the owner; return how many it held. O(chunks), plus what is deleted with them."""
         held_by = self._owners.pop(owner, None)
         if held_by is None:
@@ -394,7 +394,7 @@ class TmpStorage:
         """Delete everything. The next open deletes what the disk refuses to delete now."""
         self._is_closed = True
         for owner in list(self._owners):
-            self.drop(owner)
+            self.remove_owner(owner)
 
     @property
     def charge_bytes(self) -> int:

@@ -23,7 +23,7 @@ from journals import all_records
 
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from forebay.store.format.properties import decode_properties
+from forebay.store.format.message_properties import decode_properties
 from forebay.store.format.record import KIND_NAMES, LOST
 from forebay.store.journal.data_log import FORMAT_VERSION
 from forebay.store.metadata.sqlite import SqliteMetadataStore

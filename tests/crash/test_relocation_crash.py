@@ -97,7 +97,7 @@ class Life:
 
     def send(self, count: int, size: int) -> None:
         lane = self.random.choice(self.lanes)
-        count = min(count, lane.slice_room)
+        count = min(count, lane.slice_capacity)
         bodies = [self.random.randbytes(size) for _ in range(count)]
         keys = [(lane.number, lane.next_sequence + n) for n in range(count)]
         self.open = set(keys)

@@ -459,7 +459,7 @@ def _kind(facade: str) -> str:
 INTERNAL = {
     "attach_loop",
     "check_held",
-    "room",
+    "allowance",
     "search",
     "checked_transaction",
     "send_many_steps",

@@ -300,7 +300,7 @@ def test_table_of_lanes_names_the_classes_that_stand_there() -> None:
     found: set[tuple[str, str, str]] = set()
     for name, destination in holders:
         for kind, lanes in (("", destination.lanes), (", non-persistent", destination.non_persistent_lanes)):
-            found |= {(name + kind, type(lane.store_lane).__name__, type(lane).__name__) for lane in lanes if lane}
+            found |= {(name + kind, type(lane.pending_lane).__name__, type(lane).__name__) for lane in lanes if lane}
     table = rows(section(TEXTS["docs/internals/lanes.md"], "Two objects a lane"))
     assert len(holders) == 4
     assert {(row[0].replace(", durable or not", ""), row[1].strip("`"), row[3].strip("`")) for row in table} == found

@@ -23,9 +23,9 @@ ROOT = Path(forebay.__file__).parent
 PLACES = {
     "store/index/fingerprint.py:_filter",
     "dispatch/consumer/consumer.py:Consumer.take",
-    "dispatch/consumer/consumer.py:Consumer.room",
+    "dispatch/consumer/consumer.py:Consumer.allowance",
     "dispatch/core/areas/dispatch_area.py:DispatchArea._take_what_fits",
-    "dispatch/core/areas/dispatch_area.py:DispatchArea.collect_one",
+    "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
     "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
@@ -117,7 +117,7 @@ def test_an_arrival_is_charged_as_every_message_is() -> None:
 @pytest.mark.parametrize(
     "place, may_be_lazy",
     [
-        ("dispatch/core/areas/dispatch_area.py:DispatchArea.collect_one", False),
+        ("dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one", False),
         ("dispatch/core/areas/dispatch_area.py:DispatchArea._take_what_fits", True),
         ("dispatch/core/areas/dispatch_area.py:DispatchArea.settle", True),
         ("dispatch/producer/sender.py:Sender._store_persistent", False),
@@ -161,7 +161,7 @@ def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
 def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
     gives, _ = function("cache/accounting/budget.py:Holder.hand_over").body
     [takes] = function("cache/accounting/budget.py:Holder.take_over").body
-    inlined = texts(function("dispatch/core/areas/dispatch_area.py:DispatchArea.collect_one"))
+    inlined = texts(function("dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one"))
     at = inlined.index(ast.unparse(gives).replace("self.", "self.lists_holder.").replace("charge_bytes", "charge"))
     assert ast.unparse(takes).replace("self.", "dispatch.").replace("charge_bytes", "charge") == inlined[at + 1]
 
@@ -239,7 +239,7 @@ def test_a_take_of_one_asks_for_the_credit_of_one() -> None:
 
 
 def test_room_is_the_credit_up_to_what_is_asked() -> None:
-    *_, unlimited, last = function("dispatch/consumer/consumer.py:Consumer.room").body
+    *_, unlimited, last = function("dispatch/consumer/consumer.py:Consumer.allowance").body
     assert isinstance(unlimited, ast.If) and isinstance(last, ast.Return) and last.value is not None
     for consumer in consumers():
         if value(unlimited.test, **consumer):
@@ -292,7 +292,7 @@ def test_headers_of_each_are_plain_by_the_rule_for_headers_of_one() -> None:
     def rule(name: str) -> str:
         [loop] = [
             part
-            for part in ast.walk(function(f"store/format/properties.py:{name}"))
+            for part in ast.walk(function(f"store/format/message_properties.py:{name}"))
             if isinstance(part, ast.For) and "plain.items()" in ast.unparse(part.iter)
         ]
         return "\n".join(map(ast.unparse, loop.body)).replace("return None", "break")

@@ -206,7 +206,7 @@ def compare(bay: Forebay) -> None:
         walked = [
             key
             for lane, messages in inside(bay).browsers.walk(inside(bay).queue_state(name), None)
-            for key in [(lane.store_lane.number, lane.is_persistent, message[0]) for message in messages]
+            for key in [(lane.pending_lane.number, lane.is_persistent, message[0]) for message in messages]
         ]
         browsed = [key_of(message) for message in bay.queue(name).browse()]
         depth = bay.queue(name).depth

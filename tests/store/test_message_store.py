@@ -395,7 +395,7 @@ class Life:
 
     def add(self, name: str) -> None:
         lane = self.opened.lane(name)
-        count = min(self.random.choice((1, 1, 3, 32, 256)), lane.slice_room)
+        count = min(self.random.choice((1, 1, 3, 32, 256)), lane.slice_capacity)
         bodies = [self.random.randbytes(self.random.choice((0, 5, 300))) for _ in range(count)]
         first = self.opened.add(*bodies, lane=lane)
         assert first == self.sequences[name]

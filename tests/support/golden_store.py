@@ -16,7 +16,7 @@ from relocating import steps
 
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import INDEX_DIRECTORY
-from forebay.store.format.properties import encode_properties
+from forebay.store.format.message_properties import encode_properties
 from forebay.store.format.state_record import TOPIC, CountedRun
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.pending_lane import JournaledLane

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from forebay import Forebay
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import IMPORT
-from forebay.store.format.properties import encode_properties
+from forebay.store.format.message_properties import encode_properties
 from forebay.store.ingest.manifest import Manifest, publish
 from forebay.store.ingest.part import PART_BYTES_MAX, PartsWriter
 

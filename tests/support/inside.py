@@ -340,7 +340,7 @@ class Inside:
             lane = layers.foundation.late_calls.lane(number)
             for first, last in layers.redelivery_layer.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
-                    if lane is not None and lane.store_lane.is_pending(sequence):
+                    if lane is not None and lane.pending_lane.is_pending(sequence):
                         found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, lane, sequence))
         return found
 

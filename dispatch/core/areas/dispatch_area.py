@@ -2,7 +2,7 @@
 
 A message that is handed out takes its charge along, from its list to the DispatchArea. All arithmetic with these
 charges is in this file, except what a memory has room for (MessageMemory.in_flight_rooms). On the path of every single
-message (collect_one, settle) it is written inline instead of called, and `audit` compares the sums with the deliveries.
+message (dispatch_one, settle) it is written inline, not called, and `audit` compares the sums with the deliveries.
 The TargetArea (target_area.py) owns the lists; it knows the DispatchArea, and not the other way round.
 """
 
@@ -20,7 +20,7 @@ from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
 from ..memory.reclaim import MemoryParts
 from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
-from ..selector_groups.distribution_roles import Collector
+from ..selector_groups.distribution_roles import Dispatcher
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
 from .observer import ListEvents
@@ -36,7 +36,7 @@ class MemoryWaiter(Protocol):
         """Go on, and call `waits_no_more`, if enough memory is free now. Requires: the lock."""
 
 
-class DispatchArea(Collector[CoreConsumer]):
+class DispatchArea(Dispatcher[CoreConsumer]):
     """All messages in flight: the deliveries of a store that are not settled, with their charges and their bounds.
 
     The state lock guards it; every method requires it held.
@@ -74,8 +74,8 @@ class DispatchArea(Collector[CoreConsumer]):
 
     # ------------------------------------------------------------------ handing out
 
-    def collect_one(self, consumer: CoreConsumer) -> Delivery | None:
-        """Collect one message if its list holds it and nothing has to be checked twice; otherwise return None."""
+    def dispatch_one(self, consumer: CoreConsumer) -> Delivery | None:
+        """Hand out one message if its list holds it and nothing has to be checked twice; otherwise return None."""
         lists = consumer.selector_group.lists
         if not lists:
             return None
@@ -85,8 +85,8 @@ class DispatchArea(Collector[CoreConsumer]):
         sequence, properties, body, timestamp = target.direct[0]
         dispatch = self.dispatch_holder
         lane = target.lane
-        attempts = lane.delivery_counts
-        if body is None or (attempts is not None and attempts.find(sequence) is not None):
+        counts = lane.delivery_counts
+        if body is None or (counts is not None and counts.find(sequence) is not None):
             return None
         charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_bytes, written inline
         if dispatch.held_bytes + charge > self.dispatch_bytes_max:
@@ -109,7 +109,7 @@ class DispatchArea(Collector[CoreConsumer]):
             self._events.sampled(target)
         return delivery
 
-    def collect(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` direct messages in order, without reading any.
 
         If the result is empty, call `starving`.
@@ -175,7 +175,7 @@ class DispatchArea(Collector[CoreConsumer]):
         lane, needs_claims = target.lane, target.needs_claims
         most -= len(deliveries)
         if target.is_timed and not needs_claims:
-            self.drop_expired(target, most)
+            self.remove_expired(target, most)
         stop = BEHIND_ALL
         if target.returned.count or before < BEHIND_ALL:
             most, stop = _bounds(target, most, before)
@@ -217,7 +217,7 @@ class DispatchArea(Collector[CoreConsumer]):
             # charge_bytes, written inline: this is done for each message of a take
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
-                size = charge - OVERHEAD_BYTES if body is not None else lane.store_lane.lengths(sequence, sequence)[0]
+                size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]
                 if size > max_bytes and not is_first:
                     break
                 max_bytes -= size
@@ -249,8 +249,8 @@ class DispatchArea(Collector[CoreConsumer]):
         target.release(target.drop_first())
         return False
 
-    def drop_expired(self, target: TargetList, most: int) -> None:
-        """Drop expired messages from the next direct ones of a list, so that up to `most` live ones come next.
+    def remove_expired(self, target: TargetList, most: int) -> None:
+        """Remove expired messages from the next direct ones of a list, so that up to `most` live ones come next.
 
         O(most + expired).
         """
@@ -267,7 +267,7 @@ class DispatchArea(Collector[CoreConsumer]):
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
         """Drop the first message of a list that shares if it has expired; return whether it was dropped."""
-        self.drop_expired(target, 1)
+        self.remove_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
     def starving(self, selector_group: SelectorGroup) -> TargetList | None:
@@ -313,7 +313,7 @@ class DispatchArea(Collector[CoreConsumer]):
                 charge += len(delivery.held_properties) + len(body)
         self._release_in_flight(lane.memory, charge)
         if lane.delivery_counts is not None:
-            lane.forget_attempts(deliveries[0].sequence, deliveries[-1].sequence)
+            lane.trim_delivery_counts(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0].consumer.in_flight -= len(deliveries)
         if self._waiters:
             self.relieve()
@@ -413,17 +413,17 @@ def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
 
 def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: Sequence[StoredMessage]) -> list[Delivery]:
     """Make deliveries of messages that have left their list with their charges. From now on they are in flight."""
-    attempts, in_flight, number = lane.delivery_counts, lane.in_flight, consumer.delivered
+    counts, in_flight, number = lane.delivery_counts, lane.in_flight, consumer.delivered
     deliveries: list[Delivery] = []
     for sequence, properties, body, timestamp in taken:
         number += 1
-        attempt = attempts.get(sequence) + 1 if attempts is not None else 1
+        attempt = counts.get(sequence) + 1 if counts is not None else 1
         delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, attempt, number)
         in_flight[sequence] = delivery
         deliveries.append(delivery)
     consumer.delivered = number
     consumer.in_flight += len(deliveries)
-    if attempts is not None:
+    if counts is not None:
         lane.count_hand_outs(deliveries)
     return deliveries
 
@@ -431,7 +431,7 @@ def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: Sequence[Stor
 def _has_expired(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:
     """Return whether a message has expired."""
     if message[2] is None:
-        times = lane.store_lane.times_of(message[0])
+        times = lane.pending_lane.times_of(message[0])
     elif has_times(message[1]):
         times = times_of(message[1])
     else:

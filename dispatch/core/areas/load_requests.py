@@ -201,6 +201,6 @@ def _may_be_left(target: TargetList) -> bool:
     """Return whether the list is alone, deep, and read by threads only, not by an event loop."""
     return (
         _is_sole(target)
-        and target.lane.store_lane.pending_bytes > target.high_watermark_bytes
+        and target.lane.pending_lane.pending_bytes > target.high_watermark_bytes
         and all(consumer.is_polling for consumer in target.selector_group.consumers)
     )

@@ -21,14 +21,14 @@ from typing import Final
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.accounting.overdraft import Overdraft
 from ....cache.messages.message_memory import MessageMemory
-from ....store.format.properties import header_values_of_each
+from ....store.format.message_properties import header_values_of_each
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..deliveries.contracts import PersistentStore, ReturnCounts
-from ..deliveries.reading import LaneReader
+from ..deliveries.lane_reader import LaneReader
 from ..lists.abstract_target_area import AbstractTargetArea
 from ..memory.group_memory import GroupMemory
 from ..memory.reclaim import MemoryParts
@@ -256,7 +256,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
     def _end_list(self, target: TargetList) -> None:
         """End a list. Its direct messages go to the HeadQueueCache if they fit."""
         self._traffic.list_ends(target)
-        self.drop(target)
+        self.end_list(target)
         has_supply = target.has_supply
         memory, lane_number = target.memory, target.lane.number
         target.release(target.direct_bytes)
@@ -273,7 +273,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         if dropped or has_supply:
             self._events.unread(target.lane)
 
-    def drop(self, target: TargetList) -> None:
+    def end_list(self, target: TargetList) -> None:
         """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
         self._dispatch_area.waits_no_more(target)
@@ -338,9 +338,9 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         """
         if not lane.destination.selector_groups:
             heads = lane.memory.head_queue_cache
-            if lane.store_lane.pending_messages == 1:
-                heads.reopen(lane.store_lane.number)
-            return heads.put(lane.store_lane.number, message)
+            if lane.pending_lane.pending_messages == 1:
+                heads.reopen(lane.pending_lane.number)
+            return heads.put(lane.pending_lane.number, message)
         return self._offer_to_lists(lane, message, lane.selector_group_lists(), None, 0)
 
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
@@ -398,7 +398,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         for target in behind:
             if not is_kept:
                 is_near = target.frontier == message[0] or (lane.is_persistent and target.is_near)
-                is_kept = lane.pending_cache.keep_arrival(lane.store_lane.number, message, is_near=is_near)
+                is_kept = lane.pending_cache.admit(lane.pending_lane.number, message, is_near=is_near)
             self._loads.request(target)
             self.wake(target.selector_group)
         return is_kept
@@ -429,9 +429,9 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
     def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place, in every list that has passed it."""
         self._traffic.reoffers_returned(lane, message)
-        if not lane.store_lane.is_pending(message[0]):
+        if not lane.pending_lane.is_pending(message[0]):
             return
-        if message[2] is not None and not lane.pending_cache.put(lane.store_lane.number, message):
+        if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
             lane.pager.page_out((message,))
         lane.distribution.reoffer_returned(lane, message)
 
@@ -458,13 +458,13 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         self._traffic.forgets(lane, gone)
         lane.purge_count += 1
         for first, last in gone if lane.delivery_counts is not None else ():
-            lane.forget_attempts(first, last)
+            lane.trim_delivery_counts(first, last)
         for target in lane.destination.lists_over(lane):
             target.release(target.forget(gone))
         lane.distribution.forget(lane, gone)
-        lane.pending_cache.forget_runs(lane.number, gone)
+        lane.pending_cache.discard_runs(lane.number, gone)
         heads = lane.memory.head_queue_cache
-        heads.forget_runs(lane.number, gone)
+        heads.discard_runs(lane.number, gone)
         heads.reopen(lane.number)
         self._dispatch_area.relieve()
 

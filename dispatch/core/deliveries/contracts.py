@@ -15,7 +15,7 @@ from ....store.index.destination_lane import DestinationLane
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, Question
 from ....store.index.pending_lane import JournaledLane, PendingLane
-from ....store.journal.reading import Region
+from ....store.journal.regions import Region
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 
@@ -34,14 +34,14 @@ class MessageSource(Protocol):
     def delivery_mode(self) -> str: ...
 
 
-StoreLaneT = TypeVar("StoreLaneT", bound=PendingLane, contravariant=True)
+PendingLaneT = TypeVar("PendingLaneT", bound=PendingLane, contravariant=True)
 """The lanes that a store makes."""
 RegionT = TypeVar("RegionT")
 """What its `plan` returns and its `read` takes."""
 
 
-class LaneStore(Protocol[StoreLaneT, RegionT]):
-    """The `lane_store` of a lane, which has its messages that are not in RAM.
+class BackingStore(Protocol[PendingLaneT, RegionT]):
+    """The `backing_store` of a lane, which has its messages that are not in RAM.
 
     It is MessageStore, Overflow for messages that are not persistent, or UnrecordedStore for a subscription without a
     name. It is a Protocol although each ack calls it, because the stores lie below the dispatch and inherit from none
@@ -52,13 +52,13 @@ class LaneStore(Protocol[StoreLaneT, RegionT]):
     def timetable(self) -> LaneDueTimes[Any]:
         """Return the timetable, which finds the messages whose time has come."""
 
-    def acknowledge(self, lane: StoreLaneT, first: int, last: int) -> int:
+    def acknowledge(self, lane: PendingLaneT, first: int, last: int) -> int:
         """Acknowledge a run and return how many of its messages were pending. Requires: the lock."""
 
-    def acknowledge_one(self, lane: StoreLaneT, sequence: int) -> int:
+    def acknowledge_one(self, lane: PendingLaneT, sequence: int) -> int:
         """Acknowledge one message and return how many were pending."""
 
-    def plan(self, lane: StoreLaneT, runs: Sequence[tuple[int, int]]) -> list[RegionT]:
+    def plan(self, lane: PendingLaneT, runs: Sequence[tuple[int, int]]) -> list[RegionT]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
 
     def read(self, regions: Sequence[RegionT]) -> ReadResult:
@@ -71,13 +71,13 @@ class LaneStore(Protocol[StoreLaneT, RegionT]):
         """
 
 
-AnyLaneStore: TypeAlias = LaneStore[Any, Any]
+AnyBackingStore: TypeAlias = BackingStore[Any, Any]
 """The store of some lane. Whoever makes a lane hands in both, and checks there that they fit; as a parameter of each
 lane the two types would spread to all that holds one."""
 
 
-class PersistentStore(LaneStore[JournaledLane, Region], Protocol):
-    """The LaneStore of messages that survive a restart, MessageStore: what their lanes ask of it beyond that."""
+class PersistentStore(BackingStore[JournaledLane, Region], Protocol):
+    """The BackingStore of messages that survive a restart, MessageStore: what their lanes ask of it beyond that."""
 
     def raise_if_closed(self) -> None:
         """Raise Closed where it is closed, or is just closing."""
@@ -105,16 +105,16 @@ class ReturnCounts(Protocol):
     def put(self, lane_number: int, runs: Sequence[ReturnedRun], now_ms: int = 0) -> None: ...
 
 
-class LaneDueTimes(Protocol[StoreLaneT]):
+class LaneDueTimes(Protocol[PendingLaneT]):
     """The timetable of a lane, as in DueTimes. Every method requires the lock."""
 
-    def take_due(self, lane: StoreLaneT, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
+    def take_due(self, lane: PendingLaneT, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 
-    def expired_blocks(self, lane: StoreLaneT, now_ms: int) -> list[int]: ...
+    def expired_blocks(self, lane: PendingLaneT, now_ms: int) -> list[int]: ...
 
-    def expired(self, lane: StoreLaneT, block_number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
+    def expired(self, lane: PendingLaneT, block_number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
 
-    def refresh_expiry(self, lane: StoreLaneT) -> None: ...
+    def refresh_expiry(self, lane: PendingLaneT) -> None: ...
 
 
 class LaneCache(Protocol):
@@ -141,6 +141,6 @@ class OverflowCache(LaneCache, Protocol):
 
     def put(self, lane_number: int, message: StoredMessage) -> bool: ...
 
-    def keep_arrival(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool: ...
+    def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool: ...
 
-    def forget_runs(self, lane_number: int, gone: SequenceSet) -> None: ...
+    def discard_runs(self, lane_number: int, gone: SequenceSet) -> None: ...

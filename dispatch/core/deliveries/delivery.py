@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 from ....cache.messages.message_memory import MessageMemory
 from ....store.errors import ForebayError, StoreFailed
-from ....store.format.properties import decode_headers, group_of, message_id_of
+from ....store.format.message_properties import decode_headers, group_of, message_id_of
 from ....store.format.record import RecordDamaged
 from ....store.format.state_record import CountedRun
 from ....store.format.times import times_of
@@ -25,7 +25,7 @@ from ....store.numbering import BLOCK_MESSAGES
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.redelivery_delays import REJECTED
-from .contracts import AnyLaneStore
+from .contracts import AnyBackingStore
 
 PUBLIC: Final = (
     "ack",
@@ -96,24 +96,24 @@ class LaneMessages(ABC):
     parked       parked              an ack in a transaction;        the transaction's outcome; the end of the delay
                                      DelayedRedelivery, if the
                                      index has no room
-    put off      store_lane          Redelivery: a nack with a       DelayedRedelivery: the end of the delay
+    put off      pending_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
                                      delay
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
     A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
     messages that are not free or are gone; SelectorGroup.claim finds that out. A message that was sent with a delay is
-    free too, but no list offers it before it is due: store_lane has its time, and TimedLanes offers it then.
+    free too, but no list offers it before it is due: pending_lane has its time, and TimedLanes offers it then.
     """
 
     __slots__ = (
-        "store_lane",
+        "pending_lane",
         "id_prefix",
         "memory",
-        "lane_store",
+        "backing_store",
         "syncs",
         "published_end",
         "first_sequence",
-        "first_bytes",
+        "first_sent_bytes",
         "first_removed_bytes",
         "in_flight",
         "delivery_count_table",
@@ -132,35 +132,35 @@ class LaneMessages(ABC):
 
     def __init__(
         self,
-        store_lane: PendingLane,
+        pending_lane: PendingLane,
         id_prefix: str,
         memory: MessageMemory,
-        lane_store: AnyLaneStore,
+        backing_store: AnyBackingStore,
         delivery_count_table: DeliveryCountTable,
         *,
         syncs: bool,
     ) -> None:
         # The store's lane that knows what is pending here, and in which acks are made.
-        self.store_lane = store_lane
+        self.pending_lane = pending_lane
         self.id_prefix = id_prefix
         # The memory that the messages are charged to.
         self.memory = memory
         # Where the messages are read and acknowledged: MessageStore, to which Producers send, Overflow for messages
         # that are not persistent, or UnrecordedStore for a subscription without a name.
-        self.lane_store = lane_store
+        self.backing_store = backing_store
         # Whether acks are durable before they are confirmed.
         self.syncs = syncs
         # Sequences below this may be dispatched. With sync "always" they are durable.
-        self.published_end = store_lane.next_sequence
-        self.first_sequence = store_lane.next_sequence
+        self.published_end = pending_lane.next_sequence
+        self.first_sequence = pending_lane.next_sequence
         # The statistics count from here.
-        self.first_bytes, self.first_removed_bytes = store_lane.enqueued_bytes, store_lane.removed_bytes
+        self.first_sent_bytes, self.first_removed_bytes = pending_lane.total_sent_bytes, pending_lane.removed_bytes
         # Deliveries that are not settled, by sequence.
         self.in_flight: dict[int, Delivery] = {}
         # The delivery counts of all lanes.
         self.delivery_count_table = delivery_count_table
         # Delivery counts of messages that came back. None: no message of this lane ever came back.
-        self.delivery_counts = delivery_count_table.find(store_lane.number)
+        self.delivery_counts = delivery_count_table.find(pending_lane.number)
         # Sequences that have had their last attempt. Nobody gets these messages, and they are about to leave.
         self.dead_letters = SequenceSet()
         # Sequences that nobody may have: a transaction will decide about them, or the index has no room for their
@@ -175,12 +175,12 @@ class LaneMessages(ABC):
 
     @property
     def priority(self) -> int:
-        return self.store_lane.priority
+        return self.pending_lane.priority
 
     @property
     def number(self) -> int:
         """The number of the lane, by which caches and tables know it."""
-        return self.store_lane.number
+        return self.pending_lane.number
 
     def is_free(self, sequence: int) -> bool:
         """Return whether a published message can be handed out, apart from its expiry. O(log runs)."""
@@ -191,7 +191,7 @@ class LaneMessages(ABC):
             or (dead_letters.count and sequence in dead_letters)
         ):
             return False
-        return self.store_lane.is_pending(sequence) and not self.store_lane.is_put_off(sequence)
+        return self.pending_lane.is_pending(sequence) and not self.pending_lane.is_put_off(sequence)
 
     def free_count(self, first: int, last: int) -> int:
         """Return how many messages of a published run are free. O(pending messages of the run)."""
@@ -200,20 +200,20 @@ class LaneMessages(ABC):
 
     def _pending_within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of a run that are pending."""
-        while (found := self.store_lane.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
+        while (found := self.pending_lane.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
             yield found[0], min(found[1], last)
             first = found[1] + 1
 
     @property
     def free_messages(self) -> int:
         """Number of free messages, including those that are not due yet. O(1), plus the blocks with dead letters."""
-        store_lane = self.store_lane
-        unpublished = max(store_lane.next_sequence - self.published_end, 0)
-        held = len(self.in_flight) + self.parked.count + store_lane.put_off_messages
+        pending_lane = self.pending_lane
+        unpublished = max(pending_lane.next_sequence - self.published_end, 0)
+        held = len(self.in_flight) + self.parked.count + pending_lane.put_off_messages
         # A dead letter that an earlier process moved away is still pending until the next step.
         for first, last in self.dead_letters:
             held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
-        return store_lane.pending_messages - held - unpublished
+        return pending_lane.pending_messages - held - unpublished
 
     def _check(self) -> None:
         """Raise AssertionError if a message is in two states. O(messages that are not free)."""
@@ -223,30 +223,30 @@ class LaneMessages(ABC):
                 assert not any(sequence in self.in_flight for sequence in range(first, last + 1))
         for first, last in self.dead_letters:
             assert not any(sequence in self.parked for sequence in range(first, last + 1))
-        if self.store_lane.pending_messages <= BLOCK_MESSAGES:
+        if self.pending_lane.pending_messages <= BLOCK_MESSAGES:
             assert self.free_count(0, self.published_end - 1) == self.free_messages
 
     @property
     def is_idle(self) -> bool:
         """Return whether the lane is empty and no message can come back to it."""
-        store_lane = self.store_lane
-        has_messages = store_lane.pending_messages or store_lane.put_off_messages or self.in_flight
+        pending_lane = self.pending_lane
+        has_messages = pending_lane.pending_messages or pending_lane.put_off_messages or self.in_flight
         return not (has_messages or self.dead_letters.count or self.parked.count)
 
     @property
     def enqueued(self) -> int:
         """Number of messages that came since the directory was opened."""
-        return self.store_lane.next_sequence - self.first_sequence
+        return self.pending_lane.next_sequence - self.first_sequence
 
     @property
     def enqueued_bytes(self) -> int:
         """Content bytes of messages that came since the directory was opened."""
-        return self.store_lane.enqueued_bytes - self.first_bytes
+        return self.pending_lane.total_sent_bytes - self.first_sent_bytes
 
     @property
     def dequeued_bytes(self) -> int:
         """Content bytes of messages that left since the directory was opened, for any reason."""
-        return self.store_lane.removed_bytes - self.first_removed_bytes
+        return self.pending_lane.removed_bytes - self.first_removed_bytes
 
     @property
     def in_flight_messages(self) -> int:
@@ -256,7 +256,7 @@ class LaneMessages(ABC):
     @property
     def put_off_messages(self) -> int:
         """Number of messages that a nack has put off."""
-        return self.store_lane.put_off_messages + self.parked_for_delay
+        return self.pending_lane.put_off_messages + self.parked_for_delay
 
     def park(self, delivery: Delivery) -> None:
         """Park a delivery for a transaction that will decide about it. Requires: it is in flight.
@@ -271,10 +271,10 @@ class LaneMessages(ABC):
         self.parked.remove(delivery.sequence, delivery.sequence)
         self.in_flight[delivery.sequence] = delivery
 
-    def forget_attempts(self, first: int, last: int) -> None:
+    def trim_delivery_counts(self, first: int, last: int) -> None:
         """Forget the delivery counts of messages that are gone. Does nothing if `delivery_counts` is None."""
-        self.delivery_count_table.trim(self.store_lane, first, last)
-        self.delivery_counts = self.delivery_count_table.find(self.store_lane.number)
+        self.delivery_count_table.trim(self.pending_lane, first, last)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     @property
     @abstractmethod
@@ -396,7 +396,7 @@ class Delivery:
 
     @property
     def priority(self) -> int:
-        return self.lane.store_lane.priority
+        return self.lane.pending_lane.priority
 
     @property
     def persistent(self) -> bool:

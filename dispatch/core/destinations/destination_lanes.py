@@ -72,11 +72,11 @@ class DestinationLanes:
         opened: by number. Requires: the lock.
         """
         restored: list[PersistentLaneState] = []
-        for store_lane in self._message_store.lanes():
-            destination = opened.get(store_lane.destination_number)
+        for pending_lane in self._message_store.lanes():
+            destination = opened.get(pending_lane.destination_number)
             if destination is not None:
-                lane = destination.make_lane(store_lane.priority, self._message_store)
-                destination.put_lane(store_lane.priority, lane)
+                lane = destination.make_lane(pending_lane.priority, self._message_store)
+                destination.put_lane(pending_lane.priority, lane)
                 restored.append(lane)
         return restored
 
@@ -129,10 +129,10 @@ class DestinationLanes:
         if lane is None:
             memory = destination.memory
             caches = (memory.pending_cache, memory.head_queue_cache)
-            store_lane = self._overflow.lane(destination.number, priority, caches, pool, memory.places_holder)
-            store_lane.skip_to(self._non_persistent.take(store_lane.number))
+            pending_lane = self._overflow.lane(destination.number, priority, caches, pool, memory.places_holder)
+            pending_lane.skip_to(self._non_persistent.take(pending_lane.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
-            lane = NonPersistentLaneState(destination, store_lane, prefix, self._overflow, self._timed.note)
+            lane = NonPersistentLaneState(destination, pending_lane, prefix, self._overflow, self._timed.note)
             destination.put_non_persistent_lane(priority, lane)
             lane.persistent_lane = destination.lanes[priority]
             self._target_area.add_lane(lane)
@@ -154,18 +154,18 @@ class DestinationLanes:
 
     # ------------------------------------------------------------------ the end
 
-    def put_away(self, closed: DestinationState) -> None:
+    def shrink_to_row(self, closed: DestinationState) -> None:
         """Put away the lanes of a queue or topic that is closed. Requires: the lock, and that they are empty."""
         for lane_number, next_sequence in closed.pools():
             self._non_persistent.put(lane_number, next_sequence)
         for lane in list(closed.all_lanes()):
-            self._put_away(lane)
+            self._shrink_to_row(lane)
 
-    def _put_away(self, lane: LaneState) -> None:
-        lane_number, next_sequence = lane.store_lane.number, lane.store_lane.next_sequence
-        self._removals.drop_lane(lane)
+    def _shrink_to_row(self, lane: LaneState) -> None:
+        lane_number, next_sequence = lane.pending_lane.number, lane.pending_lane.next_sequence
+        self._removals.empty_lane(lane)
         if lane.is_persistent:
-            self._message_store.put_away(lane_number)
+            self._message_store.shrink_to_row(lane_number)
         else:  # the lane continues with a new block, which takes no memory yet
             self._non_persistent.put(lane_number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
 

@@ -120,8 +120,8 @@ class DestinationOpener:
         self._closable.remove(opened)
         self._timed.forget(opened)
         opened.end_admission()
-        self._lanes.put_away(opened)
-        opened.drop()
+        self._lanes.shrink_to_row(opened)
+        opened.clear()
         is_kept = self._counted.put(opened.number, counted)
         self._overhead.closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
 

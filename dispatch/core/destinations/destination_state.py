@@ -1,6 +1,6 @@
 """DestinationState: an open queue, topic, subscription or pattern with its lanes.
 
-Who takes from it, and by which rule, is in the base class, ConsumedDestination, which its lanes know.
+who takes from it, and by which distribution, is in the base class, ConsumedDestination, which its lanes know.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class DestinationState(ConsumedDestination):
         """Return number and next sequence of what numbers non-persistent messages beside its own lanes."""
         return ()
 
-    def drop(self) -> None:
+    def clear(self) -> None:
         """Forget everything, because it is deleted or closed. Requires: the lock."""
-        self.drop_lanes()
+        self.clear_lanes()
 
-    def drop_lanes(self) -> None:
+    def clear_lanes(self) -> None:
         """Forget all lanes and consumers, so that a sender that still has this object finds no lane and makes none.
 
         Requires: the lock, and that its consumers are closed.

@@ -34,7 +34,7 @@ class GroupedQueues:
     def note(self, queue: ConsumedDestination) -> None:
         """Assign the messages of a queue by group from now on, also after a restart.
 
-        StoreFull: memory or disk has no room. StateError: the queue has a rule that may not be replaced.
+        StoreFull: memory or disk has no room. StateError: the queue has a distribution that may not be replaced.
         Nothing has changed then. Requires: the lock.
         """
         if queue.has_groups:

@@ -21,5 +21,5 @@ class QueueState(NamedDestinationState):
 
     def make_lane(self, priority: int, message_store: MessageStore) -> PersistentLaneState:
         """Return a new lane of the queue for one priority."""
-        store_lane = message_store.lane(self.number, priority)
-        return QueueLaneState(self, store_lane, message_store.id_prefix(self.number, priority))
+        pending_lane = message_store.lane(self.number, priority)
+        return QueueLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))

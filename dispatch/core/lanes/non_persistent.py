@@ -16,7 +16,7 @@ from ....store.format.times import MessageTimes
 from ....store.stored_message import StoredMessage
 from ....store.tmp.file import TmpRegion
 from ....store.tmp.non_persistent_lane import NonPersistentLane
-from ..deliveries.contracts import LaneStore
+from ..deliveries.contracts import BackingStore
 from ..deliveries.delivery import Delivery, is_lazy, message_of
 from ..lists.load import Load
 from ..lists.pager import Pager
@@ -43,7 +43,7 @@ class NonPersistentLaneState(LaneState):
     def __init__(
         self,
         destination: ConsumedDestination,
-        store_lane: NonPersistentLane,
+        pending_lane: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,
         note_times: Callable[[LaneState], None],
@@ -52,9 +52,9 @@ class NonPersistentLaneState(LaneState):
 
         note_times: registers a lane that got messages with a delay or an expiry.
         """
-        super().__init__(destination, store_lane, id_prefix)
-        # `store_lane` with its exact type.
-        self.non_persistent_lane = store_lane
+        super().__init__(destination, pending_lane, id_prefix)
+        # `pending_lane` with its exact type.
+        self.non_persistent_lane = pending_lane
         # The lane of persistent messages of the same queue and priority, once there is one.
         self.persistent_lane: LaneState | None = None
         self.syncs = False
@@ -62,31 +62,31 @@ class NonPersistentLaneState(LaneState):
         self.retained = range(0)
         self.overflow = overflow
         self.note_times = note_times
-        store: LaneStore[NonPersistentLane, TmpRegion] = overflow
-        self.lane_store = store
-        self.caches = overflow.caches_of(store_lane)
-        self.pager = TmpPager(store_lane, overflow, self.in_flight)
+        store: BackingStore[NonPersistentLane, TmpRegion] = overflow
+        self.backing_store = store
+        self.caches = overflow.caches_of(pending_lane)
+        self.pager = TmpPager(pending_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
-            cache.keepers[store_lane.number] = self.pager.page_out_at_once
+            cache.keepers[pending_lane.number] = self.pager.page_out_at_once
 
     def is_retained(self, sequence: int) -> bool:
         """Return whether the topic retained this message and gave it to a new subscription."""
         return sequence in self.retained
 
-    def drop(self) -> None:
+    def remove_all(self) -> None:
         """Drop all messages, in RAM and in tmp-storage."""
-        self.overflow.drop(self.non_persistent_lane)
+        self.overflow.remove_lane(self.non_persistent_lane)
 
     # ------------------------------------------------------------------ arrivals
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
-        store_lane = self.non_persistent_lane
+        pending_lane = self.non_persistent_lane
         persistent_lane = self.persistent_lane
-        if persistent_lane is not None and persistent_lane.published_end != store_lane.newest_turn:
-            store_lane.take_turn(persistent_lane.published_end)
+        if persistent_lane is not None and persistent_lane.published_end != pending_lane.newest_turn:
+            pending_lane.take_turn(persistent_lane.published_end)
         length = len(properties) + len(body)
-        sequence = store_lane.add(length)
+        sequence = pending_lane.add(length)
         message = (sequence, properties, body, timestamp)
         sole = self.sole_list
         if sole is not None and sole.frontier == sequence and not sole.references.count:
@@ -108,9 +108,9 @@ class NonPersistentLaneState(LaneState):
             if sole is not None:
                 self._put_aside(sole, message)
             else:
-                self.overflow.ensure_room(store_lane, message)
+                self.overflow.ensure_room(pending_lane, message)
         except BaseException:
-            store_lane.retract()
+            pending_lane.retract()
             raise
         self.published_end = sequence + 1
         if sole is None:
@@ -121,65 +121,65 @@ class NonPersistentLaneState(LaneState):
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes) -> int:
         """Add a message that has a delay, an expiry, or both. No list has it before it is due."""
-        store_lane = self.non_persistent_lane
-        store_lane.admit_times()
+        pending_lane = self.non_persistent_lane
+        pending_lane.admit_times()
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
-            store_lane.put_times(sequence, times)
+            pending_lane.put_times(sequence, times)
             self.note_times(self)
             return sequence
-        before = store_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published_end
-        if before != store_lane.newest_turn:
-            store_lane.take_turn(before)
-        sequence = store_lane.add(len(properties) + len(body))
+        before = pending_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published_end
+        if before != pending_lane.newest_turn:
+            pending_lane.take_turn(before)
+        sequence = pending_lane.add(len(properties) + len(body))
         try:
-            self.overflow.take_in(store_lane, (sequence, properties, body, timestamp))
+            self.overflow.take_in(pending_lane, (sequence, properties, body, timestamp))
         except BaseException:
             self.non_persistent_lane.retract()
             raise
-        store_lane.put_times(sequence, times)
+        pending_lane.put_times(sequence, times)
         self.note_times(self)
         self.arrive_unloaded(sequence + 1)
         return sequence
 
     def skip_to(self, sequence: int) -> None:
         """Give the next message this sequence; lower ones belong to other lanes. StoreFull: see NonPersistentLane."""
-        store_lane = self.non_persistent_lane
-        first = store_lane.next_sequence
+        pending_lane = self.non_persistent_lane
+        first = pending_lane.next_sequence
         if first < sequence:
             try:
-                store_lane.skip_to(sequence)
+                pending_lane.skip_to(sequence)
             finally:
-                self.first_sequence += store_lane.next_sequence - first  # nobody enqueued these sequences
-                self.target_area.pass_holes(self, store_lane.next_sequence)
+                self.first_sequence += pending_lane.next_sequence - first  # nobody enqueued these sequences
+                self.target_area.pass_holes(self, pending_lane.next_sequence)
 
     def uncount(self, message: StoredMessage) -> None:
         """Count a message no more that came and was removed again, because another lane refused it."""
         size_bytes = len(message[1]) + len(message[2] or b"")
         self.first_sequence += 1
-        self.first_bytes += size_bytes
+        self.first_sent_bytes += size_bytes
         self.first_removed_bytes += size_bytes
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """Put a message aside because the only list is full or far behind."""
-        number = self.store_lane.number
+        number = self.pending_lane.number
         is_near = sole.frontier == message[0] and not sole.references
-        if not self.memory.pending_cache.keep_arrival(number, message, is_near=is_near):
+        if not self.memory.pending_cache.admit(number, message, is_near=is_near):
             self.overflow.take_in(self.non_persistent_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
         """Let a message arrive if there is not just one list. Requires: the message was admitted."""
-        sequence, store_lane, target_area = message[0], self.non_persistent_lane, self.target_area
+        sequence, pending_lane, target_area = message[0], self.non_persistent_lane, self.target_area
         self.published_end = sequence + 1
-        if target_area.offer_arrival(self, message) or store_lane.is_spilled(sequence):
+        if target_area.offer_arrival(self, message) or pending_lane.is_spilled(sequence):
             return
-        if not self.overflow.buffer.put(store_lane.number, message):
+        if not self.overflow.buffer.put(pending_lane.number, message):
             # The charge is now with the lists that took the message. Other lists reach it later, so it must be
             # findable.
             for target in self.destination.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
                     target.release(charge_bytes(target.evict_last()))
-            self.overflow.keep(store_lane, (message,))
+            self.overflow.keep(pending_lane, (message,))
 
     def give_up(self, sequence: int) -> None:
         """Give up a message that can no longer be read, unless it is in flight."""
@@ -190,7 +190,7 @@ class NonPersistentLaneState(LaneState):
         if self.overflow.is_closed:
             raise Closed("the store")
         for cache in self.caches:
-            message = cache.peek(self.store_lane.number, sequence)
+            message = cache.peek(self.pending_lane.number, sequence)
             if message is not None:
                 return message
         delivery = self.in_flight.get(sequence)
@@ -204,34 +204,34 @@ class NonPersistentLaneState(LaneState):
 class TmpPager(Pager):
     """Moves messages of a non-persistent lane from RAM to tmp-storage. The state lock guards it."""
 
-    __slots__ = ("_store_lane", "_overflow", "_in_flight")
+    __slots__ = ("_pending_lane", "_overflow", "_in_flight")
 
-    def __init__(self, store_lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
+    def __init__(self, pending_lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
         """Make the pager of a lane.
 
         in_flight: the deliveries of the lane, by sequence.
         """
-        self._store_lane = store_lane
+        self._pending_lane = pending_lane
         self._overflow = overflow
         self._in_flight = in_flight
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
         """Put messages in the line of those that are spilled next."""
-        self._overflow.keep(self._store_lane, messages)
+        self._overflow.keep(self._pending_lane, messages)
 
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
         """Spill messages at once if that frees memory."""
-        self._overflow.keep(self._store_lane, messages)
-        self._overflow.free(self._store_lane)
+        self._overflow.keep(self._pending_lane, messages)
+        self._overflow.free(self._pending_lane)
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
         """Spill messages at once if tmp-storage takes them."""
-        self._overflow.keep(self._store_lane, messages)
-        self._overflow.spill(self._store_lane)
+        self._overflow.keep(self._pending_lane, messages)
+        self._overflow.spill(self._pending_lane)
 
     def page_out_body(self, message: StoredMessage) -> bool:
         """Spill a message, or put it in the line for that. False: neither memory nor tmp-storage has room for it."""
-        lane, overflow = self._store_lane, self._overflow
+        lane, overflow = self._pending_lane, self._overflow
         if lane.is_spilled(message[0]):
             return True
         if not overflow.buffer.put(lane.number, message):
@@ -249,7 +249,7 @@ class TmpPager(Pager):
         """
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):
-            missing = self._store_lane.unspilled(first, last)
+            missing = self._pending_lane.unspilled(first, last)
             while missing:
                 sequence = first + (missing & -missing).bit_length() - 1
                 missing &= missing - 1
@@ -257,7 +257,7 @@ class TmpPager(Pager):
                     continue
                 if sequence in self._in_flight:
                     in_flight.append(sequence)
-                    self._store_lane.is_copied = True
+                    self._pending_lane.is_copied = True
                     continue
                 load.last = sequence - 1
                 load.runs[at:] = [(first, load.last)] if first <= load.last else []

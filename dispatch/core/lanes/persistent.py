@@ -18,7 +18,7 @@ class PersistentLaneState(LaneState):
 
     Its subclasses say how messages arrive. What else tells lanes in the journal and the index from others is here.
 
-    The lane of a queue or topic is one lane in the index: `store_lane` is `destination_lane`. The lane of a
+    The lane of a queue or topic is one lane in the index: `pending_lane` is `destination_lane`. The lane of a
     subscription is two: its own, in which it acknowledges, and the topic's, which knows the messages and where they
     are.
     """
@@ -43,9 +43,9 @@ class PersistentLaneState(LaneState):
 
     def quarantine(self, sequence: int) -> bool:
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
-        store_lane = self.store_lane
-        assert isinstance(store_lane, JournaledLane)
-        return self.destination.message_store.quarantine(store_lane, sequence)
+        pending_lane = self.pending_lane
+        assert isinstance(pending_lane, JournaledLane)
+        return self.destination.message_store.quarantine(pending_lane, sequence)
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
@@ -70,6 +70,6 @@ class PersistentLaneState(LaneState):
         """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
         self.target_area.pass_unreadable(self, sequence)
 
-    def drop(self) -> None:
+    def remove_all(self) -> None:
         """Become a lane without messages, because its destination is deleted or its subscription has ended."""
-        self.store_lane = self.destination_lane = DeletedLane(self.destination_lane)
+        self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)

@@ -28,7 +28,7 @@ class QueueLaneState(PersistentLaneState):
         if sole is None:
             if self.destination.selector_groups:
                 self.target_area.offer_slice(self, messages)
-            elif len(messages) > 1 and self.memory.head_queue_cache.is_stopped(self.store_lane.number):
+            elif len(messages) > 1 and self.memory.head_queue_cache.is_stopped(self.pending_lane.number):
                 self.published_end = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
             else:
                 for message in messages:
@@ -39,7 +39,7 @@ class QueueLaneState(PersistentLaneState):
         is_far = sole.frontier < first and not sole.is_near
         if is_next and sole.admit(messages, charges_bytes(messages) if charge is None else charge):
             self.published_end = sole.frontier
-        elif is_far and not self.pending_cache.has(self.store_lane.number):
+        elif is_far and not self.pending_cache.has(self.pending_lane.number):
             self.published_end = messages[-1][0] + 1  # they stay references until the list reaches them
         else:
             for message in messages:
@@ -63,10 +63,10 @@ class QueueLaneState(PersistentLaneState):
                 sole.direct_bytes += charge
                 sole.frontier = behind
             else:
-                self.pending_cache.keep_arrival(self.store_lane.number, message, is_near=True)
+                self.pending_cache.admit(self.pending_lane.number, message, is_near=True)
         else:
             # Where little waits, the loader soon reads what it missed, and has caught up.
-            self.pending_cache.keep_arrival(self.store_lane.number, message, is_near=sole.is_near)
+            self.pending_cache.admit(self.pending_lane.number, message, is_near=sole.is_near)
         selector_group = sole.selector_group
         if selector_group.waiting:
             selector_group.arrived.notify()

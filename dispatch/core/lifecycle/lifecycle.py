@@ -96,10 +96,10 @@ class DestinationLifecycle(LimitedDestination):
         """Whether senders may wait for room that acks of its consumers make."""
         return self.limits is not None
 
-    def on_room_freed(self) -> None:
+    def on_space_freed(self) -> None:
         """Serve senders that wait for room, because messages may have left. Requires: the lock."""
         if self.limits is not None:
-            self.limits.on_room_freed()
+            self.limits.on_space_freed()
 
     def raise_if_deleted(self) -> None:
         """Raise Closed if it is not open any more. Requires: the lock."""
@@ -171,9 +171,9 @@ class DestinationLifecycle(LimitedDestination):
         depth = depth_bytes = 0
         enqueued, enqueued_bytes, dequeued_bytes = self.earlier[:3]
         for lane in lanes:
-            store_lane = lane.store_lane
-            depth += store_lane.pending_messages
-            depth_bytes += store_lane.pending_bytes
+            pending_lane = lane.pending_lane
+            depth += pending_lane.pending_messages
+            depth_bytes += pending_lane.pending_bytes
             enqueued += lane.enqueued
             enqueued_bytes += lane.enqueued_bytes
             dequeued_bytes += lane.dequeued_bytes
@@ -181,8 +181,8 @@ class DestinationLifecycle(LimitedDestination):
 
     @property
     def depth(self) -> int:
-        return sum(lane.store_lane.pending_messages for lane in self.all_lanes())
+        return sum(lane.pending_lane.pending_messages for lane in self.all_lanes())
 
     @property
     def depth_bytes(self) -> int:
-        return sum(lane.store_lane.pending_bytes for lane in self.all_lanes())
+        return sum(lane.pending_lane.pending_bytes for lane in self.all_lanes())

@@ -15,7 +15,7 @@ from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.stored_message import StoredMessage
 from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.delivery import LaneMessages
-from ..deliveries.reading import LaneReader
+from ..deliveries.lane_reader import LaneReader
 from ..monitor import Monitor
 from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .list_supply import ListSupply

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from ....store.index.fingerprint import BlockSurvey
-from ....store.journal.reading import Region
+from ....store.journal.regions import Region
 from ....store.stored_message import StoredMessage
 from .list_contents import ListContents
 

@@ -34,7 +34,7 @@ class MemoryParts:
     """What the messages of each destination are charged to, and their caches."""
     overflow: Overflow
     """Where non-persistent messages go for which RAM has no room."""
-    rule: MemoryRule
+    memory_rule: MemoryRule
     """Says who has how much, and who gives back first."""
     destinations: Overdraft
     """Pays for open destinations and their lanes."""
@@ -58,7 +58,7 @@ class Reclaim:
         """lists: all that there are, whenever it is asked."""
         self._budget = memory.budget
         self._overflow = memory.overflow
-        self._rule = memory.rule
+        self._memory_rule = memory.memory_rule
         self._lists = lists
         self._memories = memory.memories
         # How often the rates of the lists were measured.
@@ -102,7 +102,7 @@ class Reclaim:
 
         if missing() > 0:
             self._overflow.give_back(wanted_bytes - memory.unused_bytes)
-        if missing() > 0 and self._rule.lists_give_first:
+        if missing() > 0 and self._memory_rule.lists_give_first:
             self._shorten_lists(missing, keep, least, least_seconds)
         if missing() > 0:
             self._empty_caches(memory, missing)
@@ -177,7 +177,7 @@ class Reclaim:
 
         A list whose destinations hold no more than their reserve gives only to their own share.
         """
-        supply = self._rule.supply
+        supply = self._memory_rule.supply
         richest_first = [(-supply(target), number) for number, target in enumerate(others)]
         heapify(richest_first)
         while missing() > 0 and richest_first:
@@ -229,7 +229,7 @@ class Reclaim:
             ("pending_cache", held_by("pending_cache")),
         ]
         lists = ("target_lists", sum(target.direct_bytes for target in self._lists) - kept)
-        could_give.insert(1 if self._rule.lists_give_first else len(could_give), lists)
+        could_give.insert(1 if self._memory_rule.lists_give_first else len(could_give), lists)
         return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
 
 

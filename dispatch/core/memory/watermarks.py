@@ -78,7 +78,7 @@ class Watermarks:
             DispatchArea. measures: is told when a second has passed.
         """
         self._memory = memory
-        self._rule = memory.rule
+        self._memory_rule = memory.memory_rule
         self._request_load = request_load
         self._bound_in_flight = bound_in_flight
         self._relieve = relieve
@@ -99,7 +99,7 @@ class Watermarks:
         """
         memory, make_room = self._memory, self.reclaim.make_room
         patterns = memory.memories.of_patterns.values()
-        self.shares = shares = self._rule.divide(shares)
+        self.shares = shares = self._memory_rule.divide(shares)
         for each in patterns:
             each.take_quota(shares.quotas[each.quota.name])
         self._bound_in_flight(shares)
@@ -138,7 +138,7 @@ class Watermarks:
         self.lists[target] = None
         self.watch.begin(target)
         limit_bytes = self._update_fair_share(target.memory)
-        watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
+        watermark_bytes = self._memory_rule.first_high_watermark(limit_bytes, len(self.lists))
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
 
     def end(self, target: TargetList) -> None:
@@ -161,13 +161,13 @@ class Watermarks:
         """Divide the limit among the lists by their rates, within the quotas of patterns, and move their watermarks."""
         rates = [target.measured_rate for target in self.lists]
         common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
-        granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
+        granted = dict(zip(self.lists, self._memory_rule.high_watermarks(common_bytes, rates), strict=True))
         memories = self._memory.memories
         for memory in memories.of_patterns.values():
             own = [target for target in granted if target.memory is memory]
             own_rates = [target.measured_rate for target in own]
-            least = self._rule.high_watermarks(memory.quota.reserve_bytes, own_rates)
-            most = self._rule.high_watermarks(memory.quota.share_bytes, own_rates)
+            least = self._memory_rule.high_watermarks(memory.quota.reserve_bytes, own_rates)
+            most = self._memory_rule.high_watermarks(memory.quota.share_bytes, own_rates)
             for target, least_bytes, most_bytes in zip(own, least, most, strict=True):
                 granted[target] = min(max(granted[target], least_bytes), most_bytes)
         for each in memories.all:

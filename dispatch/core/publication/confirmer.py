@@ -75,11 +75,11 @@ class ThreadConfirmer(Confirmer):
     def confirm(self, position: int) -> None:
         """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if one is due.
 
-        Journal.sync publishes: after a sync it calls `on_durable`, which is Publisher.publish_synced. Requires: no
+        Journal.sync publishes: after a sync it calls `publish_synced`, which is Publisher's. Requires: no
         lock.
         """
         if self._syncs_always:
-            # If this thread syncs, on_durable publishes as far as there is room.
+            # If this thread syncs, publish_synced publishes as far as there is room.
             is_published = self._journal.sync(position)
             publisher = self._publisher
             if not is_published and (publisher.unpublished or publisher.postponed):

@@ -5,11 +5,11 @@ message that a power cut could take back. confirmer.py makes messages durable. A
 
     Publisher.hold_until_durable     under the lock of the write: the message waits with its position in the journal
     ThreadConfirmer.confirm          without the lock, asks for a sync up to that position
-    Journal.sync                     syncs for all that wait, and calls `on_durable` under the lock
-    Publisher.publish_synced         is `on_durable`: takes everything up to `Journal.durable` out of the line
+    Journal.sync                     syncs for all that wait, and calls `publish_synced` under the lock
+    Publisher.publish_synced         takes everything up to `Journal.durable` out of the line
     TargetArea.publish               lets it arrive at its lanes, which wake consumers
 
-The assembly (engine/assembly/core.py) makes `publish_synced` the journal's `on_durable`.
+The assembly (engine/assembly/core.py) gives it to the journal under the same name.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Publisher:
     def publish_synced(self) -> None:
         """Dispatch what has become durable, in the order of storing. Requires: the lock.
 
-        With sync "always" the journal calls it after each sync, as its `on_durable`. A store that closes dispatches
+        With sync "always" the journal calls it after each sync. A store that closes dispatches
         nothing: its consumers have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:

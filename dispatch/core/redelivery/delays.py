@@ -86,14 +86,14 @@ class DelayedRedelivery:
             self._unplaced.append((lane, first, last, due_at))
             self._wake_maintenance()
         else:
-            self._index.put_off_lane(lane.store_lane).put(first, last, due_at)
+            self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
         if due_at < self._next_due_ms:
             self._next_due_ms = due_at
             self._wake_maintenance()  # maintenance may sleep until a later time
 
     def cancel(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed. O(blocks + runs). Requires: the lock."""
-        waiting = self._index.put_off.get(lane.store_lane.number)
+        waiting = self._index.put_off.get(lane.pending_lane.number)
         if waiting is not None:
             for first, last in gone:
                 waiting.forget(first, last)
@@ -118,7 +118,7 @@ class DelayedRedelivery:
 
         O(blocks). Requires: the lock.
         """
-        waiting = self._index.put_off.get(lane.store_lane.number)
+        waiting = self._index.put_off.get(lane.pending_lane.number)
         at = 0
         while waiting is not None and (run := waiting.pending_run(at, BLOCK_MESSAGES)) is not None:
             at = run[1] + 1
@@ -129,7 +129,7 @@ class DelayedRedelivery:
 
     def next_due_ms(self, lane: LaneState) -> int:
         """Return when the first waiting message of a lane is due, in the store's time. NEVER: no message waits."""
-        waiting = self._index.put_off.get(lane.store_lane.number)
+        waiting = self._index.put_off.get(lane.pending_lane.number)
         unplaced = min((entry[3] for entry in self._unplaced if entry[0] is lane), default=NEVER)
         return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
 
@@ -164,7 +164,7 @@ class DelayedRedelivery:
             lane, first, last, due_at = self._unplaced.pop()
             lane.parked.remove(first, last)
             lane.parked_for_delay -= last - first + 1
-            self._index.put_off_lane(lane.store_lane).put(first, last, due_at)
+            self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
 
     def _earliest(self) -> int:
         unplaced = min((entry[3] for entry in self._unplaced), default=NEVER)
@@ -201,7 +201,7 @@ class TimedLanes:
     def restore(self, lanes: Iterable[LaneState]) -> None:
         """Take over the lanes that opening found. Requires: the lock."""
         for lane in lanes:
-            if lane.store_lane.earliest != [NEVER, NEVER]:
+            if lane.pending_lane.earliest != [NEVER, NEVER]:
                 self.note(lane)
 
     def note(self, lane: LaneState) -> None:
@@ -209,7 +209,7 @@ class TimedLanes:
 
         The lists of the lane leave the fast path, which checks no times. Requires: the lock.
         """
-        self._next_due_ms = min(self._next_due_ms, lane.store_lane.earliest[DUE])
+        self._next_due_ms = min(self._next_due_ms, lane.pending_lane.earliest[DUE])
         if lane in self._sweep_at:
             return
         self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.destination.name)
@@ -242,12 +242,12 @@ class TimedLanes:
             return 0
         released = 0
         for lane in list(self._sweep_at):
-            if lane.store_lane.earliest[DUE] <= now_ms:
-                runs = lane.lane_store.timetable.take_due(lane.store_lane, now_ms, RELEASE_BLOCKS)
+            if lane.pending_lane.earliest[DUE] <= now_ms:
+                runs = lane.backing_store.timetable.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
                 for reader in lane.readers():
                     self._target_area.reoffer_runs(reader, runs)
                 released += len(runs)
-        self._next_due_ms = min((lane.store_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
+        self._next_due_ms = min((lane.pending_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
         return released
 
     # ------------------------------------------------------------------ expired
@@ -262,10 +262,10 @@ class TimedLanes:
             if not lane.is_free(sequence):
                 return  # the consumer of another list has it, or put it off: a sweep removes it when it comes back
             # The copy in RAM may have been the only one.
-            lane.expired += lane.lane_store.acknowledge_one(lane.store_lane, sequence)
+            lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
             if lane.delivery_counts is not None:
-                lane.forget_attempts(sequence, sequence)
-            lane.destination.on_room_freed()
+                lane.trim_delivery_counts(sequence, sequence)
+            lane.destination.on_space_freed()
             return
         swept = lane.expiry_lane
         if swept not in self._met:

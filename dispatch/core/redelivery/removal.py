@@ -35,7 +35,7 @@ class Removals:
 
     def held(self, lane: LaneState) -> SequenceSet:
         """Return the messages of a lane that are in flight or in a transaction. O(in flight)."""
-        held = self._branches.acknowledged_in(lane.store_lane.number)
+        held = self._branches.acknowledged_in(lane.pending_lane.number)
         for sequence in sorted(lane.in_flight):
             held.add(sequence, sequence)
         return held
@@ -47,7 +47,7 @@ class Removals:
         """
         held = self.held(lane)
         while begin < end:
-            pending = lane.store_lane.pending_run(begin, 1)
+            pending = lane.pending_lane.pending_run(begin, 1)
             if pending is None or pending[0] >= end:
                 return
             begin = pending[0]
@@ -61,11 +61,11 @@ class Removals:
 
     def free_sequences(self, lane: LaneState, first: int, last: int) -> list[int]:
         """Return the sequences of a run that are pending and not held. O(run)."""
-        decided = self._branches.acknowledged_in(lane.store_lane.number)
+        decided = self._branches.acknowledged_in(lane.pending_lane.number)
         return [
             sequence
             for sequence in range(first, last + 1)
-            if lane.store_lane.is_pending(sequence) and sequence not in lane.in_flight and sequence not in decided
+            if lane.pending_lane.is_pending(sequence) and sequence not in lane.in_flight and sequence not in decided
         ]
 
     def remove(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -77,7 +77,7 @@ class Removals:
         count = removed = 0
         try:
             for first, last in runs:
-                removed += lane.lane_store.acknowledge(lane.store_lane, first, last)
+                removed += lane.backing_store.acknowledge(lane.pending_lane, first, last)
                 gone.add(first, last)
                 count += 1
         except ForebayError:
@@ -91,21 +91,21 @@ class Removals:
         if gone:
             self._delayed.cancel(lane, gone)
             self._target_area.forget(lane, gone)
-        lane.destination.on_room_freed()
+        lane.destination.on_space_freed()
 
-    def drop_lane(self, lane: LaneState) -> None:
+    def empty_lane(self, lane: LaneState) -> None:
         """Empty a lane that is about to go, so that senders, loads and deliveries that still know it find nothing in
         it.
         """
         target_area = self._target_area
         everything = SequenceSet()
-        everything.add(0, max(lane.published_end, lane.store_lane.next_sequence))
+        everything.add(0, max(lane.published_end, lane.pending_lane.next_sequence))
         self._delayed.cancel(lane, everything)
         target_area.forget(lane, everything)
         target_area.on_lane_gone(lane)
         memory = lane.memory
         caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:
-            cache.forget(lane.store_lane.number)
-            cache.keepers.pop(lane.store_lane.number, None)
-        lane.drop()
+            cache.discard_lane(lane.pending_lane.number)
+            cache.keepers.pop(lane.pending_lane.number, None)
+        lane.remove_all()

@@ -1,6 +1,6 @@
 """The contracts of a distribution: what it is asked, what it is told, and who chooses it.
 
-A distribution decides which consumer of a destination gets which message. It hands out (Collector), says who takes part
+A distribution says which consumer of a destination gets which message. It hands out (Dispatcher), says who takes part
 (MemberCoordinator), is told what happens to messages (LaneListener) and answers explanations (Explainer). An
 AbstractDistributionChooser chooses the distribution of each destination. Destinations, lanes, selector groups and
 consumers are type parameters here, because these contracts only pass them on. `Distribution` in model.py says what they
@@ -30,32 +30,32 @@ DistributionT = TypeVar("DistributionT")
 """A distribution, the rule of a destination."""
 
 
-class Collector(ABC, Generic[TakerT]):
+class Dispatcher(ABC, Generic[TakerT]):
     """Hands out from RAM. A consumer keeps the one of its queue, so that no take has to ask for it."""
 
     @abstractmethod
-    def collect_one(self, consumer: TakerT) -> Delivery | None:
-        """Hand out one message, faster than `collect`. None: call `collect`. Requires: the lock."""
+    def dispatch_one(self, consumer: TakerT) -> Delivery | None:
+        """Hand out one message, faster than `dispatch`. None: call `dispatch`. Requires: the lock."""
 
     @abstractmethod
-    def collect(self, consumer: TakerT, most: int, max_bytes: int | None) -> list[Delivery]:
+    def dispatch(self, consumer: TakerT, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to so many messages, with up to so many bytes in total unless that is None.
 
         Requires: the lock.
         """
 
 
-class NoHandOut(Collector[SettlingConsumer]):
-    """The collector of a consumer that is held up, drains or is closed: it hands out nothing."""
+class NoDispatch(Dispatcher[SettlingConsumer]):
+    """The dispatcher of a consumer that is held up, drains or is closed: it hands out nothing."""
 
-    def collect_one(self, consumer: SettlingConsumer) -> Delivery | None:
+    def dispatch_one(self, consumer: SettlingConsumer) -> Delivery | None:
         return None
 
-    def collect(self, consumer: SettlingConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def dispatch(self, consumer: SettlingConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         return []
 
 
-NO_HAND_OUT: Final = NoHandOut()
+NO_DISPATCH: Final = NoDispatch()
 
 
 @trait
@@ -74,7 +74,7 @@ class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
 
     @property
     @abstractmethod
-    def collector(self) -> Collector[ConsumerT]:
+    def dispatcher(self) -> Dispatcher[ConsumerT]:
         """Return the object that hands out to consumers of the queue: the distribution itself, or a faster one."""
 
     @property
@@ -186,20 +186,20 @@ class Explainer(Generic[LaneT, ConsumerT]):
 
 
 class AbstractDistributionChooser(ABC, Generic[DestinationT, DistributionT]):
-    """The calls of the DistributionChooser that destinations make for their rules. Every method requires the lock."""
+    """The calls of the DistributionChooser that destinations make. Every method requires the lock."""
 
     @abstractmethod
     def initial(self, destination: DestinationT) -> DistributionT:
-        """Return the rule of a new destination."""
+        """Return the distribution of a new destination."""
 
     @abstractmethod
     def require_assignable(self, destination: DestinationT) -> None:
-        """Raise StateError if a destination's rule honours no groups and priorities and may not be replaced."""
+        """Raise StateError if a destination's distribution honours no groups and priorities and may not be replaced."""
 
     @abstractmethod
     def begin_assigning(self, destination: DestinationT) -> None:
         """Assign messages of a destination to its consumers by groups and priorities from now on.
 
-        Does nothing if its rule honours both already. Raise StateError as `require_assignable` does; nothing has
+        Does nothing if it honours both already. Raise StateError as `require_assignable` does; nothing has
         changed then.
         """

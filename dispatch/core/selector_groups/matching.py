@@ -7,7 +7,7 @@ from itertools import compress
 from operator import itemgetter
 from typing import Final
 
-from ....store.format.properties import (
+from ....store.format.message_properties import (
     decode_properties,
     group_of,
     header_values,

@@ -54,7 +54,7 @@ def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
 
 
 def make_areas(
-    foundation: FoundationLayer, store_layer: StoreLayer, rule: MemoryRule, recorder: Recorder | None
+    foundation: FoundationLayer, store_layer: StoreLayer, memory_rule: MemoryRule, recorder: Recorder | None
 ) -> AreaLayer:
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
@@ -66,7 +66,7 @@ def make_areas(
         from ...planning.recorder import RecordedDispatchArea, RecordedTraffic
 
         make_dispatch_area, traffic = partial(RecordedDispatchArea, recorder), RecordedTraffic(recorder)
-    memory = _make_memory(foundation, store_layer, rule)
+    memory = _make_memory(foundation, store_layer, memory_rule)
     dispatch_area = make_dispatch_area(memory, loads, directory.steady.now_ms, late_calls)
     watermarks = late_calls.watermarks = Watermarks(
         memory,
@@ -105,14 +105,14 @@ def make_areas(
     )
 
 
-def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, rule: MemoryRule) -> MemoryParts:
+def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_rule: MemoryRule) -> MemoryParts:
     """Return the memory that the areas share."""
     budget = foundation.budget
     return MemoryParts(
         budget,
-        MemoryRegistry(budget, foundation.shares.quotas, rule.pending_cache, foundation.policies.pattern_of),
+        MemoryRegistry(budget, foundation.shares.quotas, memory_rule.pending_cache, foundation.policies.pattern_of),
         store_layer.overflow,
-        rule,
+        memory_rule,
         destinations=foundation.existing,
         consumers=Overdraft(budget.holders["consumers"]),
         groups=GroupMemory(budget.holder("groups")),

@@ -158,7 +158,7 @@ def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas:
         syncs_always=foundation.settings.sync == "always",
     )
     if publisher.syncs_always:
-        journal.on_durable = publisher.publish_synced
+        journal.publish_synced = publisher.publish_synced
     return publisher
 
 

@@ -124,7 +124,7 @@ class Evictor(EvictionRule):
         gone: dict[LaneState, SequenceSet] = {}
         for victim, oldest, newest in self._candidates(subscription, subscription.arrivals):
             newest = min(newest, oldest + excess - 1)
-            removed = victim.lane_store.acknowledge(victim.store_lane, oldest, newest)
+            removed = victim.backing_store.acknowledge(victim.pending_lane, oldest, newest)
             gone.setdefault(victim, SequenceSet()).add(oldest, newest)
             subscription.topic.evicted += removed
             excess -= removed
@@ -142,11 +142,11 @@ class Evictor(EvictionRule):
 
     def _waiting(self, subscription: SubscriptionState) -> int:
         """Return how many messages are published, not in flight, and in no open transaction."""
-        for store_lane in filter(None, subscription.subscriber.lanes):
-            store_lane.catch_up()
+        for pending_lane in filter(None, subscription.subscriber.lanes):
+            pending_lane.catch_up()
         waiting = subscription.depth
         for lane in subscription.all_lanes():
             unmatched = lane.unmatched.count if lane.unmatched is not None else 0
             held = len(lane.in_flight) + lane.parked.count
-            waiting -= held + unmatched + lane.store_lane.next_sequence - lane.published_end
+            waiting -= held + unmatched + lane.pending_lane.next_sequence - lane.published_end
         return waiting

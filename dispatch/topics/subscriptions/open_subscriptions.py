@@ -120,26 +120,26 @@ class OpenSubscriptions(SubscriptionRegistry):
             self._drop_non_persistent(subscription)
             subscription.note_unused()
             del subscription.topic.kept[subscription.subscriber.facts.name]
-            self.put_away(subscription)
+            self.shrink_to_row(subscription)
         if not subscription.is_durable:
             self._writer.unsubscribe(subscription.subscriber)
             self.forget(subscription)
             # A rollback of a transaction that holds its deliveries gives them back to nobody.
             subscription.lifecycle = Lifecycle.DELETED
-            subscription.drop()
+            subscription.clear()
 
-    def put_away(self, subscription: SubscriptionState) -> None:
+    def shrink_to_row(self, subscription: SubscriptionState) -> None:
         """Reduce an unused durable subscription to its rows, if the store has nothing more of it in RAM.
 
         Requires: the lock.
         """
         if subscription.subscriber.facts.name in subscription.topic.kept:
             return
-        for store_lane in filter(None, subscription.subscriber.lanes):
+        for pending_lane in filter(None, subscription.subscriber.lanes):
             for cache in (subscription.memory.pending_cache, subscription.memory.head_queue_cache):
-                cache.forget(store_lane.number)
-            subscription.memory.head_queue_cache.reopen(store_lane.number)
-        self._subscribers.put_away(subscription.number)
+                cache.discard_lane(pending_lane.number)
+            subscription.memory.head_queue_cache.reopen(pending_lane.number)
+        self._subscribers.shrink_to_row(subscription.number)
 
     def move(self, subscription: SubscriptionState) -> None:
         """Forget the state of its persistent messages, because the cursor of the subscription has moved.
@@ -147,19 +147,19 @@ class OpenSubscriptions(SubscriptionRegistry):
         Requires: the lock; the subscription has no consumer.
         """
         for lane in filter(None, subscription.lanes):
-            self._removals.drop_lane(lane)
-            lane.memory.head_queue_cache.reopen(lane.store_lane.number)
+            self._removals.empty_lane(lane)
+            lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
         subscription.lanes = NO_LANES
         if subscription.limits is not None:
-            subscription.limits.on_room_freed()
+            subscription.limits.on_space_freed()
 
     def forget(self, subscription: SubscriptionState) -> None:
         """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
         self._sweeper.subscriptions.pop(subscription, None)
         self._drop_non_persistent(subscription)
-        subscription.forget()
+        subscription.discard_cached()
         if subscription.limits is not None:
-            subscription.limits.on_room_freed()
+            subscription.limits.on_space_freed()
 
     def end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a deleted topic, and its consumer. Requires: the lock."""
@@ -169,14 +169,14 @@ class OpenSubscriptions(SubscriptionRegistry):
         if subscription.is_durable:
             self.forget(subscription)
         for lane in lanes:
-            self._removals.drop_lane(lane)
-        subscription.drop()
+            self._removals.empty_lane(lane)
+        subscription.clear()
 
     def _drop_non_persistent(self, subscription: SubscriptionState) -> None:
         """Drop the non-persistent messages of a subscription, and their files. Requires: the lock."""
         for priority, lane in enumerate(subscription.non_persistent_lanes):
             if lane is not None:
-                self._removals.drop_lane(lane)
+                self._removals.empty_lane(lane)
                 subscription.put_non_persistent_lane(priority, None)
         self._timed.forget(subscription)
 
@@ -202,8 +202,8 @@ class OpenSubscriptions(SubscriptionRegistry):
         with self._monitor.lock, self._monitor.all_or_broken:
             for memory, subscriber in self._cached[-FORGOTTEN_AT_ONCE:]:
                 for lane in filter(None, subscriber.lanes):
-                    memory.pending_cache.forget(lane.number)
-                    memory.head_queue_cache.forget(lane.number)
+                    memory.pending_cache.discard_lane(lane.number)
+                    memory.head_queue_cache.discard_lane(lane.number)
             del self._cached[-FORGOTTEN_AT_ONCE:]
             return bool(self._cached)
 

@@ -102,7 +102,7 @@ class SubscriptionAdmin:
         try:
             yield subscription
         finally:
-            self._subscriptions.put_away(subscription)
+            self._subscriptions.shrink_to_row(subscription)
 
     def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
         """Return where a cursor is. It reads one message of each lane to know when it was sent. Requires: no lock."""

@@ -17,7 +17,7 @@ from ....cache.accounting.budget import Holder
 from ....store.errors import ForebayError
 from ....store.format.record import RecordDamaged
 from ....store.index.fingerprint import BlockSurvey
-from ....store.journal.reading import REGION_BYTES_MAX, Region
+from ....store.journal.regions import REGION_BYTES_MAX, Region
 from ....store.message_store import MessageStore
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
@@ -142,7 +142,7 @@ class UnmatchedSweeper:
 
     def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
         """Choose the next pending messages that are not examined yet. None: there are none, or memory has no room."""
-        store_lane = lane.subscription_lane
+        pending_lane = lane.subscription_lane
         found = _unexamined(lane)
         if found is None or found[0] >= lane.published_end:
             lane.examined = lane.published_end
@@ -156,14 +156,14 @@ class UnmatchedSweeper:
             last = min(end, first + UNMATCHED_MESSAGES_MAX) - 1
             return _Run(lane, {lane: first}, first, last, [], 0, is_known=True)
         survey = candidate.survey(first)
-        lengths = store_lane.lengths(first, last)
+        lengths = pending_lane.lengths(first, last)
         total = sum(lengths)
         while total > RUN_BYTES_MAX and len(lengths) > 1:
             total -= lengths.pop()
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
             return _Run(lane, {lane: first}, first, last, [], 0, survey)
-        regions = self._message_store.plan(store_lane, [(first, last)])
+        regions = self._message_store.plan(pending_lane, [(first, last)])
         charge = total + max(region.length for region in regions)
         if not self._reading.reserve(charge):
             return None
@@ -189,11 +189,11 @@ class UnmatchedSweeper:
             room -= last - first + 1
         self._writer.acknowledge_runs(lane.subscription_lane, runs, is_durable=is_durable)
         for cache in lane.caches:
-            for first, last in runs if cache.has(lane.store_lane.number) else ():
+            for first, last in runs if cache.has(lane.pending_lane.number) else ():
                 for sequence in range(first, last + 1):
-                    cache.take(lane.store_lane.number, sequence)
+                    cache.take(lane.pending_lane.number, sequence)
         for first, last in runs if lane.delivery_counts is not None else ():
-            lane.forget_attempts(first, last)
+            lane.trim_delivery_counts(first, last)
 
 
 def _unexamined(lane: SubscriptionLaneState) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.topic_lane import NO_RECORD, SubscriptionLane
-from ....store.journal.reading import Region
+from ....store.journal.regions import Region
 from ....store.message_store import MessageStore
 from ....store.stored_message import StoredMessage
 from ...core.deliveries.contracts import LaneDueTimes
@@ -23,17 +23,17 @@ class UnrecordedStore:
         """Return the timetable, which finds the messages whose time has come."""
         return self._message_store.timetable
 
-    def acknowledge(self, store_lane: SubscriptionLane, first: int, last: int) -> int:
+    def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
         """Acknowledge a run without a record; return how many were pending. Requires: the lock."""
-        return store_lane.remove(first, last, NO_RECORD)
+        return pending_lane.remove(first, last, NO_RECORD)
 
-    def acknowledge_one(self, store_lane: SubscriptionLane, sequence: int) -> int:
+    def acknowledge_one(self, pending_lane: SubscriptionLane, sequence: int) -> int:
         """Acknowledge one message without a record. Requires: the lock."""
-        return store_lane.remove(sequence, sequence, NO_RECORD)
+        return pending_lane.remove(sequence, sequence, NO_RECORD)
 
-    def plan(self, store_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
+    def plan(self, pending_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
-        return self._message_store.plan(store_lane, runs)
+        return self._message_store.plan(pending_lane, runs)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read from the journal what was planned. Requires: no lock."""

@@ -14,7 +14,7 @@ from simulated_bay import SimulatedBay
 import forebay
 from forebay import Consumer, Message
 from forebay.cache.messages.head_queue_cache import HeadQueueCache
-from forebay.store.journal.reading import Region
+from forebay.store.journal.regions import Region
 from forebay.store.message_store import MessageStore
 from forebay.store.stored_message import StoredMessage
 

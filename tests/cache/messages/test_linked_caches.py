@@ -79,7 +79,7 @@ def test_a_message_is_in_one_cache_only() -> None:
     for lane in (bay.queue_state(name).lanes[4] for name in ("orders", "idle")):
         assert lane is not None
         for sequence in range(lane.published_end):
-            found = [cache.peek(lane.store_lane.number, sequence) is not None for cache in lane.caches]
+            found = [cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches]
             found.append(
                 any(message[0] == sequence for t in target_area.lists if t.lane is lane for message in t.direct)
             )

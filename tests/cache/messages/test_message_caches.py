@@ -132,8 +132,8 @@ def test_a_lane_is_forgotten_with_its_charge(make: Maker) -> None:
     for sequence in range(3):
         cache.put(LANE, message(sequence))
     cache.put(OTHER_LANE, message(5))
-    cache.forget(LANE)
-    cache.forget(99)
+    cache.discard_lane(LANE)
+    cache.discard_lane(99)
     assert (len(cache), budget.held_bytes) == (1, CHARGE)
 
 
@@ -227,25 +227,25 @@ def test_pending_cache_takes_nothing_from_the_head_queue_cache_while_there_is_ro
 def test_overflow_goes_on_behind_what_another_list_took() -> None:
     budget = Budget(100_000)
     cache = PendingCache(budget.holder("pending"), HeadQueueCache(budget.holder("head"), 0), 100_000)
-    assert cache.keep_arrival(LANE, message(1), is_near=True)
+    assert cache.admit(LANE, message(1), is_near=True)
     assert cache.take(LANE, 1) is not None
-    assert cache.keep_arrival(LANE, message(2), is_near=False)
-    assert not cache.keep_arrival(LANE, message(4), is_near=False), "3 has to be read anyway"
-    assert not cache.keep_arrival(LANE, message(5), is_near=False)
-    assert not cache.keep_arrival(OTHER_LANE, message(3), is_near=False)
+    assert cache.admit(LANE, message(2), is_near=False)
+    assert not cache.admit(LANE, message(4), is_near=False), "3 has to be read anyway"
+    assert not cache.admit(LANE, message(5), is_near=False)
+    assert not cache.admit(OTHER_LANE, message(3), is_near=False)
 
 
 @pytest.mark.parametrize("end", ["give_back", "forget"])
 def test_overflow_does_not_go_on_behind_what_was_given_back(end: str) -> None:
     budget = Budget(100_000)
     cache = PendingCache(budget.holder("pending"), HeadQueueCache(budget.holder("head"), 0), 100_000)
-    assert cache.keep_arrival(LANE, message(1), is_near=True)
-    assert cache.keep_arrival(LANE, message(2), is_near=False)
+    assert cache.admit(LANE, message(1), is_near=True)
+    assert cache.admit(LANE, message(2), is_near=False)
     if end == "give_back":
         cache.give_back(1)
     else:
-        cache.forget(LANE)
-    assert not cache.keep_arrival(LANE, message(3), is_near=False)
+        cache.discard_lane(LANE)
+    assert not cache.admit(LANE, message(3), is_near=False)
 
 
 # ---------------------------------------------------------------------- many lanes
@@ -291,7 +291,7 @@ def test_a_lane_that_is_empty_again_leaves_nothing(make: Maker) -> None:
     for lane in range(100):
         assert cache.put(lane, message(1)) and cache.take(lane, 1)
         assert cache.put(lane, message(1))
-        cache.forget(lane)
+        cache.discard_lane(lane)
     assert all(cache.put(7, message(sequence)) for sequence in range(10)) and not cache.put(8, message(1))
     cache.give_back(10 * CHARGE)
     assert not cache._lanes and not len(cache._fullness) and not budget.held_bytes

@@ -204,7 +204,7 @@ def test_whether_little_waits_for_a_subscription_counts_what_was_sent_since_it_l
         (target,) = bay.lists()
         while topic.send_many(Message(bytes(600)) for _ in range(1000)) and target.is_near:
             assert target.lane.published_end < 20_000
-        messages, content_bytes = target.lane.store_lane.depth
+        messages, content_bytes = target.lane.pending_lane.depth
         assert content_bytes == 600 * messages
         assert content_bytes + OVERHEAD_BYTES * messages > near(target)
 
@@ -222,7 +222,7 @@ def test_reads_fill_a_list_to_half_of_its_high_watermark_where_memory_is_short(
         queue.send(b"")
         queue.subscribe()
     with bay.queue().subscribe():
-        [target] = [target for target in bay.lists() if target.lane.store_lane.pending_messages > 1]
+        [target] = [target for target in bay.lists() if target.lane.pending_lane.pending_messages > 1]
         bay.bay.step()
         while bay.loader.step():
             pass

@@ -83,7 +83,7 @@ def test_what_was_added_since_leaves_first_if_it_is_farther() -> None:
 
 def test_what_was_dropped_does_not_leave_once_more() -> None:
     order = order_of(range(8), [0])
-    order.drop_before(6)
+    order.discard_before(6)
     assert all_of(order) == [7, 6]
 
 
@@ -104,6 +104,6 @@ def test_it_says_the_same_as_a_look_at_every_message() -> None:
 
 def test_what_is_dropped_is_returned_as_runs() -> None:
     order = order_of([1, 2, 5, 8], [0])
-    assert order.drop_before(6) == [(1, 2), (5, 5)]
-    assert order.drop_before(6) == []
+    assert order.discard_before(6) == [(1, 2), (5, 5)]
+    assert order.discard_before(6) == []
     assert all_of(order) == [8]

@@ -58,7 +58,7 @@ def test_a_message_leaves_with_the_last_reader_that_may_look_for_it(readers: Rea
 def test_what_all_have_passed_is_dropped(readers: Readers) -> None:
     for sequence in range(5):
         readers.mine.put(MINE, message(sequence))
-    readers.mine.drop_before(3)
+    readers.mine.discard_before(3)
     assert readers.held() == [3, 4]
 
 
@@ -68,21 +68,21 @@ def test_what_is_gone_for_one_reader_stays_for_the_others(readers: Readers) -> N
     readers.others = 3
     gone = SequenceSet()
     gone.add(1, 4)
-    readers.mine.forget_runs(MINE, gone)
+    readers.mine.discard_runs(MINE, gone)
     assert readers.held() == [0, 3, 4, 5]
 
 
 def test_an_overflow_behind_a_gap_is_not_kept(readers: Readers) -> None:
-    assert readers.mine.keep_arrival(MINE, message(3), is_near=True)
-    assert readers.mine.keep_arrival(MINE, message(4), is_near=False), "the one before is here"
-    assert not readers.mine.keep_arrival(MINE, message(9), is_near=False)
+    assert readers.mine.admit(MINE, message(3), is_near=True)
+    assert readers.mine.admit(MINE, message(4), is_near=False), "the one before is here"
+    assert not readers.mine.admit(MINE, message(9), is_near=False)
     assert readers.mine.has(MINE) and readers.mine.shares_messages(MINE) and readers.held() == [3, 4]
 
 
 def test_a_forgotten_run_of_an_empty_cache_asks_nobody(readers: Readers) -> None:
     gone = SequenceSet()
     gone.add(1, 4)
-    readers.mine.forget_runs(MINE, gone)
+    readers.mine.discard_runs(MINE, gone)
     assert not readers.mine.may_have(MINE, 9) and readers.mine.take(MINE, 1) is None
     assert readers.mine.served == 0 and readers.mine.share_bytes == 1 << 19
 
@@ -108,7 +108,7 @@ def test_what_is_far_from_all_readers_is_given_back_first(readers: Readers) -> N
 
 def test_what_overflowed_is_given_back_in_the_same_order(readers: Readers) -> None:
     for sequence in (*range(100, 103), *range(8)):
-        assert readers.mine.keep_arrival(MINE, message(sequence), is_near=True)
+        assert readers.mine.admit(MINE, message(sequence), is_near=True)
     readers.mine.follow_readers([0, 100])
     readers.cache.give_back(5 * charge_bytes(message(0)))
     assert readers.held() == [0, 1, 2, 100, 101, 102]
@@ -127,5 +127,5 @@ def test_what_one_reader_took_for_good_does_not_keep_others_from_giving_back(rea
 def test_what_all_have_passed_is_dropped_also_where_it_came_after_later_messages(readers: Readers) -> None:
     for sequence in (90, *range(10)):
         readers.cache.put_shared(TOPIC, message(sequence))
-    readers.mine.drop_before(50)
+    readers.mine.discard_before(50)
     assert readers.held() == [90]

@@ -13,7 +13,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Delivery, DestinationPolicy, StoreFull, Topic
 from forebay.cache.accounting.charge import charge_bytes
-from forebay.cache.spill.account import AHEAD_BYTES, OWNER_AHEAD_BYTES
+from forebay.cache.spill.spill_account import AHEAD_BYTES, OWNER_AHEAD_BYTES
 from forebay.store.tmp.file import SpilledMessage
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES
 from forebay.store.tmp.storage import TmpStorage
@@ -255,7 +255,7 @@ def test_making_room_writes_no_more_of_what_waits_than_it_must() -> None:
     lanes = [bay.queue_state(f"q{number}").non_persistent_lanes[4] for number in range(30)]
     for lane in filter(None, lanes):
         messages = [
-            bay.memories.common.head_queue_cache.take(lane.store_lane.number, sequence) for sequence in range(3)
+            bay.memories.common.head_queue_cache.take(lane.pending_lane.number, sequence) for sequence in range(3)
         ]
         lane.pager.page_out([message for message in messages if message is not None])
     buffer = bay.overflow.buffer

@@ -218,7 +218,7 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     give_up(orders, 3, 1)
     lane = simulated.queue_state("orders").lanes[4]
     assert lane is not None
-    simulated.memories.common.pending_cache.forget(lane.store_lane.number)
+    simulated.memories.common.pending_cache.discard_lane(lane.pending_lane.number)
     (region,) = simulated.store.message_store.plan(lane.destination_lane, [(1, 1)])
     name = next(name for name in simulated.disk.list("journal") if name.startswith("data-"))
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)

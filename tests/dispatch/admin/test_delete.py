@@ -153,7 +153,7 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     with simulated.lock, pytest.raises(Closed):
         if is_many:
             simulated.store.message_store.append_slice(
-                lane.destination_lane, 0, [(b"", b"1")] * min(2, lane.destination_lane.slice_room)
+                lane.destination_lane, 0, [(b"", b"1")] * min(2, lane.destination_lane.slice_capacity)
             )
         else:
             simulated.store.message_store.add(lane.destination_lane, 0, b"", b"1")

@@ -568,5 +568,5 @@ def test_a_take_of_one_that_finds_nothing_looks_into_the_list_once_before_it_loo
     bay = SimulatedBay()
     with bay.queue().subscribe() as consumer, counted_calls() as calls:
         assert consumer.take() == []
-    assert calls["DispatchArea.collect_one"] == 1
-    assert calls["DispatchArea.collect"] == 2, "under the lock of that look, and once it is known that nothing is due"
+    assert calls["DispatchArea.dispatch_one"] == 1
+    assert calls["DispatchArea.dispatch"] == 2, "under the lock of that look, and once it is known that nothing is due"

@@ -17,7 +17,7 @@ from forebay import Consumer, Message, StoreFull
 from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.dispatch.core.lists.load import Load
 from forebay.dispatch.core.model import TargetList
-from forebay.store.journal.reading import REGION_BYTES_MAX, Region
+from forebay.store.journal.regions import REGION_BYTES_MAX, Region
 from forebay.store.stored_message import StoredMessage
 
 KIB, MIB = 1024, 1024 * 1024
@@ -253,12 +253,12 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
     with bay.queue().subscribe() as consumer:
         (target,) = bay.lists()
         cached = target.lane.read_one(50)
-        assert bay.memories.common.pending_cache.put(target.lane.store_lane.number, cached)
+        assert bay.memories.common.pending_cache.put(target.lane.pending_lane.number, cached)
         other = bay.budget.holder("others")
         assert other.reserve(bay.budget.free_bytes)
         monkeypatch.setattr(bay.target_area, "make_room", lambda *_, **__: None)
         bay.bay.step()
-        assert bay.memories.common.pending_cache.peek(target.lane.store_lane.number, 50) is cached
+        assert bay.memories.common.pending_cache.peek(target.lane.pending_lane.number, 50) is cached
         bay.check()
         monkeypatch.undo()
         other.release(other.held_bytes)
@@ -337,8 +337,8 @@ def test_nobody_passes_a_message_that_is_being_loaded_again() -> None:
         (target,) = bay.lists()
         with under_way(bay, target) as load:
             assert (load.first, load.last) == (0, 0)
-            assert bay.dispatch_area.collect_one(consumer) is None
-            assert bay.dispatch_area.collect(consumer, 10, None) == []
+            assert bay.dispatch_area.dispatch_one(consumer) is None
+            assert bay.dispatch_area.dispatch(consumer, 10, None) == []
         assert list(drain(consumer)) == ids
 
 
@@ -352,7 +352,7 @@ def test_a_lower_priority_does_not_pass_a_higher_one_that_is_being_loaded() -> N
         bay.target_area.make_room(bay.budget.limit_bytes, bay.lists()[1], least=0)
         assert bay.lists()[1].direct and not bay.lists()[0].direct
         with under_way(bay, bay.lists()[0]):
-            assert bay.dispatch_area.collect(consumer, 10, None) == []
+            assert bay.dispatch_area.dispatch(consumer, 10, None) == []
         assert list(drain(consumer)) == [high, low]
 
 

@@ -37,7 +37,7 @@ def memory_under(rule: MemoryRule, pattern: str | None) -> MessageMemory:
 
 
 def keeps_far_behind_what_is_loaded(memory: MessageMemory) -> bool:
-    return memory.pending_cache.keep_arrival(LANE, message(7), is_near=False)
+    return memory.pending_cache.admit(LANE, message(7), is_near=False)
 
 
 @pytest.mark.parametrize("pattern", MEMORIES)
@@ -50,8 +50,8 @@ def test_a_rule_says_what_is_kept_far_behind_what_is_loaded(
 
 @pytest.mark.parametrize("pattern", MEMORIES)
 def test_under_keep_none_nothing_that_overflows_is_kept(pattern: str | None) -> None:
-    assert memory_under(MemoryRule(), pattern).pending_cache.keep_arrival(LANE, message(7), is_near=True)
-    assert not memory_under(KeepNone(), pattern).pending_cache.keep_arrival(LANE, message(7), is_near=True)
+    assert memory_under(MemoryRule(), pattern).pending_cache.admit(LANE, message(7), is_near=True)
+    assert not memory_under(KeepNone(), pattern).pending_cache.admit(LANE, message(7), is_near=True)
 
 
 @pytest.mark.parametrize("pattern", MEMORIES)

@@ -120,8 +120,8 @@ def offsets(bay: SimulatedBay, name: str) -> list[tuple[int, int]]:
     [lane] = filter(None, bay.queue_state(name).lanes)
     return [
         (extent.data_log, extent.offset)
-        for sequence in range(lane.store_lane.next_sequence)
-        if lane.store_lane.is_pending(sequence)
+        for sequence in range(lane.pending_lane.next_sequence)
+        if lane.pending_lane.is_pending(sequence)
         for extent in lane.destination_lane.extents(sequence, sequence)
     ]
 

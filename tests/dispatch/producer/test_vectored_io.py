@@ -7,7 +7,7 @@ from journals import all_records
 from simulated_bay import SimulatedBay
 
 from forebay import Message, StoreFull
-from forebay.store.format.properties import encode_properties
+from forebay.store.format.message_properties import encode_properties
 from forebay.store.format.record import MESSAGE, SLICE_CONTENT_BYTES_MAX
 
 

@@ -24,7 +24,7 @@ from forebay.dispatch.selectors.selector import (
     compile_selector,
 )
 from forebay.store.errors import SelectorError
-from forebay.store.format.properties import decode_properties, encode_properties
+from forebay.store.format.message_properties import decode_properties, encode_properties
 from forebay.store.message import Headers, HeaderValue
 
 Values = Mapping[str, HeaderValue]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from forebay.dispatch.selectors.like import like_matcher
 from forebay.dispatch.selectors.selector import compile_selector
 from forebay.store.errors import SelectorError
-from forebay.store.format.properties import encode_properties
-from forebay.store.format.properties import header_values as read_headers
+from forebay.store.format.message_properties import encode_properties
+from forebay.store.format.message_properties import header_values as read_headers
 from forebay.store.message import HeaderValue
 
 Values = dict[str, HeaderValue]

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 
 from forebay.dispatch.selectors.selector import compile_selector
-from forebay.store.format.properties import encode_properties, header_values, header_values_of_each
+from forebay.store.format.message_properties import encode_properties, header_values, header_values_of_each
 from forebay.store.index.fingerprint import (
     STRING_CHARACTERS_MAX,
     UNKNOWN,

@@ -9,7 +9,7 @@ from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.store.format.properties import header_values, header_values_of_each
+from forebay.store.format.message_properties import header_values, header_values_of_each
 from forebay.store.message import HeaderValue
 
 SELECTORS = (

@@ -17,7 +17,7 @@ from simulated_bay import SimulatedBay
 from waiting_senders import Woken
 
 from forebay import Consumer, DestinationPolicy, Message, StateError, StoreFull, Topic
-from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES
+from forebay.cache.spill.spill_account import AHEAD_BYTES, LAST_BYTES
 from forebay.dispatch.topics.arrivals import SPARE_RUNS
 from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
@@ -193,7 +193,7 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     send(topic, 3)
     [last] = [lane for lane in list(bay.topic_state("prices").online)[2].non_persistent_lanes if lane is not None]
     before = topic.statistics()
-    with refused_by(last.store_lane, monkeypatch):
+    with refused_by(last.pending_lane, monkeypatch):
         topic.send(numbered_body(3), persistent=False)
     assert topic.statistics() == before, "what was refused counts as sent"
     bay.check()
@@ -216,7 +216,7 @@ def test_a_subscription_counts_what_it_got_and_nothing_that_was_refused_or_left_
     last = list(bay.topic_state("prices").online)[1].non_persistent_lanes[4]
     assert last is not None
     before = topic.statistics()
-    with refused_by(last.store_lane, monkeypatch):
+    with refused_by(last.pending_lane, monkeypatch):
         topic.send(b"refused", persistent=False)
     assert topic.statistics() == before
     sent.append(topic.send(b"1 again", headers={"number": 1}, persistent=False))

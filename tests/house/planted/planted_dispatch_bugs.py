@@ -190,7 +190,7 @@ DISPATCH_BUGS = (
     Bug(
         "a non-persistent message that RAM lets go of is lost",
         "TmpPager.spill",
-        "self._overflow.keep(self._store_lane, messages)",
+        "self._overflow.keep(self._pending_lane, messages)",
         "pass",
         "tests/cache/spill/test_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
     ),
@@ -239,8 +239,8 @@ DISPATCH_BUGS = (
     Bug(
         "a moved message leaves its queue with a record of its own",
         "LaneTransfer.commit",
-        "branch.acknowledge(lane.store_lane.number, first, last)",
-        "lane.lane_store.acknowledge(lane.store_lane, first, last)",
+        "branch.acknowledge(lane.pending_lane.number, first, last)",
+        "lane.backing_store.acknowledge(lane.pending_lane, first, last)",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
     Bug(

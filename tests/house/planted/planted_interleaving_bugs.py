@@ -40,21 +40,21 @@ INTERLEAVING_BUGS = (
         "        if (\n"
         "            max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)\n"
         "        ) or self.prefetch_limit - self.in_flight == 1:\n"
-        "            one = self.collector.collect_one(self)\n"
+        "            one = self.dispatcher.dispatch_one(self)\n"
         "            if one is not None:\n"
         "                return [one]\n"
         "        if self.stage.is_over:\n"
         "            raise self.stage.refusal()\n"
-        "        most = self.room(max_messages)\n"
-        "        deliveries = self.collector.collect(self, most, max_bytes) if most > 0 else []\n"
+        "        most = self.allowance(max_messages)\n"
+        "        deliveries = self.dispatcher.dispatch(self, most, max_bytes) if most > 0 else []\n"
         "    except BaseException as error:\n"
         "        monitor.lock.break_by(error)\n"
         "        raise",
         "with monitor.bare_lock:\n"
         "    if self.stage.is_over:\n"
         "        raise self.stage.refusal()\n"
-        "    most = self.room(max_messages)\n"
-        "deliveries = self.collector.collect(self, most, max_bytes) if most > 0 else []",
+        "    most = self.allowance(max_messages)\n"
+        "deliveries = self.dispatcher.dispatch(self, most, max_bytes) if most > 0 else []",
         BETWEEN_LINES,
     ),
     Bug(

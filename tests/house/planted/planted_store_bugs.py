@@ -165,7 +165,7 @@ STORE_BUGS = (
         "_read_singles",
         "(checksum(body, checksum(properties)) if properties else checksum(body)) == crc",
         "len(properties) + len(body) == length",
-        "tests/store/journal/test_reading.py::test_no_payload_is_in_a_problem",
+        "tests/store/journal/test_regions.py::test_no_payload_is_in_a_problem",
     ),
     Bug("recovery serves what is not synced", "Recovery._replay_file", "file.sync()", "pass", CRASHES),
     Bug(
@@ -424,7 +424,7 @@ STORE_BUGS = (
     ),
     Bug(
         "sends use the reserve",
-        "Journal._make_room",
+        "Journal._make_space",
         "self.roll(size, is_adding=is_adding)",
         "self.roll(size, is_adding=False)",
         "tests/crash/test_full_disk.py::test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_there_are",

@@ -11,7 +11,7 @@ import pytest
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.environment.clock import SteadyClock
-from forebay.store.format.properties import decode_properties, encode_properties
+from forebay.store.format.message_properties import decode_properties, encode_properties
 from forebay.store.format.record import RecordDamaged
 from forebay.store.format.times import (
     DUE,

@@ -17,7 +17,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message, Settings, SettingsError, StoreFull, TransactionError
 from forebay.store.format.identity import Identity, identity
-from forebay.store.format.properties import encode_properties, own_identity
+from forebay.store.format.message_properties import encode_properties, own_identity
 from forebay.store.format.record import RecordDamaged
 from forebay.store.index.deduplication import ID_CHARGE_BYTES, WINDOW_CHARGE_BYTES, Deduplication
 from forebay.store.index.digest_queue import DigestQueue

@@ -31,7 +31,7 @@ def opened() -> OpenStore:
 def test_a_lane_that_is_put_away_goes_on_where_it_ended(opened: OpenStore) -> None:
     lane, index = opened.lane(), opened.store.index
     opened.remove(opened.add(b"x"))
-    index.put_away(lane.number)
+    index.shrink_to_row(lane.number)
     assert lane.number not in index.lanes and list(index.idle) == list(index.next_sequences()) == [(lane.number, 1)]
     again = index.lane_numbered(lane.number)
     assert again is not lane and again.next_sequence == 1 and not len(index.idle)
@@ -40,7 +40,7 @@ def test_a_lane_that_is_put_away_goes_on_where_it_ended(opened: OpenStore) -> No
 
 def test_what_has_messages_is_not_put_away(opened: OpenStore) -> None:
     opened.add(b"x")
-    opened.store.index.put_away(opened.lane().number)
+    opened.store.index.shrink_to_row(opened.lane().number)
     assert opened.store.index.lanes == {opened.lane().number: opened.lane()}
 
 
@@ -50,7 +50,7 @@ def test_a_lane_that_is_asked_for_again_before_the_checkpoint_stays(opened: Open
     opened.add(b"x", b"y")
     opened.store.message_store.checkpoint()
     opened.remove(0, 1)
-    index.put_away(lane.number)
+    index.shrink_to_row(lane.number)
     assert lane.number in index.lanes and index.is_put_away
     assert opened.lane() is lane and not index.is_put_away
     opened.add(b"z")

@@ -99,7 +99,7 @@ class Store:
     def add_many(self, count: int, destination: int = QUEUE) -> None:
         """In the largest slices that fit."""
         while count:
-            part = min(count, 256, self.lane(destination).slice_room)
+            part = min(count, 256, self.lane(destination).slice_capacity)
             self.add(part, destination=destination, as_slice=True)
             count -= part
 
@@ -252,7 +252,7 @@ def random_add(store: Store, random: Random, destination: int) -> None:
     if random.random() < 0.5:
         store.add(length=random.choice((0, 1, 1000, 70_000)), destination=destination)
     else:
-        count = min(random.choice((1, 3, 32, 256)), store.lane(destination).slice_room)
+        count = min(random.choice((1, 3, 32, 256)), store.lane(destination).slice_capacity)
         store.add(count, length=random.randint(0, 2000), destination=destination, as_slice=True)
 
 
@@ -449,9 +449,9 @@ def test_gap_right_behind_a_full_block_begins_the_next_one(store: Store) -> None
 
 def test_slice_never_crosses_a_block(store: Store) -> None:
     store.add_many(BLOCK_MESSAGES - 3)
-    assert store.lane().slice_room == 3
+    assert store.lane().slice_capacity == 3
     store.add(3, as_slice=True)
-    assert store.lane().slice_room == BLOCK_MESSAGES
+    assert store.lane().slice_capacity == BLOCK_MESSAGES
 
 
 def test_failed_checkpoint_is_due_again_in_full(store: Store) -> None:

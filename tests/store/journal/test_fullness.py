@@ -35,18 +35,18 @@ class Held:
         )
         self.fullness.begin_data_log(FILE_BYTES, False, FIRST_BYTES)
 
-    def require_room(self, size: int, flags: int = 0, *, refills: bool = False) -> None:
+    def require_space(self, size: int, flags: int = 0, *, refills: bool = False) -> None:
         try:
-            self.fullness.require_room(size, flags, lambda: refills)
+            self.fullness.require_space(size, flags, lambda: refills)
         finally:
             self.fullness._check()
 
 
 def test_nothing_stops_a_record_while_there_is_room() -> None:
     held = Held()
-    held.require_room(500)
+    held.require_space(500)
     held.fullness.refuse_stalled(0)
-    assert held.fullness.is_admitting and not held.fullness.is_out_of_space and not held.fullness.is_short_of_room
+    assert held.fullness.is_admitting and not held.fullness.is_out_of_space and not held.fullness.is_short_of_space
     assert held.fullness.unchecked_end(FIRST_BYTES, 1, 500) == FILE_BYTES
 
 
@@ -54,13 +54,13 @@ def test_the_limit_refuses_what_adds_until_there_is_room_for_what_it_refused() -
     held = Held(limit_bytes=1000)
     held.journal_bytes = 900
     with pytest.raises(StoreFull) as caught:
-        held.require_room(200)
+        held.require_space(200)
     assert (caught.value.limit, caught.value.available_bytes) == ("store_limit", 100)
-    assert held.fullness.is_at_limit and held.fullness.is_short_of_room and not held.fullness.is_out_of_space
-    held.fullness.note_room()
+    assert held.fullness.is_at_limit and held.fullness.is_short_of_space and not held.fullness.is_out_of_space
+    held.fullness.note_space()
     assert held.fullness.is_at_limit
     held.journal_bytes = 800
-    held.fullness.note_room()
+    held.fullness.note_space()
     assert not held.fullness.is_at_limit
 
 
@@ -69,7 +69,7 @@ def test_what_is_no_send_that_could_come_later_says_nothing_of_the_limit(size: i
     held = Held(limit_bytes=1000)
     held.journal_bytes = 900
     with pytest.raises(StoreFull):
-        held.require_room(size, flags)
+        held.require_space(size, flags)
     assert not held.fullness.is_at_limit
 
 
@@ -86,9 +86,9 @@ def test_a_full_disk_refuses_what_adds_until_the_reserve_is_whole() -> None:
     assert held.fullness.lend() and not held.fullness.lend()
     assert held.fullness.is_full and held.fullness.unchecked_end(FIRST_BYTES, 1, 0) == 0
     with pytest.raises(StoreFull):
-        held.require_room(10)
-    assert held.fullness.is_refusing and not held.fullness.note_room()
-    held.require_room(10, refills=True)
+        held.require_space(10)
+    assert held.fullness.is_refusing and not held.fullness.note_space()
+    held.require_space(10, refills=True)
     assert not held.fullness.is_refusing
 
 
@@ -142,7 +142,7 @@ def test_a_record_that_the_disk_refused_is_forgotten_once_there_is_room() -> Non
     held = Held()
     held.fullness.disk_refused()
     assert held.fullness.is_out_of_space and not held.fullness.is_full
-    assert held.fullness.note_room() and not held.fullness.is_out_of_space
+    assert held.fullness.note_space() and not held.fullness.is_out_of_space
 
 
 def test_a_disk_that_fails_the_reserve_fails_the_journal() -> None:

@@ -254,7 +254,9 @@ def random_work(opened: OpenStore, random: Random, steps: int) -> None:
             case 0 | 1 | 2:
                 opened.add(random.randbytes(random.choice((0, 10, 900))), lane=lane)
             case 3:
-                opened.add(*(b"%d" % n for n in range(random.randint(2, min(40, lane.slice_room + 1)) - 1)), lane=lane)
+                opened.add(
+                    *(b"%d" % n for n in range(random.randint(2, min(40, lane.slice_capacity + 1)) - 1)), lane=lane
+                )
             case 4 | 5:
                 first = random.randint(0, lane.next_sequence)
                 run = lane.pending_run(first, random.choice((1, 5, 100)))

@@ -14,7 +14,7 @@ from tmp_storages import ALL, TIMESTAMP, Ledger, Spilling, numbered, one_record,
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import TMP_STORAGE, tmp_file_name, tmp_file_number
 from forebay.store.errors import Closed, StoreFailed, StoreFull
-from forebay.store.journal.reading import GAP_BYTES_MAX, REGION_BYTES_MAX
+from forebay.store.journal.regions import GAP_BYTES_MAX, REGION_BYTES_MAX
 from forebay.store.tmp import chunk as tmp_chunk
 from forebay.store.tmp.chunk import TmpFile
 from forebay.store.tmp.file import HEAD_BYTES, read_regions
@@ -107,8 +107,8 @@ def test_a_read_goes_on_though_its_messages_are_removed_and_its_file_is_deleted(
     sparse(spilling, kept=(3, 5))
     plan = spilling.storage.plan(1, [ALL])
     assert spilling.storage.compact() is not None
-    spilling.storage.drop(1)
-    spilling.storage.drop(2)
+    spilling.storage.remove_owner(1)
+    spilling.storage.remove_owner(2)
     assert spilling.files() == {}
     assert read_regions(plan.regions) == (numbered(0, 10, 1_000)[3:6:2], [])
 
@@ -128,7 +128,7 @@ def test_file_goes_with_its_last_message() -> None:
     assert list(spilling.files()) == ["tmp-1.dat", "tmp-3.dat"]
     spilling.storage.remove(1, 0, 100)
     assert spilling.files() == {} and spilling.ledger.held_bytes == 0
-    assert spilling.storage.remove(1, 0, 100) == spilling.storage.drop(1) == 0
+    assert spilling.storage.remove(1, 0, 100) == spilling.storage.remove_owner(1) == 0
 
 
 def test_a_stream_through_a_small_limit_leaves_nothing() -> None:
@@ -172,7 +172,7 @@ def test_statistics_count_bytes_on_disk_and_messages_once() -> None:
     spilling.storage.remove(1, 0, 9)
     spilling.storage.remove(2, 0, 3)
     assert spilling.storage.statistics == TmpStorageStatistics(1_280, 1_280, 6)
-    spilling.storage.drop(2)
+    spilling.storage.remove_owner(2)
     assert spilling.storage.statistics == TmpStorageStatistics(0, 1_280, 0)
 
 
@@ -202,7 +202,7 @@ def test_shared_message_is_stored_once_and_goes_with_its_last_owner() -> None:
     assert spilling.all_of(owners[-1]) == numbered(0, 40)
     spilling.storage.remove(owners[-1], 0, 38)
     assert spilling.storage.statistics.messages == 1
-    spilling.storage.drop(owners[-1])
+    spilling.storage.remove_owner(owners[-1])
     assert spilling.files() == {} and spilling.ledger.held_bytes == 0
 
 
@@ -211,7 +211,7 @@ def test_what_an_owner_alone_held_goes_when_it_is_dropped() -> None:
     spilling.storage.spill([1], numbered(0, 10, 990))
     spilling.storage.spill([1, 2], numbered(10, 10, 990))
     spilling.storage.spill([2], numbered(20, 10, 990))
-    assert spilling.storage.drop(1) == 20
+    assert spilling.storage.remove_owner(1) == 20
     spilling.check()
     assert list(spilling.files()) == ["tmp-2.dat", "tmp-3.dat"]
     assert spilling.all_of(2) == numbered(10, 20, 990)
@@ -238,11 +238,11 @@ def test_each_owner_holds_what_it_is_given_of_one_write() -> None:
     spilling.check()
     for owner, rest in ((1, 0), (2, 1), (3, 2)):
         assert spilling.all_of(owner) == [message for message in messages if message[0] % 3 != rest]
-    spilling.storage.drop(1)
+    spilling.storage.remove_owner(1)
     assert spilling.storage.remove(2, 0, 599) == 400
     assert spilling.storage.statistics.messages == 400
     spilling.check()
-    spilling.storage.drop(3)
+    spilling.storage.remove_owner(3)
     assert spilling.files() == {} and spilling.ledger.held_bytes == 0
 
 
@@ -283,7 +283,7 @@ def test_what_is_rewritten_lies_one_behind_the_other_again() -> None:
     before = spilling.all_of(1)
     spilling.storage.spill([2], numbered(20, 150, 900))
     spilling.storage.spill([3], numbered(0, 50, 900))
-    spilling.storage.drop(2)
+    spilling.storage.remove_owner(2)
     scattered_bytes = spilling.ledger.held_bytes
     assert spilling.storage.compact() is not None
     spilling.check()
@@ -428,7 +428,7 @@ def test_its_logger_tells_what_becomes_of_files_and_can_be_switched_alone(caplog
     ]
     caplog.clear()
     with caplog.at_level(logging.INFO, LOGGER):
-        spilling.storage.drop(2)
+        spilling.storage.remove_owner(2)
     assert not caplog.records
 
 

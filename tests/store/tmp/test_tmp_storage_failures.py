@@ -78,7 +78,7 @@ def test_file_that_can_not_be_deleted_stays_counted_and_is_tried_again() -> None
     spilling.storage.spill([1], numbered(0, 10))
     size = spilling.storage.statistics.bytes
     spilling.disk.fail("remove", 1, errno.EIO, sticky=True)
-    spilling.storage.drop(1)
+    spilling.storage.remove_owner(1)
     spilling.check()
     assert spilling.storage.statistics == TmpStorageStatistics(size, size, 0)
     spilling.disk.cure()
@@ -91,7 +91,7 @@ def test_file_that_somebody_else_deleted_is_no_error() -> None:
     spilling = Spilling()
     spilling.storage.spill([1], numbered(0, 10))
     spilling.disk.remove(tmp_file_name(1))
-    spilling.storage.drop(1)
+    spilling.storage.remove_owner(1)
     assert spilling.storage.statistics.bytes == spilling.ledger.held_bytes == 0
 
 
@@ -240,7 +240,7 @@ def test_damaged_file_is_left_where_it_is() -> None:
     assert spilling.storage.compact() is None
     found, unreadable = spilling.read(1, ALL)
     assert found == numbered(1, 1, 1_000) and [n for n, _ in unreadable] == [0]
-    spilling.storage.drop(1)
+    spilling.storage.remove_owner(1)
     spilling.check()
     assert "tmp-1.dat" not in spilling.files()
 

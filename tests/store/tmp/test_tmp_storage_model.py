@@ -91,7 +91,7 @@ class Model:
 
     def drop(self) -> None:
         owner = self.random.choice(OWNERS)
-        assert self.storage.drop(owner) == len(self.held[owner])
+        assert self.storage.remove_owner(owner) == len(self.held[owner])
         self.held[owner].clear()
 
     def compact(self) -> None:
@@ -178,7 +178,7 @@ def test_random_operations_do_what_a_dict_does(seed: int, monkeypatch: pytest.Mo
     model.cure()
     for owner in OWNERS:
         assert model.spilling.all_of(owner) == [message for _, (_, message) in sorted(model.held[owner].items())]
-        model.storage.drop(owner)
+        model.storage.remove_owner(owner)
     model.storage.compact()
     assert model.spilling.files() == {}
     assert model.storage.statistics.bytes == model.spilling.ledger.held_bytes == 0

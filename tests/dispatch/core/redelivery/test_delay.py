@@ -346,7 +346,7 @@ def test_delayed_messages_cost_memory_by_the_block_and_far_ahead_rows_alone() ->
         simulated.check()
     assert simulated.timed.due_seconds is None
     lane = simulated.queue_state("orders").lanes[4]
-    assert lane is not None and lane.store_lane.earliest[DUE] == NEVER
+    assert lane is not None and lane.pending_lane.earliest[DUE] == NEVER
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), 1e10, "5", True])

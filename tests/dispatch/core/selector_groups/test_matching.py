@@ -8,7 +8,7 @@ import pytest
 
 from forebay.dispatch.core.selector_groups.matching import SelectorMatcher
 from forebay.dispatch.selectors.selector import compile_selector
-from forebay.store.format.properties import encode_properties
+from forebay.store.format.message_properties import encode_properties
 from forebay.store.index.fingerprint import BlockSurvey, ExactFingerprint, fingerprint_of
 from forebay.store.stored_message import StoredMessage
 

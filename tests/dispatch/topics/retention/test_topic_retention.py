@@ -248,7 +248,7 @@ def test_what_lies_in_the_data_log_that_is_written_to_is_not_given_up_in_vain() 
     bay = SimulatedBay(max_file_length="1MiB", store_limit="1536KiB", policies=policies)
     bay.queue().send(bytes(700_000))
     send(bay.bay.topic("prices"), 1, 2)
-    assert bay.journal.fullness.is_short_of_room
+    assert bay.journal.fullness.is_short_of_space
     bay.bay.cleanup()
     assert retained(bay) == 2
 

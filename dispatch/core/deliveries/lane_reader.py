@@ -33,25 +33,25 @@ class LaneReader:
 
     def read_one(self, lane: LaneMessages, sequence: int) -> StoredMessage:
         """Read one pending message. StateError: it was settled. StoreFailed: it can't be read."""
-        return self._read(lane, sequence, lane.lane_store.read)
+        return self._read(lane, sequence, lane.backing_store.read)
 
     def read_headers(self, lane: LaneMessages, sequence: int) -> StoredMessage:
         """Read one pending message as read_one does, but in pieces. If the body is not in RAM, it is returned empty."""
         paid = _PaidRead(self._monitor, self._memory)
         try:
-            return self._read(lane, sequence, partial(lane.lane_store.read_headers, pay=paid.pay))
+            return self._read(lane, sequence, partial(lane.backing_store.read_headers, pay=paid.pay))
         finally:
             paid.end()
 
     def _read(self, lane: LaneMessages, sequence: int, read: Callable[[Sequence[Any]], ReadResult]) -> StoredMessage:
         with self._monitor.lock:
             self._message_store.raise_if_closed()
-            if not lane.store_lane.is_pending(sequence):
+            if not lane.pending_lane.is_pending(sequence):
                 raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = lane.peek(sequence)
             if in_ram is not None:
                 return in_ram
-            regions = lane.lane_store.plan(lane.store_lane, [(sequence, sequence)])
+            regions = lane.backing_store.plan(lane.pending_lane, [(sequence, sequence)])
         messages, unreadable = read(regions)
         if unreadable:
             raise lane.read_error(unreadable[0][1])

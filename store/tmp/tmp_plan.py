@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from ..journal.reading import GAP_BYTES_MAX, REGION_BYTES_MAX
+from ..journal.regions import GAP_BYTES_MAX, REGION_BYTES_MAX
 from .chunk import Chunk
 from .file import HEAD_BYTES, TmpRegion
 from .files import TmpFiles

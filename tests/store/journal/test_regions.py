@@ -18,7 +18,7 @@ from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.index.index import Index
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.journal.journal import Journal
-from forebay.store.journal.reading import (
+from forebay.store.journal.regions import (
     GAP_BYTES_MAX,
     PIECE_BYTES,
     REGION_BYTES_MAX,
@@ -104,7 +104,7 @@ def test_any_runs_of_any_records_come_back_in_order(seed: int) -> None:
     while len(lane.contents) < 1500:
         if random.random() < 0.2:
             lane.other(random.choice((0, 100, 9000)))
-        count = min(random.choice((1, 1, 2, 32, 256)), lane.lane.slice_room)
+        count = min(random.choice((1, 1, 2, 32, 256)), lane.lane.slice_capacity)
         lane.add(
             *(
                 (random.randbytes(random.choice((0, 0, 30))), random.randbytes(random.choice((0, 10, 1000))))

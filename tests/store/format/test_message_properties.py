@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.store.errors import SettingsError
-from forebay.store.format.properties import (
+from forebay.store.format.message_properties import (
     BIG_INT_BYTES_MAX,
     NAME_BYTES_MAX,
     NESTING_MAX,

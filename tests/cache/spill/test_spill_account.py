@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.cache.accounting.budget import Budget
-from forebay.cache.spill.account import (
+from forebay.cache.spill.spill_account import (
     AHEAD_BYTES,
     FIRST_BYTES,
     LAST_BYTES,
