@@ -55,10 +55,6 @@ _MASK: Final = 2**64 - 1
 _HALF_MASK: Final = 2**32 - 1
 _EVERYTHING: Final = b"\xff"
 """A Bloom filter that rules out nothing."""
-_SHORT_MASK: Final = 2**16 - 1
-_STEP_LOW: Final = _STEP & _HALF_MASK
-_STEP_HIGH: Final = (_STEP >> 32) - 2**32
-"""The upper half of the step modulo 2**32, as a number below 2**31: machine code multiplies such without an object."""
 _ZERO: Final = b"0"
 _ONE: Final = b"1"
 _VALUES: Final = "v"
@@ -356,15 +352,9 @@ def _filter(hashes: list[int], count: int, size: int) -> bytes:
     bits = 8 * size
     digits = [_ZERO] * bits
     for hashed in hashes:  # as _filter_bits, written inline: a scan passes here for each value
-        # The product of hashed + 1 and _STEP in parts, each of which is small enough to be no object.
-        number = hashed + 1
-        begin, end = number & _SHORT_MASK, number >> 16
-        front, back = begin * _STEP_LOW, end * _STEP_LOW
-        low = (front & _HALF_MASK) + ((back & _SHORT_MASK) << 16)
-        high = begin * _STEP_HIGH + (((end * _STEP_HIGH) & _SHORT_MASK) << 16)
-        high += (front >> 32) + (back >> 16) + (low >> 32)
-        at: int = (high & _HALF_MASK) % bits
-        step: int = ((low & _HALF_MASK) | 1) % bits
+        mixed = mul(hashed + 1, _STEP) & _MASK
+        at: int = (mixed >> 32) % bits
+        step: int = ((mixed & _HALF_MASK) | 1) % bits
         for _ in range(count):
             digits[at] = _ONE
             at += step
