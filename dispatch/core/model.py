@@ -94,7 +94,7 @@ class CoreConsumer(SettlingConsumer):
         """How many more messages its prefetch allows it to take; 0 or less: none.
 
         UNLIMITED if only the size of a take limits it. This does not say whether its queue holds it up or memory is
-        short; see `room`.
+        short; see `allowance`.
         """
 
     @property
@@ -210,11 +210,25 @@ class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
         if self.waiting:
             self.arrived.notify_all()
         if self.is_armed:
-            self.is_armed = False
-            for consumer in self.consumers:
-                consumer.become_ready(ready)
-            # The consumer that is woken first may take all messages, so next time another one is first.
-            self.rotate_consumers()
+            self.call_armed(ready)
+
+    def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
+        """Wake as `wake` does, but only as many threads as messages came into RAM: the others would find nothing.
+
+        Those that have waited longest come first. One that takes nothing wakes another. Requires: the lock.
+        """
+        if self.waiting:
+            self.arrived.notify(messages)
+        if self.is_armed:
+            self.call_armed(ready)
+
+    def call_armed(self, ready: list[Callable[[], None]]) -> None:
+        """Add the callbacks of consumers that wait for a message to ready. Requires: the lock."""
+        self.is_armed = False
+        for consumer in self.consumers:
+            consumer.become_ready(ready)
+        # The consumer that is woken first may take all messages, so next time another one is first.
+        self.rotate_consumers()
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
         """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""

@@ -71,6 +71,10 @@ class CommonSelectorGroup(SelectorGroup):
                 if self.assigning.precedence.quota(self, priority):
                     self._call(self._waiting_consumers.pop(priority), ready)
 
+    def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
+        """Wake as `wake` does: who takes nothing, because a message is for another consumer, wakes no other one."""
+        self.wake(ready)
+
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
         self.assigning.assign_owned(self)
         waiting, self._waiting_consumers = self._waiting_consumers, {}

@@ -385,7 +385,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
                     lane.unmatched.add(sequence, sequence)
             elif is_wanted and target.admit((message,), charge_bytes(message)):
                 is_direct = True
-                self.wake(selector_group)
+                selector_group.wake_for(1, self.monitor.deferred)
             elif behind is None:
                 behind = [target]
             else:

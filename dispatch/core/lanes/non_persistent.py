@@ -102,7 +102,7 @@ class NonPersistentLaneState(LaneState):
                 if selector_group.waiting:
                     selector_group.arrived.notify()
                 if selector_group.is_armed:
-                    selector_group.wake(self.destination.monitor.deferred)
+                    selector_group.call_armed(self.destination.monitor.deferred)
                 return sequence
         try:
             if sole is not None:
@@ -116,7 +116,7 @@ class NonPersistentLaneState(LaneState):
         if sole is None:
             self.arrive(message)
         elif sole.selector_group.is_awaited:
-            sole.selector_group.wake(self.destination.monitor.deferred)
+            sole.selector_group.wake_for(1, self.destination.monitor.deferred)
         return sequence
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charges_bytes
 from ....store.stored_message import StoredMessage
-from ..lanes.persistent import PersistentLaneState
+from .persistent import PersistentLaneState
 
 
 class QueueLaneState(PersistentLaneState):
@@ -44,7 +44,8 @@ class QueueLaneState(PersistentLaneState):
         else:
             for message in messages:
                 self.arrive(message)
-        sole.selector_group.wake(self.destination.monitor.deferred)
+            return
+        sole.selector_group.wake_for(len(messages), self.destination.monitor.deferred)
 
     def arrive(self, message: StoredMessage) -> None:
         """Let a stored message be dispatched. What waited for a sync is offered by `arrive_many` first."""
@@ -71,4 +72,4 @@ class QueueLaneState(PersistentLaneState):
         if selector_group.waiting:
             selector_group.arrived.notify()
         if selector_group.is_armed:
-            selector_group.wake(self.destination.monitor.deferred)
+            selector_group.call_armed(self.destination.monitor.deferred)
