@@ -12,6 +12,7 @@ from typing import Final
 from ...store.errors import SettingsError
 from ...store.format.message_properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
+from ...store.format.times import TIMES_BYTES, has_times
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
@@ -121,8 +122,10 @@ class DeadLetterWriter:
         return known.get(sequence) if known is not None else 0
 
     def stamped(self, lane: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
-        """Return the message with its id, and with headers that tell why it is a dead letter."""
+        """Return the message with its id, without times, and with headers that tell why it is a dead letter."""
         sequence, properties, body, timestamp = message
+        if has_times(properties):
+            properties = properties[TIMES_BYTES:]
         added: dict[str, HeaderValue] = {
             FROM: lane.destination.name,
             REASON: reason,
@@ -138,4 +141,5 @@ class DeadLetterWriter:
             headers = dead_letter_headers(headers, added)
             return sequence, encode_properties(headers, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
-            return message  # undecodable, or without room for more headers: the message stays unchanged
+            # Undecodable, or without room for more headers: it loses its times alone, or it would expire again.
+            return sequence, properties, body, timestamp

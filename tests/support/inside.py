@@ -22,6 +22,7 @@ from forebay.cache.process.memory_guard import MemoryGuard
 from forebay.cache.process.shortage import MemoryFigures
 from forebay.cache.spill.overflow import Overflow
 from forebay.dispatch.admin.browse import Browsers
+from forebay.dispatch.admin.dead_letter_writer import DeadLetterWriter
 from forebay.dispatch.admin.dead_letters import DeadLetterMover
 from forebay.dispatch.admission.duplicate_windows import DuplicateWindows
 from forebay.dispatch.config.settings import Settings
@@ -232,6 +233,10 @@ class Inside:
     @property
     def dead_letters(self) -> DeadLetterMover:
         return self.__layers.admin.dead_letters
+
+    @property
+    def dead_letter_writer(self) -> DeadLetterWriter:
+        return self.__layers.clients.dead_lettering.writer
 
     @property
     def loader(self) -> EagerLoader:

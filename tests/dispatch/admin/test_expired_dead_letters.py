@@ -12,13 +12,17 @@ from forebay import DestinationPolicy, Message
 from forebay.dispatch.admin.dead_letter_writer import BATCH_MESSAGES
 from forebay.dispatch.config.settings import Settings
 from forebay.store.errors import SettingsError, StoreFull
+from forebay.store.format.record import PROPERTIES_BYTES_MAX
+from forebay.store.format.times import TIMES_BYTES, encode_times
 from forebay.store.message_store import MessageStore
+from forebay.store.stored_message import StoredMessage
 
 
-def accepting_dead_letters(**policy: Any) -> SimulatedBay:
+def accepting_dead_letters(memory_limit: str = "4MiB", **policy: Any) -> SimulatedBay:
     """What expires in any queue is a dead letter."""
     return SimulatedBay(
-        policies={">": DestinationPolicy(expired_to_dead_letter=True, expiry_sweep_seconds=1, **policy)}
+        memory_limit=memory_limit,
+        policies={">": DestinationPolicy(expired_to_dead_letter=True, expiry_sweep_seconds=1, **policy)},
     )
 
 
@@ -55,6 +59,26 @@ def test_dead_letter_does_not_expire_again() -> None:
     simulated.crash(is_index_lost=True)
     later(simulated, 1000)
     assert [message.body for message in simulated.queue("DLQ.orders").browse()] == [b"1"]
+
+
+def test_dead_letter_without_room_for_more_headers_does_not_expire_again() -> None:
+    simulated = accepting_dead_letters(memory_limit="64MiB")
+    headers = {"a": bytes(PROPERTIES_BYTES_MAX - TIMES_BYTES - 20)}
+    simulated.queue().send(b"1", headers=headers, expires_in=5)
+    later(simulated, 6)
+    later(simulated, 1000)
+    [dead] = simulated.queue("DLQ.orders").browse()
+    assert (dead.body, dead.headers) == (b"1", headers)
+    simulated.check()
+
+
+@pytest.mark.parametrize("damaged", [b"\x0c\xc1", b"\x0b\xff\xff"], ids=["headers", "producer"])
+def test_dead_letter_whose_headers_cannot_be_read_does_not_expire_again(damaged: bytes) -> None:
+    simulated = accepting_dead_letters()
+    simulated.queue().send(b"1")
+    lane = simulated.lane(simulated.queue_state(), 4)
+    message: StoredMessage = (1, encode_times(5000, 2000) + damaged, b"1", 1)
+    assert simulated.dead_letter_writer.stamped(lane, message, "expired", 0) == (1, damaged, b"1", 1)
 
 
 def test_what_expires_in_a_dead_letter_queue_is_removed() -> None:
