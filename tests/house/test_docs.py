@@ -6,6 +6,7 @@ import ast
 import builtins
 import re
 import tomllib
+import typing
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -164,7 +165,7 @@ def test_a_decision_has_one_question_and_its_measurement(page: str) -> None:
 
 
 LAYERS = ("store", "cache", "dispatch", "pipeline", "tests/support")
-CLASS_OR_MEMBER = re.compile(r"`((?:[A-Z][a-z]+){2,}|[A-Z][a-z]\w*\.[a-z_]+)(?:\(.*\))?`")
+CLASS_OR_MEMBER = re.compile(r"`([A-Z][a-z]\w*(?:\.[a-z_]\w*)?)(?:\(.*\))?`")
 
 
 @cache
@@ -172,7 +173,7 @@ def members_by_class() -> dict[str, set[str]]:
     """Return what each class of the source has, by its name; what it inherits from a class of ours too."""
     members: dict[str, set[str]] = {}
     bases: dict[str, set[str]] = {}
-    for path in map(ROOT.joinpath, source_files(*LAYERS)):
+    for path in map(ROOT.joinpath, source_files(*LAYERS, "console", "pages", "benchmarks")):
         for name in defined_in(path):
             cls, _, member = name.partition(".")
             members.setdefault(cls, set()).add(member)
@@ -186,13 +187,31 @@ def members_by_class() -> dict[str, set[str]]:
     return {cls: inherited(cls) for cls in members}
 
 
+def unknown_classes(text: str) -> list[str]:
+    """Return the classes, and members with their class, that a text names and that are not there."""
+    known, unknown = members_by_class(), []
+    for name in CLASS_OR_MEMBER.findall(text):
+        cls, _, member = name.partition(".")
+        if hasattr(builtins, cls) or hasattr(typing, cls):
+            continue
+        if cls not in known or (member and member not in known[cls]):
+            unknown.append(name)
+    return unknown
+
+
+def test_a_class_of_one_word_that_is_not_there_is_found() -> None:
+    planted = "`Publisher` has `Postponed` in `Publisher.postponed`, not in `Publisher.delayed` or `Delivery.gone()`"
+    assert unknown_classes(planted) == ["Postponed", "Publisher.delayed", "Delivery.gone"]
+
+
 @pytest.mark.parametrize("page", [page for page in DOCS if page.startswith("docs/internals/")])
 def test_classes_and_methods_named_exist(page: str) -> None:
-    for name in CLASS_OR_MEMBER.findall(FENCED.sub("", TEXTS[page])):
-        cls, _, member = name.partition(".")
-        if not hasattr(builtins, cls):
-            assert cls in members_by_class(), name
-            assert not member or member in members_by_class()[cls], name
+    assert unknown_classes(FENCED.sub("", TEXTS[page])) == []
+
+
+def test_classes_and_methods_that_docstrings_name_exist() -> None:
+    missing = {path: unknown_classes("\n".join(docstrings(path))) for path in source_files(*LAYERS)}
+    assert not {path: found for path, found in missing.items() if found}
 
 
 @pytest.mark.parametrize("page", [page for page in DOCS if page.startswith("docs/internals/")])
@@ -201,14 +220,18 @@ def test_what_a_page_names_is_a_name_of_the_source(page: str) -> None:
     assert not set(named) - names_of_the_source()
 
 
+def docstrings(path: str) -> list[str]:
+    """Return the docstrings of a file, with those below its constants and attributes."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return [
+        node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+
+
 def docstring_names(path: str) -> set[str]:
-    text = (ROOT / path).read_text(encoding="utf-8")
-    return {
-        name
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", ast.get_docstring(node) or "")
-    }
+    return {name for text in docstrings(path) for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", text)}
 
 
 def test_what_docstrings_name_is_a_name_of_the_source() -> None:

@@ -2,7 +2,7 @@
 
 An explorer draws all choices from one seed. Before calls that change the disk, it forks the present state, cuts the
 power or kills the process in the fork, and examines what is left. Some lives go on from there, recovery included, and
-crash again. A failure names the class, its arguments and the place, and `Explorer(seed, ...).run()` repeats it.
+crash again. A failure names the class, its arguments and the place, and `CrashExplorer(seed, ...).run()` repeats it.
 """
 
 from __future__ import annotations
