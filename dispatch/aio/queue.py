@@ -283,14 +283,14 @@ class AsyncQueue(AsyncSender):
     async def move(self, to: AsyncQueue | str, selector: str | None = None, limit: int | None = None) -> int:
         """Move pending messages that match to another queue of this store, in order; return how many.
 
-        As Queue.move. If it is cancelled, it still goes on to its end.
+        As Queue.move. If it is cancelled once it has begun, it still goes on to its end.
         """
         target = to._synchronous if isinstance(to, AsyncQueue) else to
         return await asyncio.to_thread(self._synchronous.move, target, selector, limit)
 
     async def delete(self) -> None:
         """Delete the queue with everything in it, and close its consumers. As Queue.delete."""
-        await asyncio.to_thread(self._synchronous.delete)
+        await asyncio.to_thread(self._sender.delete)
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait. As Queue.pause."""
@@ -438,7 +438,7 @@ class AsyncTopic(AsyncSender):
 
     async def delete(self) -> None:
         """Delete the topic with all its subscriptions, and close its consumers. As Topic.delete."""
-        await self._caller.call(self._sender.delete)
+        await asyncio.to_thread(self._sender.delete)
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
