@@ -151,7 +151,7 @@ class Forebay:
             return self._engine.for_topics.topics.names()
 
     def transaction(self) -> Transaction:
-        """Begin a transaction over any queues of this store. StoreFull: memory_limit has no room for it."""
+        """Begin a transaction over any queues and topics of this store. StoreFull: memory_limit has no room for it."""
         return self._parts.transactions.begin()
 
     def prepared(self) -> list[Transaction]:

@@ -57,8 +57,8 @@ CONSUMER_PUBLIC: Final = tuple(name for name in INNER_CONSUMER_PUBLIC if name !=
 class AsyncDelivery:
     """A delivery, returned by `take`. Settle it once, with `ack`, `nack`, `release` or `reject`.
 
-    As Delivery. If it is lazy, `body`, `headers`, `id`, `group` and `timestamp` read the journal in the loop's thread;
-    `read` does not.
+    As Delivery. If it is lazy, `body`, `headers`, `id`, `group`, `timestamp` and `expires_at` read the journal in the
+    loop's thread; `read` does not.
     """
 
     __slots__ = ("_consumer", "_delivery")

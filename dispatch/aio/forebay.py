@@ -150,7 +150,7 @@ class AsyncForebay:
         return self._synchronous.topics()
 
     def transaction(self) -> AsyncTransaction:
-        """Begin a transaction over any queues of this store. StoreFull: memory_limit has no room for it."""
+        """Begin a transaction over any queues and topics of this store. StoreFull: memory_limit has no room for it."""
         return AsyncTransaction(self._caller, self._synchronous.transaction())
 
     def prepared(self) -> list[AsyncTransaction]:
@@ -173,7 +173,10 @@ class AsyncForebay:
         await asyncio.to_thread(self._synchronous.checkpoint)
 
     async def cleanup(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs any more, now instead of at the next interval."""
+        """Relocate messages out of sparse data logs, and delete or archive data logs that nothing needs, now.
+
+        As Forebay.cleanup.
+        """
         return await asyncio.to_thread(self._synchronous.cleanup)
 
     async def explain(

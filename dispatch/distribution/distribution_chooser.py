@@ -2,7 +2,7 @@
 
 A destination begins with the ordinary one, or with turns if its one consumer takes from many topics (`initial`). The
 first message with a group, or the first consumer with a priority, replaces the ordinary one by a GroupedDistribution
-(`begin_assigning`), as the policy of the queue says. No policy chooses one.
+(`begin_assigning`). No policy chooses one; the one that follows a policy, `group_rebalance`, is told of it here.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class SurvivorsRecord(NamedTuple):
     """A survivors record: nothing else is left of a data log."""
 
     data_log: int
-    """Id of the data log that is about to be deleted, with everything else in it."""
+    """Id of the data log that has them. All else in it is settled, so acks into it are no longer needed."""
     ranges: list[LaneRun]
     """Its live messages."""
 

@@ -10,7 +10,7 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     count      u16  messages, ranges or entries in the payload; highest bit of a slice's: duplicates are detected
     magic      u16  F0 BA, so that a search can find the next record behind damage
     sequence   u48  log sequence: one for each record, without gaps over the whole journal
-    epoch      u32  one for each open (and one after each failed write)
+    epoch      u32  one for each open (and one after each write without space)
     durable    u64  position known to be on the device when this was written
 
 A *slice* carries 1 to 256 messages of one lane: destination u32, first sequence u64, timestamp u64 (ms), then a table

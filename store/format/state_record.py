@@ -39,12 +39,11 @@ _COUNTED: Final = struct.Struct("<QI")
 _COUNTED_RUN: Final = struct.Struct("<QQH")
 _DURABLE: Final = 0
 _RETENTION: Final = 1
+_WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
 _ATTEMPTS_SECTION: Final = 1
+_DUPLICATES_SECTION: Final = 2
 _IMPORTS_SECTION: Final = 3
 _PROPERTIES_SECTION: Final = 4
-_WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
-
-_DUPLICATES_SECTION: Final = 2
 _HAS_GROUPS: Final = 0x10
 """Flag beside the kind of a queue: messages with a group were sent to it."""
 _IS_TEMPORARY: Final = 0x20

@@ -206,7 +206,7 @@ class RecordWalk:
         """
         found: list[Plain] = []
         chunk, base, epoch = self._chunk, self._base, self.epoch
-        salt: Any = self._salt  # kept as an object, as in reading.py
+        salt: Any = self._salt  # kept as an object, as in regions.py
         at, behind = self.end - base, min(len(chunk), self._size - base)
         message_bytes, ack_bytes, step = MESSAGE_ONE.size, ACK_ONE.size, 1 << WORD_SHIFT
         verify_at = self._verify_from - base if self._verify_from is not None else behind

@@ -1,6 +1,6 @@
 """DestinationState: an open queue, topic, subscription or pattern with its lanes.
 
-who takes from it, and by which distribution, is in the base class, ConsumedDestination, which its lanes know.
+Who takes from it, and by which distribution, is in the base class, ConsumedDestination, which its lanes know.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class StoreLayer:
 
 
 def open_store_layer(foundation: FoundationLayer, environment: Environment) -> tuple[StoreLayer, RecoveryReport]:
-    """Open the store, ingest the sequence sets that wait for it, and make tmp-storage.
+    """Open the store, ingest the import sets that wait for it, and make tmp-storage.
 
     Raises what `open_and_ingest` raises.
     """
