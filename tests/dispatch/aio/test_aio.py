@@ -558,6 +558,23 @@ def test_a_browse_hops_to_a_thread_for_each_load_and_not_for_each_message() -> N
     asyncio.run(main())
 
 
+def test_a_topic_that_is_deleted_sends_no_more() -> None:
+    async def main() -> None:
+        workers = Inline()
+        bay = LoopBay(workers=workers)
+        topic = await bay.aio.topic("prices")
+        consumer = await topic.subscribe()
+        calls = workers.calls
+        await topic.delete()
+        assert workers.calls == calls, "its two workers sync and load"
+        for call in (topic.send(b"x"), consumer.take()):
+            with pytest.raises(Closed):
+                await call
+        bay.check()
+
+    asyncio.run(main())
+
+
 def test_a_block_that_is_cancelled_is_rolled_back() -> None:
     async def main() -> None:
         bay = LoopBay(sync="always")
