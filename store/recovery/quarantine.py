@@ -39,15 +39,16 @@ def set_aside(disk: Disk, name: str, data: bytes) -> bool:
         return False
     file = disk.open(name + _UNFINISHED, create=True)
     try:
-        file.append(data[:PART_BYTES_MAX])
-        file.sync()
+        try:
+            file.append(data[:PART_BYTES_MAX])
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(name + _UNFINISHED, name)
     except OSError:
         with suppress(OSError):
             disk.remove(name + _UNFINISHED)
         raise
-    finally:
-        file.close()
-    disk.rename(name + _UNFINISHED, name)
     disk.sync_directory(QUARANTINE)
     return True
 

@@ -117,9 +117,10 @@ def test_copies_that_crashes_left_unfinished_take_no_place_in_the_quarantine() -
     assert bay.queue().depth == 2
 
 
-def test_a_copy_that_finds_no_space_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize(("call", "written_bytes"), [("write", 10), ("sync", 0), ("rename", 0)])
+def test_a_copy_that_fails_leaves_nothing_behind(call: str, written_bytes: int) -> None:
     disk = SimulatedDisk()
-    disk.fail("write", 1, errno.ENOSPC, written_bytes=10)
+    disk.fail(call, 1, errno.ENOSPC, written_bytes=written_bytes)
     with pytest.raises(OSError):
         set_aside(disk, f"{QUARANTINE}/damage", bytes(100))
     assert disk.list(QUARANTINE) == []
