@@ -189,7 +189,7 @@ class BuildOnAllCores(build_ext):
             [header],
             self.build_temp,
             include_dirs=everything.include_dirs,
-            extra_postargs=everything.extra_compile_args,
+            extra_postargs=[*everything.extra_compile_args, "-w"],
         )
         Path(made).replace(f"{header}.gch")
         return [*(f"-I{folder}" for folder in everything.include_dirs), "-include", header]
