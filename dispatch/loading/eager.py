@@ -506,8 +506,9 @@ class EagerLoader:
             load.unreadable += unreadable
             found += messages
         if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):
-            load.unwanted, found = selector_group.sort_out(list(load.held.values()), found, load.survey)
-            _judge(load, found)
+            load.unwanted, found, undecided = selector_group.sort_out(list(load.held.values()), found, load.survey)
+            _judge(load, undecided)
+            found += undecided
         elif selector_group.notes_groups:
             _judge(load, [message for message in (*load.held.values(), *found) if message[2] is None])
         load.held.update(zip(map(sequence_of, found), found, strict=True))  # without those that surely do not match

@@ -70,8 +70,8 @@ class SelectorMatcher:
 
     def sort_out(
         self, held: list[StoredMessage], read: list[StoredMessage], survey: BlockSurvey | None
-    ) -> tuple[set[int], list[StoredMessage]]:
-        """Return the sequences of messages that do not match, and the messages that `examine` must still judge.
+    ) -> tuple[set[int], list[StoredMessage], list[StoredMessage]]:
+        """Return the sequences of messages that do not match, the messages that do, and those for `examine` to judge.
 
         held: messages that RAM had, of which some may be lazy. read: those that were read, whole.
 
@@ -82,15 +82,19 @@ class SelectorMatcher:
         messages = [*held, *read] if held else read
         if survey is None or selector is None or selector.field_names or not messages or _has_lazy(held):
             self.decode(messages, survey)
-            return set(), messages
+            return set(), [], messages
         sequences = list(map(sequence_of, messages))
         decoded = header_values_of_each(list(map(_properties_of, messages)), selector.header_names)
         survey.take_in(sequences, decoded)
         condition = selector.condition
-        may_match = [values is None or condition.is_true(values) for values in decoded]
+        matches = [values is not None and condition.is_true(values) for values in decoded]
         unwanted = set(sequences)
-        unwanted.difference_update(compress(sequences, may_match))
-        return unwanted, list(compress(messages, may_match))
+        unwanted.difference_update(compress(sequences, matches))
+        undecided: list[StoredMessage] = []
+        if None in decoded:  # damage, of which who judges the message alone tells
+            undecided = [message for at, message in enumerate(messages) if decoded[at] is None]
+            unwanted.difference_update(map(sequence_of, undecided))
+        return unwanted, list(compress(messages, matches)), undecided
 
     def examine(self, lane: LaneMessages, message: StoredMessage, survey: BlockSurvey | None) -> bool:
         """Judge as wants does, and take down in the survey, if there is one, what the headers are.

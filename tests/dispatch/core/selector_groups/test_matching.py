@@ -22,16 +22,15 @@ def message(sequence: int, part: int, body: bytes | None = b"body") -> StoredMes
 
 def sorted_out(
     messages: list[StoredMessage], selector: str | None = "part = 7"
-) -> tuple[set[int], list[StoredMessage], BlockSurvey]:
-    """Return what goes, what is left to be judged, and what the survey took in.
+) -> tuple[set[int], list[StoredMessage], list[StoredMessage], BlockSurvey]:
+    """Return what goes, what matches, what is left to be judged, and what the survey took in.
 
     The first half of the messages are those that RAM had.
     """
     survey = BlockSurvey(frozenset({"part"}), 0)
     matcher = SelectorMatcher(compile_selector(selector) if selector is not None else None)
     half = len(messages) // 2
-    unwanted, left = matcher.sort_out(messages[:half], messages[half:], survey)
-    return unwanted, left, survey
+    return *matcher.sort_out(messages[:half], messages[half:], survey), survey
 
 
 def found_values(survey: BlockSurvey) -> list[Any]:
@@ -41,10 +40,10 @@ def found_values(survey: BlockSurvey) -> list[Any]:
     return fingerprint.values
 
 
-def test_what_does_not_match_goes_and_what_matches_is_left() -> None:
+def test_what_does_not_match_goes_and_nothing_is_left_to_be_judged() -> None:
     messages = [message(sequence, sequence % 8) for sequence in range(20)]
-    unwanted, left, survey = sorted_out(messages)
-    assert left == [messages[7], messages[15]]
+    unwanted, matches, left, survey = sorted_out(messages)
+    assert matches == [messages[7], messages[15]] and left == []
     assert unwanted == set(range(20)) - {7, 15}
     assert survey.examined == (1 << 20) - 1
     assert set(found_values(survey)) == set(range(8))
@@ -53,8 +52,8 @@ def test_what_does_not_match_goes_and_what_matches_is_left() -> None:
 def test_damaged_headers_are_left_to_be_judged_and_are_not_surveyed() -> None:
     """Only who judges them alone can say which message is damaged."""
     damaged: StoredMessage = (1, DAMAGED, b"body", 1)
-    unwanted, left, survey = sorted_out([message(0, 7), damaged, message(2, 8)])
-    assert left == [message(0, 7), damaged]
+    unwanted, matches, left, survey = sorted_out([message(0, 7), damaged, message(2, 8)])
+    assert (matches, left) == ([message(0, 7)], [damaged])
     assert unwanted == {2}
     assert survey.examined == 0b101
     assert set(found_values(survey)) == {7, 8}
@@ -62,28 +61,28 @@ def test_damaged_headers_are_left_to_be_judged_and_are_not_surveyed() -> None:
 
 def test_where_all_are_damaged_nothing_is_surveyed() -> None:
     damaged: StoredMessage = (0, DAMAGED, b"body", 1)
-    unwanted, left, survey = sorted_out([damaged])
-    assert (unwanted, left, survey.examined) == (set(), [damaged], 0)
+    unwanted, matches, left, survey = sorted_out([damaged])
+    assert (unwanted, matches, left, survey.examined) == (set(), [], [damaged], 0)
 
 
 def test_message_without_headers_is_judged_by_what_it_lacks() -> None:
     bare: StoredMessage = (0, b"", b"body", 1)
-    assert sorted_out([bare])[:2] == ({0}, [])
-    assert sorted_out([bare], "part IS NULL")[:2] == (set(), [bare])
+    assert sorted_out([bare])[:3] == ({0}, [], [])
+    assert sorted_out([bare], "part IS NULL")[:3] == (set(), [bare], [])
 
 
 def test_where_a_message_is_lazy_all_are_left_and_the_others_are_noted() -> None:
     """Its headers are not in RAM."""
     messages = [message(0, 8, None), message(1, 8), message(2, 7)]
-    unwanted, left, survey = sorted_out(messages)
-    assert (unwanted, left, survey.examined) == (set(), messages, 0b110)
+    unwanted, matches, left, survey = sorted_out(messages)
+    assert (unwanted, matches, left, survey.examined) == (set(), [], messages, 0b110)
 
 
 def test_empty_body_is_no_reason_to_judge_one_by_one() -> None:
-    assert sorted_out([message(0, 8, b""), message(1, 7, b"")])[:2] == ({0}, [message(1, 7, b"")])
+    assert sorted_out([message(0, 8, b""), message(1, 7, b"")])[:3] == ({0}, [message(1, 7, b"")], [])
 
 
 @pytest.mark.parametrize("selector", ["part = 7 AND JMSPriority = 4", None])
 def test_where_a_selector_asks_for_fields_or_there_is_none_all_are_left(selector: str | None) -> None:
     messages = [message(0, 8), message(1, 7)]
-    assert sorted_out(messages, selector)[:2] == (set(), messages)
+    assert sorted_out(messages, selector)[:3] == (set(), [], messages)
