@@ -334,7 +334,11 @@ class DirectoryStore:
             self._is_ended = True
 
     def _close_files(self) -> None:
-        """Close journal, sync mark and index. A second call does nothing."""
+        """Close journal, sync mark and index. A second call does nothing.
+
+        No checkpoint may come later: it would take the closed index for a damaged one, and delete its files.
+        """
+        self.checkpointer.close()
         if self._lock.failure is None:
             with self._lock:
                 self.journal.close()

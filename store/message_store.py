@@ -8,7 +8,7 @@ synced up to `Journal.end`, read after that. recovery/recovery.py describes what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
@@ -231,7 +231,8 @@ class MessageStore:
         If the last checkpoint found no room on the disk, this leaves the next try to others. Requires: no lock.
         """
         if self._index.fingerprints.is_full and not self._checkpointer.is_postponed:
-            self.checkpoint()
+            with suppress(Closed):  # a scan of another thread may end after the store
+                self.checkpoint()
 
     # ------------------------------------------------------------------ lanes
 
@@ -292,7 +293,7 @@ class MessageStore:
     def checkpoint(self, *, is_closing: bool = False) -> bool:
         """Bring the index on disk up to now; return False if this is postponed because the disk is full.
 
-        Requires: no lock.
+        Closed: the last checkpoint of this open has begun. Requires: no lock.
         """
         adds = self.adds  # messages that are added from here on may have to wait for the next checkpoint
         is_stored = self._checkpointer.checkpoint(is_closing=is_closing)

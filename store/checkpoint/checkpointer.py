@@ -16,7 +16,7 @@ from ..disk.disk import known_free_bytes
 from ..environment.clock import Clock
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
-from ..errors import StoreFailed, StoreFull, TooManyFiles
+from ..errors import Closed, StoreFailed, StoreFull, TooManyFiles
 from ..format.state_record import StateRecord, SubscriptionBacklog, encode_counts, encode_root
 from ..index.block import Block, BlockDamaged
 from ..index.block_cache import BlockHolder
@@ -93,21 +93,21 @@ class Checkpointer:
         self.end = 0
         # Whether the last checkpoint found no room on the disk.
         self.is_postponed = False
-        # Whether the last checkpoint of this open has begun. The files of the index may be closed from then on.
-        self._is_closing = False
+        # Whether no further checkpoint may begin. The files of the index may be closed from then on.
+        self._is_closed = False
         # Durations of checkpoints that stored something. The state lock guards it.
         self.durations = DurationHistogram()
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
         """Bring the index on disk up to now; return False if this is postponed because the disk is full.
 
-        After the one that closes the store, it does nothing: a scan of another thread may end later. Requires: no lock.
+        Closed: the one that closes the store has begun, or `close` was called. Requires: no lock.
         """
         require_outside(self._state_lock, self._journal.sync_lock)
         with self._lock:
-            if self._is_closing:
-                return True
-            self._is_closing = is_closing
+            if self._is_closed:
+                raise Closed("the store")
+            self._is_closed = is_closing
             began = self._clock.monotonic()
             self._sweep()
             self._catch_up()
@@ -137,6 +137,15 @@ class Checkpointer:
                         raise
             self.is_postponed = not is_stored
             return is_stored
+
+    def close(self) -> None:
+        """Refuse further checkpoints and wait for the one under way: the files of the index close next.
+
+        A second call does nothing. Requires: no lock.
+        """
+        self._is_closed = True
+        with self._lock:
+            pass
 
     # ------------------------------------------------------------------ steps of a checkpoint
 

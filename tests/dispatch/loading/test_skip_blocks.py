@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut
 
 import forebay
-from forebay import Message, Queue
+from forebay import Closed, Message, Queue, StoreFailed
 from forebay.store.index.fingerprint import BlockSurvey
 from forebay.store.metadata.store import MetadataFull
 from forebay.store.numbering import BLOCK_MESSAGES
@@ -174,19 +175,43 @@ def test_a_scan_asks_a_full_disk_once_for_a_checkpoint_and_goes_on(
     assert reads_of(crowded, SCATTERED, [RARE]) <= 4
 
 
-def test_a_scan_that_outlives_the_store_leaves_its_closed_index_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_a_scan_that_outlives_the_store_leaves_its_closed_index_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_failing: bool
+) -> None:
     bay = forebay.open(tmp_path, background=False, memory_limit="4MiB", sync="never")
     send(bay.queue("orders"), range(MESSAGES))
+    bay.checkpoint()
     store, lane = inside(bay).store, inside(bay).lane(inside(bay).queue_state(), 4)
-    bay.close()
+    if is_failing:
+        monkeypatch.setattr(type(store.journal.files), "sync_names", fail_with_an_input_error)
+        with pytest.raises(StoreFailed):
+            bay.close()
+    else:
+        bay.close()
     survey = BlockSurvey(frozenset("n"), 0)
     for index in range(BLOCK_MESSAGES):
         survey.add(index, {"n": index})
     lane.note_survey(survey)
     assert store.index.fingerprints.is_stale
-    store.message_store.checkpoint()
+    lane.make_survey_room()
+    with pytest.raises(Closed):
+        store.message_store.checkpoint()
+    monkeypatch.undo()
     with forebay.open(tmp_path, background=False) as bay:
         assert not bay.recovery.index_rebuilt
+
+
+def fail_with_an_input_error(*_: object) -> None:
+    raise OSError(errno.EIO, "the disk fails")
+
+
+def test_a_cleanup_that_outlives_the_store_ends(tmp_path: Path) -> None:
+    bay = forebay.open(tmp_path, background=False, sync="never")
+    store = inside(bay).store
+    bay.close()
+    with pytest.raises(Closed):
+        store.cleanup.delete_unneeded()
 
 
 def test_a_lost_index_costs_one_more_scan_and_no_message(simulated: SimulatedBay) -> None:
