@@ -79,8 +79,7 @@ class Mover:
                     begin += considered
                     moved += taken
         except ForebayError as error:
-            # Some errors say how much of the last batch was moved. But one StoreFailed is raised by all calls.
-            partly = 0 if isinstance(error, StoreFailed) else getattr(error, "stored", 0)
+            partly = getattr(error, "stored", 0)  # some errors say how much of the last batch was moved
             error.stored = moved + partly  # type: ignore[attr-defined]
             raise
         return moved

@@ -26,6 +26,7 @@ from forebay import (
     Queue,
     SelectorError,
     SettingsError,
+    StoreFailed,
     StoreFull,
 )
 from forebay.dispatch.config.settings import Settings, SyncMode
@@ -285,6 +286,28 @@ def test_full_disk_moves_whole_batches_and_says_how_many(nth: int) -> None:
     assert simulated.queue().move("late") == 600 - moved
     assert numbers(simulated.queue("late").browse()) == list(range(-1, 600))
     simulated.check()
+
+
+def test_failed_store_ends_a_move_that_says_how_many_non_persistent_messages_it_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulated = SimulatedBay()
+    simulated.queue().send_many(Message(b"%d" % n, persistent=False) for n in range(5))
+    lane = inside(simulated.queue()).queue_state().non_persistent_lanes[4]
+    assert lane is not None
+    store = type(lane.backing_store)
+    acknowledge_one, acknowledged = store.acknowledge_one, list[int]()
+
+    def fail_at_the_third(self: Any, pending_lane: Any, sequence: int) -> int:
+        if len(acknowledged) == 2:
+            raise StoreFailed("the disk fails")
+        acknowledged.append(sequence)
+        return acknowledge_one(self, pending_lane, sequence)
+
+    monkeypatch.setattr(store, "acknowledge_one", fail_at_the_third)
+    with pytest.raises(StoreFailed) as failed:
+        simulated.queue().move("late")
+    assert failed.value.stored == 2  # type: ignore[attr-defined]
 
 
 def test_load_that_is_under_way_brings_nothing_back() -> None:
