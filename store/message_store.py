@@ -228,9 +228,9 @@ class MessageStore:
     def make_fingerprint_room(self) -> None:
         """Checkpoint if RAM may have no room for the fingerprints of one more block, so that none are made in vain.
 
-        If the last checkpoint found no room on the disk, this leaves the next try to others. Requires: no lock.
+        If a checkpoint would not keep them, this leaves the next one to others. Requires: no lock.
         """
-        if self._index.fingerprints.is_full and not self._checkpointer.is_postponed:
+        if self._index.fingerprints.is_full and self._checkpointer.keeps_fingerprints:
             with suppress(Closed):  # a scan of another thread may end after the store
                 self.checkpoint()
 

@@ -313,7 +313,7 @@ class AsyncConsumer:
                     self._caller.work += len(found)
                     return [AsyncDelivery(self, delivery) for delivery in found]
                 if search.load is not None:
-                    await self._caller.load(search.load)
+                    await self._caller.load(search.load, makes_room=not search.is_timed_out)
                 elif is_waiting:
                     was_called, is_called = is_called, False
                     is_called = await self._wait(search, deadline, was_called)

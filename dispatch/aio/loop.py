@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from ...store.errors import Closed
@@ -173,10 +174,10 @@ class LoopConfirmer(Confirmer):
         self._part = self._turn_end = WORK_A_TURN // self._ended
         self.work = self._ended = 0
 
-    async def load(self, load: Load[TargetList]) -> None:
-        """Finish a load that a take began. It goes on if the take is cancelled."""
+    async def load(self, load: Load[TargetList], *, makes_room: bool) -> None:
+        """Finish a load that a take began. It goes on if the take is cancelled. makes_room: see EagerLoader.finish."""
         if load.regions or load.target.selector_group.selector is not None:
-            await self.call(self._loader.finish, load)
+            await self.call(partial(self._loader.finish, load, makes_room=makes_room))
         else:
             self._loader.finish(load)  # nothing of it is read from the disk
 

@@ -112,7 +112,7 @@ class Search:
                         return []
                 self.is_scanned = consumer.selector_group.selector is not None
                 if self.load is not None:
-                    parts.loader.finish(self.load)
+                    parts.loader.finish(self.load, makes_room=not self.is_timed_out)
         except BaseException:
             if self.load is not None:
                 parts.loader.give_up(self.load)

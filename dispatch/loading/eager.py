@@ -90,13 +90,16 @@ class EagerLoader:
             raise
         return True
 
-    def finish(self, load: Load[TargetList]) -> None:
-        """Read a load and install it. Requires: no lock."""
+    def finish(self, load: Load[TargetList], *, makes_room: bool = True) -> None:
+        """Read a load and install it. Requires: no lock.
+
+        makes_room: whether it may checkpoint for the sake of a scan. A take without a timeout, or after it, may not.
+        """
         try:
             self.read(load)
             with self._monitor.lock, self._monitor.all_or_broken:
                 self.install(load)
-            if load.survey is not None:
+            if makes_room and load.survey is not None:
                 load.target.lane.make_survey_room()
         except BaseException:
             self.give_up(load)

@@ -138,6 +138,11 @@ class Checkpointer:
             self.is_postponed = not is_stored
             return is_stored
 
+    @property
+    def keeps_fingerprints(self) -> bool:
+        """Whether a checkpoint probably stores all fingerprints: the index is on disk, and the last one had room."""
+        return self._metadata.is_persistent and not self.is_postponed
+
     def close(self) -> None:
         """Refuse further checkpoints and wait for the one under way: the files of the index close next.
 

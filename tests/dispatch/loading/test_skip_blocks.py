@@ -155,6 +155,34 @@ def test_one_scan_leaves_all_fingerprints_although_ram_holds_those_of_few_blocks
     assert reads_of(crowded, SCATTERED, [RARE]) <= 4
 
 
+def test_a_take_that_must_not_wait_leaves_the_checkpoint_to_others(crowded: SimulatedBay) -> None:
+    before = checkpoints(crowded)
+    with crowded.queue().subscribe(selector="a = 'nowhere' OR b = 'x' OR c = 'x' OR d = 'x'") as consumer:
+        for _ in range(BLOCKS):
+            assert consumer.take() == []
+        assert checkpoints(crowded) == before
+        while crowded.loader.step():
+            pass
+    send(crowded.queue(), range(BLOCK_MESSAGES))
+    assert found(crowded.queue(), SCATTERED) == [RARE]
+    assert checkpoints(crowded) > before
+
+
+def test_without_an_index_on_disk_no_scan_checkpoints(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"memory_limit": "4MiB", "sync": "never", "background": False}
+    with forebay.open(tmp_path, persistent_index=False, **settings) as bay:
+        queue = bay.queue("orders")
+        for first in range(0, MESSAGES // 2, 256):
+            queue.send_many(
+                [Message(b"%d" % n, headers={name: f"{name}{n}" for name in "abcd"}) for n in range(first, first + 256)]
+            )
+        durations = inside(bay).store.checkpointer.durations
+        before = durations.count
+        for _ in range(2):
+            assert found(queue, SCATTERED.replace(str(RARE), "7")) == [7]
+        assert durations.count == before
+
+
 def test_a_scan_asks_a_full_disk_once_for_a_checkpoint_and_goes_on(
     crowded: SimulatedBay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
