@@ -171,7 +171,7 @@ class SpillBuffer(HeldMessages):
         key = lane_number if pool is None else pool.number
         return bool(self._lanes.get(key)) and self._floors[key] <= last
 
-    def remove_lane(self, lane_number: int) -> None:
+    def discard_lane(self, lane_number: int) -> None:
         """Drop everything that only this lane needs; the lane leaves its pool. O(messages of its pool here)."""
         pool = self._pool_of.pop(lane_number, None)
         if pool is None:

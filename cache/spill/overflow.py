@@ -278,7 +278,7 @@ class Overflow:
         """Remove a lane with all its messages."""
         self.storage.remove_owner(lane.number)
         shares_messages = self.buffer.shares_messages(lane.number)
-        self.buffer.remove_lane(lane.number)
+        self.buffer.discard_lane(lane.number)
         if shares_messages:
             self.account.hold_for(self.buffer.sharing_lanes_max)
         lane.close()
@@ -322,7 +322,7 @@ class Overflow:
         """Drop all messages and delete the files."""
         self.is_closed = True
         for number in self.lanes:
-            self.buffer.remove_lane(number)
+            self.buffer.discard_lane(number)
         self.storage.close()
 
     @property

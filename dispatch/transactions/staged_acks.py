@@ -12,7 +12,7 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.delivery import Delivery, is_lazy, message_of
 from ..core.model import LaneState, consumer_of, lane_of
 from ..core.redelivery.redelivery import Redelivery
 
@@ -54,6 +54,9 @@ class StagedAcks:
         """Hold deliveries until the outcome. Requires: they are in flight, and charged."""
         for delivery in deliveries:
             lane, sequence = lane_of(delivery), delivery.sequence
+            if not lane.is_persistent and not is_lazy(delivery):
+                # Other lists may want to know whether it matches, and none looks into a delivery that is parked.
+                lane.pager.page_out_body(message_of(delivery))
             lane.park(delivery)
             self._held.setdefault(lane, {})[sequence] = delivery
             self._lanes[lane.pending_lane.number] = lane

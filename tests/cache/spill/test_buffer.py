@@ -26,7 +26,7 @@ def test_a_buffer_gives_batches_in_order_and_keeps_the_rest() -> None:
     assert buffer.batch(1)[0] == messages[BATCH_MESSAGES]
     assert not buffer.may_have(3, 1_000) and buffer.may_have(1, 1_000)
     assert (buffer.fullest(), buffer.lanes) == (2, [1, 2])
-    buffer.remove_lane(2)
+    buffer.discard_lane(2)
     buffer._check()
 
 
@@ -58,7 +58,7 @@ def test_the_buffer_does_what_a_dict_of_sets_does(seed: int) -> None:
             assert buffer.take(lane, n) == (messages[n] if n in model[lane] else None)
             model[lane].discard(n)
         elif what < 0.85:
-            buffer.remove_lane(lane)
+            buffer.discard_lane(lane)
             model[LONE].clear() if lane == LONE else model.pop(lane)
         elif what < 0.9:
             buffer.arriving = random.choice((None, (POOL, max(set().union(*_shared(model)), default=0))))

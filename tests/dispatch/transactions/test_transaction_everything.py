@@ -363,3 +363,47 @@ def test_transactions_that_cross_blocks_leave_no_subscription_waiting() -> None:
     audit = prices.statistics().subscriptions["audit"]
     assert (audit.enqueued, audit.depth) == (4_000, 0)
     bay.check()
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_an_ack_in_an_open_transaction_holds_back_no_other_message_from_a_selector(
+    persistent: bool, is_early: bool
+) -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    plain = queue.subscribe()
+    picky = queue.subscribe(selector="part = 1") if is_early else None
+    queue.send_many([Message(b"%d" % n, {"part": 1}, persistent=persistent) for n in range(3)])
+    bay.bay.step()
+    [first] = plain.take()
+    transaction = bay.bay.transaction()
+    first.ack(transaction)
+    picky = picky or queue.subscribe(selector="part = 1")
+    plain.close()
+    got: list[bytes] = []
+    for _ in range(4):
+        bay.bay.step()
+        got += [delivery.body for delivery in picky.take(5)]
+    assert got == [b"1", b"2"]
+    transaction.rollback()
+    bay.bay.step()
+    assert [delivery.body for delivery in picky.take(5)] == [b"0"]
+    bay.check()
+
+
+def test_a_load_reads_what_was_acknowledged_in_a_transaction_since_it_began() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    plain = queue.subscribe()
+    queue.send_many([Message(b"x", {"part": 1}, persistent=False) for _ in range(3)])
+    [first] = plain.take()
+    picky = queue.subscribe(selector="part = 1")
+    with bay.lock:
+        target = next(found for found in bay.lists() if found.selector_group.selector is not None)
+        load = bay.loader.begin(target, is_needed=True)
+    first.ack(bay.bay.transaction())
+    assert load is not None
+    bay.loader.finish(load)
+    assert len(picky.take(5)) == 2
+    bay.check()
