@@ -34,7 +34,7 @@ class GroupedDistribution(Distribution):
     honours_groups = True
 
     def __init__(self, queue: ConsumedDestination, parts: DistributionParts, rebalances: bool) -> None:
-        """Make the rule of one queue. rebalances: whether its policy has `group_rebalance`."""
+        """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
         self.queue = queue
         self._target_area = parts.target_area
         self._dispatch_area = parts.dispatch_area
