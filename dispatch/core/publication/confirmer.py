@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import TypeVar, cast
 
 from ....store.environment.locks import OwnedCondition, condition_of
+from ....store.errors import Closed
 from ....store.index.block_cache import BlockCache
 from ....store.journal.journal import Journal
 from ....store.message_store import MessageStore
@@ -88,7 +90,8 @@ class ThreadConfirmer(Confirmer):
         if (
             message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
         ) and not self.leave_checkpoint():
-            message_store.checkpoint()
+            with suppress(Closed):  # the store closes meanwhile, with what this call has written
+                message_store.checkpoint()
         if self._monitor.deferred:
             self._monitor.run_deferred()
 

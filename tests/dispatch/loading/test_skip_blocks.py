@@ -328,3 +328,12 @@ def test_after_a_power_cut_no_fingerprint_speaks_of_messages_that_were_lost() ->
         depth = queue.depth
         send(queue, range(depth, 4 * BLOCK_MESSAGES), "de")
         assert found(queue, "region = 'de'") == list(range(depth, 4 * BLOCK_MESSAGES))
+
+
+def test_a_send_whose_checkpoint_comes_behind_the_closing_one_succeeds() -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    simulated.store.checkpointer.close()
+    simulated.store.message_store.next_checkpoint_adds = 0
+    assert queue.send(b"stored")
+    assert queue.depth == 1
