@@ -290,8 +290,8 @@ class DirectoryStore:
         if found.leftovers:
             self.cleanup.cleaner.discard(list(found.leftovers))
         self._reads.serve(self.checkpointer.distrust)
-        self.subscriptions.put_away_all()
-        self.index.put_away_all()
+        self.subscriptions.shrink_all_to_rows()
+        self.index.shrink_all_to_rows()
         self.message_store.checkpoint()
 
     def abandon(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from ...store.errors import SettingsError
 from ...store.format.message_properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
-from ...store.format.times import TIMES_BYTES, has_times
+from ...store.format.times import split_times
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
@@ -124,8 +124,7 @@ class DeadLetterWriter:
     def stamped(self, lane: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
         """Return the message with its id, without times, and with headers that tell why it is a dead letter."""
         sequence, properties, body, timestamp = message
-        if has_times(properties):
-            properties = properties[TIMES_BYTES:]
+        _, properties = split_times(properties)
         added: dict[str, HeaderValue] = {
             FROM: lane.destination.name,
             REASON: reason,

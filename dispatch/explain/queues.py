@@ -227,9 +227,8 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
     at = 0
     if timed.pending_lane.earliest[DUE] < NEVER:
         places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
-        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[
-            0
-        ] < lane.published_end:
+        end = lane.published_end
+        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
             _count(places.due_later, lane, runs_of_ones(lane.pending_lane.waiting(*found), found[0]))
             at = found[1] + 1
     for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):

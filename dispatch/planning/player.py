@@ -228,9 +228,6 @@ class PlayedLaneState(QueueLaneState):
     def note_survey(self, survey: BlockSurvey) -> None:
         """Do nothing: a trace has no headers."""
 
-    def make_survey_room(self) -> None:
-        """Do nothing, because nothing is noted."""
-
 
 class PlayedLane:
     """One lane of the trace: its state, and the sequence at which it begins."""

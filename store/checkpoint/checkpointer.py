@@ -185,7 +185,7 @@ class Checkpointer:
             with journal.all_or_broken:
                 subscriptions.sweep_part()
                 if is_closing:
-                    index.put_away_all()
+                    index.shrink_all_to_rows()
                     journal.seal()
                 self._changes = _changes_of(index)
                 state = self._root_state(journal.next_log_sequence)

@@ -151,7 +151,7 @@ class Index:
             self.idle.put(lane_number, lane.next_sequence)
             lane.left()
 
-    def put_away_all(self) -> None:
+    def shrink_all_to_rows(self) -> None:
         """Make all empty lanes rows. Requires: no caller has a lane. O(lanes)."""
         for number in list(self.lanes):
             self.shrink_to_row(number)
@@ -162,8 +162,8 @@ class Index:
         return self.idle.charge_bytes + INDEX_LANE_BYTES * (len(self.lanes) + len(self._forgotten))
 
     @property
-    def is_put_away(self) -> bool:
-        """Whether a checkpoint would make lanes rows that are no longer in use."""
+    def has_leaving_lanes(self) -> bool:
+        """Whether lanes that are no longer in use wait for a checkpoint, which makes rows of them."""
         return bool(self._leaving)
 
     def put_off_lane(self, lane: PendingLane) -> PutOffLane:
@@ -355,7 +355,7 @@ class Index:
     @property
     def has_more_to_store(self) -> bool:
         """Whether a checkpoint is useful although the journal has not grown."""
-        return self.cache.is_filling or self.fingerprints.is_stale or self.is_put_away
+        return self.cache.is_filling or self.fingerprints.is_stale or self.has_leaving_lanes
 
     @property
     def is_crowded(self) -> bool:

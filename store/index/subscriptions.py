@@ -233,7 +233,7 @@ class Subscriptions(LaneMaker):
         self._account.release(SUBSCRIBER_BYTES)
         topic.leave_if_empty()
 
-    def put_away_all(self) -> None:
+    def shrink_all_to_rows(self) -> None:
         """Make all subscriptions rows for which that is possible. Requires: no caller has one. O(subscriptions)."""
         for number in list(self.by_number):
             self.shrink_to_row(number)

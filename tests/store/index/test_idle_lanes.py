@@ -28,7 +28,7 @@ def opened() -> OpenStore:
     return OpenStore(SimulatedDisk(), SimulatedMetadataStore())
 
 
-def test_a_lane_that_is_put_away_goes_on_where_it_ended(opened: OpenStore) -> None:
+def test_a_lane_that_has_leaving_lanes_goes_on_where_it_ended(opened: OpenStore) -> None:
     lane, index = opened.lane(), opened.store.index
     opened.remove(opened.add(b"x"))
     index.shrink_to_row(lane.number)
@@ -51,8 +51,8 @@ def test_a_lane_that_is_asked_for_again_before_the_checkpoint_stays(opened: Open
     opened.store.message_store.checkpoint()
     opened.remove(0, 1)
     index.shrink_to_row(lane.number)
-    assert lane.number in index.lanes and index.is_put_away
-    assert opened.lane() is lane and not index.is_put_away
+    assert lane.number in index.lanes and index.has_leaving_lanes
+    assert opened.lane() is lane and not index.has_leaving_lanes
     opened.add(b"z")
     opened.store.message_store.checkpoint()
     assert index.lanes == {lane.number: lane} and opened.bodies() == [b"z"]
