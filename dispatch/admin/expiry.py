@@ -22,8 +22,8 @@ from ..config.policies import Policies
 from ..config.redelivery_delays import EXPIRED
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.redelivery.delays import TimedLanes
 from ..core.redelivery.removal import Removals
+from ..core.redelivery.timed_lanes import TimedLanes
 from .browse import Browsers
 from .dead_letter_writer import DeadLetterWriter
 

@@ -22,8 +22,8 @@ from ...store.writers.transaction_writer import TransactionWriter
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
 from ..core.publication.publisher import Publisher
-from ..core.redelivery.delays import TimedLanes
 from ..core.redelivery.removal import Removals
+from ..core.redelivery.timed_lanes import TimedLanes
 
 
 class LaneTransfer:

@@ -481,7 +481,7 @@ class LaneState(LaneMessages):
         self.purge_count = 0
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unmatched: SequenceSet | None = None
-        # Whether messages have, or had, a delay or an expiry; see core/redelivery/delays.py.
+        # Whether messages have, or had, a delay or an expiry; see core/redelivery/timed_lanes.py.
         self.is_timed = False
         # The cache for messages for which a list has no room.
         self.pending_cache: OverflowCache = memory.pending_cache

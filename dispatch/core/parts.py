@@ -17,9 +17,9 @@ from .memory.watermarks import Watermarks
 from .monitor import Monitor
 from .publication.confirmer import ThreadConfirmer
 from .publication.publisher import Publisher
-from .redelivery.delays import TimedLanes
 from .redelivery.redelivery import Redelivery
 from .redelivery.removal import Removals
+from .redelivery.timed_lanes import TimedLanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.memory.reclaim import MemoryParts, Reclaim
 from ..core.monitor import Monitor
-from ..core.redelivery.delays import DelayedRedelivery
+from ..core.redelivery.delayed_redelivery import DelayedRedelivery
 from ..core.redelivery.due import DueMessages
 from ..producer.space_lines import SpaceLines
 from ..topics.registry import TopicRegistry

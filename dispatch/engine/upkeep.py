@@ -14,8 +14,8 @@ from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
 from ..core.monitor import Monitor
-from ..core.redelivery.delays import TimedLanes
 from ..core.redelivery.due import DueMessages
+from ..core.redelivery.timed_lanes import TimedLanes
 from .background import Wakeups
 from .measurements import Measurements
 from .periodic_tasks import PeriodicTask

@@ -10,7 +10,7 @@ from ..core.monitor import Monitor
 from ..core.parts import DestinationParts
 from ..core.publication.confirmer import ThreadConfirmer
 from ..core.publication.publisher import Publisher
-from ..core.redelivery.delays import TimedLanes
+from ..core.redelivery.timed_lanes import TimedLanes
 from ..topics.fan_out_opener import FanOutOpener
 from ..transactions.transaction import TransactionRegistry
 from .full_policy import FullPolicy

@@ -13,7 +13,7 @@ from ..core.lanes.non_persistent import NonPersistentLaneState
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publication.publisher import Publisher
-from ..core.redelivery.delays import TimedLanes
+from ..core.redelivery.timed_lanes import TimedLanes
 from ..topics.fan_out import FanOut
 
 

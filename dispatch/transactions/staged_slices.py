@@ -16,7 +16,7 @@ from ...store.writers.transaction_writer import TransactionWriter
 from ..core.lanes.persistent import PersistentLaneState
 from ..core.model import LaneState
 from ..core.publication.publisher import Publisher
-from ..core.redelivery.delays import TimedLanes
+from ..core.redelivery.timed_lanes import TimedLanes
 from .transaction_memory import TransactionMemory
 
 SLICE_CHARGE_BYTES: Final = 192

@@ -13,8 +13,8 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publication.publisher import Publisher
-from ..core.redelivery.delays import TimedLanes
 from ..core.redelivery.redelivery import Redelivery
+from ..core.redelivery.timed_lanes import TimedLanes
 from .staged_acks import StagedAcks
 from .staged_non_persistent import StagedNonPersistent
 from .staged_properties import StagedProperties

@@ -37,8 +37,8 @@ from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.watermarks import Watermarks
 from forebay.dispatch.core.model import LaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
-from forebay.dispatch.core.redelivery.delays import TimedLanes
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
+from forebay.dispatch.core.redelivery.timed_lanes import TimedLanes
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.assembly.environment import Environment
 from forebay.dispatch.engine.assembly.housekeeping import ExplainFunctions

@@ -18,8 +18,8 @@ from ..lanes.persistent import PersistentLaneState
 from ..memory.reclaim import MemoryParts
 from ..model import LaneState
 from ..monitor import Monitor
-from ..redelivery.delays import TimedLanes
 from ..redelivery.removal import Removals
+from ..redelivery.timed_lanes import TimedLanes
 from .destination_state import DestinationState, NamedDestinationState
 from .overhead import DestinationOverhead
 

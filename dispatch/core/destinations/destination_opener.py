@@ -12,7 +12,7 @@ from ....store.format.destination_table import DestinationTable
 from ..lifecycle.counting import CountedRows
 from ..lifecycle.lifecycle import Lifecycle
 from ..publication.publisher import Publisher
-from ..redelivery.delays import TimedLanes
+from ..redelivery.timed_lanes import TimedLanes
 from .closable_destinations import ClosableDestinations, IdleCloser
 from .destination_lanes import DestinationLanes
 from .destination_policies import DestinationPolicies

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
+from typing import Final
 
+from ....store.format.times import NEVER
+from ....store.index.index import Index
 from ..monitor import Monitor
 from .deadlines import AckDeadlines
-from .delays import DelayedRedelivery, TimedLanes
+from .delayed_redelivery import DelayedRedelivery
+from .timed_lanes import TimedLanes
+
+CROWDED_SECONDS: Final = 0.05
+"""How often a waiting take looks again while the index needs a checkpoint before it can release more messages."""
 
 
 class DueMessages:
     """All messages that come back, become due or are late, behind one question: when the next of them is due."""
 
     def __init__(
-        self, monitor: Monitor, delayed: DelayedRedelivery, timed: TimedLanes, deadlines: AckDeadlines
+        self,
+        monitor: Monitor,
+        index: Index,
+        now_ms: Callable[[], int],
+        delayed: DelayedRedelivery,
+        timed: TimedLanes,
+        deadlines: AckDeadlines,
     ) -> None:
+        """now_ms: the store's time."""
         self._monitor = monitor
+        self._index = index
+        self._now_ms = now_ms
         self._delayed = delayed
         self._timed = timed
         self._deadlines = deadlines
@@ -23,11 +40,14 @@ class DueMessages:
     @property
     def next_due(self) -> float | None:
         """When the next message is due, in monotonic seconds. None: no message waits."""
-        seconds = [found for found in (self._timed.due_seconds, self._delayed.due_seconds) if found is not None]
         late_at = self._deadlines.next_due
-        if not seconds:
+        due_ms = min(self._timed.first_due_ms, self._delayed.first_due_ms)
+        if due_ms == NEVER:
             return late_at if late_at < inf else None
-        return min(self._monitor.monotonic() + min(seconds), late_at)
+        seconds = (due_ms - self._now_ms()) / 1000
+        if seconds <= 0:
+            seconds = CROWDED_SECONDS if self._index.is_crowded else 0.0
+        return min(self._monitor.monotonic() + seconds, late_at)
 
     @property
     def next_look(self) -> float:

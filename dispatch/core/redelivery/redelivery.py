@@ -17,7 +17,7 @@ from ..areas.dispatch_area import DispatchArea
 from ..areas.target_area import TargetArea
 from ..deliveries.delivery import Delivery, counted_runs, is_seen, message_of
 from ..model import LaneState, lane_of
-from .delays import DelayedRedelivery
+from .delayed_redelivery import DelayedRedelivery
 
 
 class Redelivery:

@@ -15,7 +15,7 @@ from ....store.state.transactions import Branches
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
 from ..model import LaneState
-from .delays import DelayedRedelivery
+from .delayed_redelivery import DelayedRedelivery
 
 RUN_MESSAGES_MAX: Final = (1 << 32) - 1
 """Most messages that one run of an ack record can name."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.redelivery.deadlines import AckDeadlines
-from ...core.redelivery.delays import DelayedRedelivery, TimedLanes
+from ...core.redelivery.delayed_redelivery import DelayedRedelivery
 from ...core.redelivery.due import DueMessages
 from ...core.redelivery.redelivery import Redelivery
+from ...core.redelivery.timed_lanes import TimedLanes
 from .areas import AreaLayer
 from .foundation import FoundationLayer
 from .store_layer import StoreLayer
@@ -43,7 +44,6 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
     )
     timed = TimedLanes(
         monitor,
-        directory.index,
         directory.steady.now_ms,
         target_area,
         lambda name: policies.of(name).expiry_sweep_seconds,
@@ -60,5 +60,5 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
         wake_maintenance,
         has_background=foundation.settings.background,
     )
-    due = DueMessages(monitor, delayed, timed, deadlines)
+    due = DueMessages(monitor, directory.index, directory.steady.now_ms, delayed, timed, deadlines)
     return RedeliveryLayer(delayed=delayed, timed=timed, redelivery=redelivery, deadlines=deadlines, due=due)

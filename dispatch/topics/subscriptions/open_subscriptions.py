@@ -17,8 +17,8 @@ from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.destinations.destination_state import NO_LANES
 from ...core.lifecycle.lifecycle import Lifecycle
 from ...core.monitor import Monitor
-from ...core.redelivery.delays import TimedLanes
 from ...core.redelivery.removal import Removals
+from ...core.redelivery.timed_lanes import TimedLanes
 from ...selectors.selector import compile_selector
 from ..selector_matches import SelectorMatches
 from ..subscription_state import SubscriptionRegistry, SubscriptionState

@@ -344,7 +344,7 @@ def test_delayed_messages_cost_memory_by_the_block_and_far_ahead_rows_alone() ->
             consumer.ack(batch)
             found += len(batch)
         simulated.check()
-    assert simulated.timed.due_seconds is None
+    assert simulated.timed.first_due_ms == NEVER
     lane = simulated.queue_state("orders").lanes[4]
     assert lane is not None and lane.pending_lane.earliest[DUE] == NEVER
 

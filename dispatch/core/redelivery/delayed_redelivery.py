@@ -1,29 +1,25 @@
-"""Messages that are not due: sent with a delay, or put off by a nack or a redelivery policy.
+"""DelayedRedelivery: the messages that a nack or a redelivery policy has put off.
 
 A message that is put off keeps its place in its lane and comes back into it. The time of its return is in the index and
-in the journal, so a delay survives a crash. A lane is *timed* once it has had a message with a delay or an expiry.
+in the journal, so a delay survives a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from math import inf
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ....store.environment.clock import SteadyClock
-from ....store.format.times import DUE, NEVER, has_times, times_of
+from ....store.format.times import DUE, NEVER
 from ....store.index.due_times import DueTimes
 from ....store.index.index import Index
 from ....store.numbering import BLOCK_MESSAGES
 from ....store.structures.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
-from ..model import ConsumedDestination, LaneState
-from ..monitor import Monitor
+from ..model import LaneState
 
 RELEASE_BLOCKS: Final = 16
 """Most blocks of a lane that one call releases: up to 8,192 messages, which takes a few milliseconds."""
-CROWDED_SECONDS: Final = 0.05
-"""How often a waiting take looks again while the index needs a checkpoint before it can release more messages."""
 
 
 class DelayedRedelivery:
@@ -52,7 +48,8 @@ class DelayedRedelivery:
         self._target_area = target_area
         self._find = find
         self._wake_maintenance = wake_maintenance
-        self._next_due_ms = NEVER
+        # When the first waiting message is due, in the store's time. NEVER: no message waits. Read-only for callers.
+        self.first_due_ms = NEVER
         # (lane, first, last, when due) of runs for which the index has no room before a checkpoint.
         self._unplaced: list[tuple[LaneState, int, int, int]] = []
 
@@ -71,7 +68,7 @@ class DelayedRedelivery:
                     forgotten += last - first + 1
                 if over:
                     self._timetable.refresh_due(waiting)
-        self._next_due_ms = self._earliest()
+        self.first_due_ms = self._earliest()
         return forgotten
 
     def due_at(self, delay_seconds: float) -> int:
@@ -87,8 +84,8 @@ class DelayedRedelivery:
             self._wake_maintenance()
         else:
             self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
-        if due_at < self._next_due_ms:
-            self._next_due_ms = due_at
+        if due_at < self.first_due_ms:
+            self.first_due_ms = due_at
             self._wake_maintenance()  # maintenance may sleep until a later time
 
     def cancel(self, lane: LaneState, gone: SequenceSet) -> None:
@@ -111,7 +108,7 @@ class DelayedRedelivery:
                         lane.parked_for_delay -= last - first + 1
                 kept += [(entry[0], first, last, entry[3]) for first, last in left]
             self._unplaced = kept
-        self._next_due_ms = self._earliest()
+        self.first_due_ms = self._earliest()
 
     def runs(self, lane: LaneState) -> Iterator[tuple[int, int]]:
         """Yield the runs of a lane that wait for their time; parts of a run may be gone.
@@ -133,19 +130,11 @@ class DelayedRedelivery:
         unplaced = min((entry[3] for entry in self._unplaced if entry[0] is lane), default=NEVER)
         return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
 
-    @property
-    def due_seconds(self) -> float | None:
-        """Seconds until the next message is due. None: no message waits."""
-        if self._next_due_ms == NEVER:
-            return None
-        seconds = (self._next_due_ms - self._steady.now_ms()) / 1000
-        return CROWDED_SECONDS if seconds <= 0 and self._index.is_crowded else max(seconds, 0.0)
-
     def release_due(self) -> int:
         """Offer the messages whose delay has ended and return how many there were. Requires: the lock."""
         self._place()
         now_ms = self._steady.now_ms()
-        if now_ms < self._next_due_ms:
+        if now_ms < self.first_due_ms:
             return 0
         released = 0
         for number, waiting in list(self._index.put_off.items()):
@@ -155,7 +144,7 @@ class DelayedRedelivery:
                 if lane is not None:
                     self._target_area.reoffer_put_off(lane, runs)
                 released += sum(last - first + 1 for first, last in runs)
-        self._next_due_ms = self._earliest()
+        self.first_due_ms = self._earliest()
         return released
 
     def _place(self) -> None:
@@ -169,119 +158,3 @@ class DelayedRedelivery:
     def _earliest(self) -> int:
         unplaced = min((entry[3] for entry in self._unplaced), default=NEVER)
         return min(unplaced, min((waiting.earliest[DUE] for waiting in self._index.put_off.values()), default=NEVER))
-
-
-class TimedLanes:
-    """Lanes that hold messages with a delay or an expiry. The state lock guards it."""
-
-    def __init__(
-        self,
-        monitor: Monitor,
-        index: Index,
-        now_ms: Callable[[], int],
-        target_area: TargetArea,
-        sweep_seconds: Callable[[str], float],
-        wake_maintenance: Callable[[], None],
-    ) -> None:
-        """now_ms: the store's time. sweep_seconds: how often a destination of that name is swept."""
-        self._monitor = monitor
-        self._index = index
-        self._now_ms = now_ms
-        self._target_area = target_area
-        self._sweep_seconds = sweep_seconds
-        self._wake_maintenance = wake_maintenance
-        # Each timed lane of queues and topics, with the time of its next sweep.
-        self._sweep_at: dict[LaneState, float] = {}
-        # Lanes in which a take met expired messages. They are swept as soon as possible.
-        self._met: dict[LaneState, None] = {}
-        self._next_due_ms = NEVER
-        # When the next sweep is due, in monotonic seconds. May be read without the lock.
-        self.next_sweep = inf
-
-    def restore(self, lanes: Iterable[LaneState]) -> None:
-        """Take over the lanes that opening found. Requires: the lock."""
-        for lane in lanes:
-            if lane.pending_lane.earliest != [NEVER, NEVER]:
-                self.note(lane)
-
-    def note(self, lane: LaneState) -> None:
-        """Register messages with a delay or an expiry that were added to a lane and are not published yet.
-
-        The lists of the lane leave the fast path, which checks no times. Requires: the lock.
-        """
-        self._next_due_ms = min(self._next_due_ms, lane.pending_lane.earliest[DUE])
-        if lane in self._sweep_at:
-            return
-        self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.destination.name)
-        self.next_sweep = min(self.next_sweep, self._sweep_at[lane])
-        for reader in lane.readers():
-            reader.is_timed = True
-            for target in reader.destination.lists_over(reader):
-                target.watch_times()
-
-    def forget(self, destination: ConsumedDestination) -> None:
-        """Drop the lanes of a queue that is deleted. Requires: the lock."""
-        for lane in [lane for lane in self._sweep_at if lane.destination is destination]:
-            del self._sweep_at[lane]
-            self._met.pop(lane, None)
-
-    # ------------------------------------------------------------------ due
-
-    @property
-    def due_seconds(self) -> float | None:
-        """Seconds until the next delayed message is due. None: no message waits."""
-        if self._next_due_ms == NEVER:
-            return None
-        seconds = (self._next_due_ms - self._now_ms()) / 1000
-        return CROWDED_SECONDS if seconds <= 0 and self._index.is_crowded else max(seconds, 0.0)
-
-    def release_due(self) -> int:
-        """Offer the messages that have come due and return in how many runs they were. Requires: the lock."""
-        now_ms = self._now_ms()
-        if now_ms < self._next_due_ms:
-            return 0
-        released = 0
-        for lane in list(self._sweep_at):
-            if lane.pending_lane.earliest[DUE] <= now_ms:
-                runs = lane.backing_store.timetable.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
-                for reader in lane.readers():
-                    self._target_area.reoffer_runs(reader, runs)
-                released += len(runs)
-        self._next_due_ms = min((lane.pending_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
-        return released
-
-    # ------------------------------------------------------------------ expired
-
-    def is_expired(self, properties: bytes) -> bool:
-        """Return whether a message with these properties has expired."""
-        return has_times(properties) and 0 < times_of(properties).expires_at <= self._now_ms()
-
-    def remove_expired(self, lane: LaneState, sequence: int) -> None:
-        """Remove an expired message that a list has passed over. Requires: the lock."""
-        if not lane.is_persistent:
-            if not lane.is_free(sequence):
-                return  # the consumer of another list has it, or put it off: a sweep removes it when it comes back
-            # The copy in RAM may have been the only one.
-            lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
-            if lane.delivery_counts is not None:
-                lane.trim_delivery_counts(sequence, sequence)
-            lane.destination.on_space_freed()
-            return
-        swept = lane.expiry_lane
-        if swept not in self._met:
-            self._met[swept] = None
-            self.next_sweep = 0.0
-            self._wake_maintenance()
-
-    def due_for_sweep(self) -> list[LaneState]:
-        """Return the lanes that are due for a sweep, and schedule the next sweep of each. Requires: no lock."""
-        now = self._monitor.monotonic()
-        if now < self.next_sweep:
-            return []
-        with self._monitor.lock, self._monitor.all_or_broken:
-            due = [lane for lane, at in self._sweep_at.items() if at <= now or lane in self._met]
-            self._met.clear()
-            for lane in due:
-                self._sweep_at[lane] = now + self._sweep_seconds(lane.destination.name)
-            self.next_sweep = min(self._sweep_at.values(), default=inf)
-        return due
