@@ -19,7 +19,7 @@ from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...cache.messages.message_memory import MessageMemory
 from ...cache.shares import near_bytes
 from ...store.errors import StoreFailed
-from ...store.format.record import ReturnedRun
+from ...store.format.return_record import ReturnedRun
 from ...store.format.state_record import CountedRun
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate

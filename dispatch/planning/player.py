@@ -23,7 +23,7 @@ from ...store.disk.disk import Disk
 from ...store.environment.account import Unlimited
 from ...store.environment.clock import SteadyClock, SystemClock
 from ...store.format.places import Extent, SingleRecords
-from ...store.format.record import ReturnedRun
+from ...store.format.return_record import ReturnedRun
 from ...store.format.state_record import CountedRun
 from ...store.format.trace import (
     ACK,

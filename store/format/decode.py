@@ -1,7 +1,8 @@
 """Decoding of records: the payload of each kind as a value of its own type, which has the name of the kind.
 
-So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. All
-code that reads whole journals matches over these types: replay, dump, and the facts for offline queries.
+So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. The
+bytes of each payload are encoded and decoded beside its noun in this package. All code that reads whole journals
+matches over these types: replay, dump, and the facts for offline queries.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from .branch import Branch, CommitRecord, decode_branch, decode_commit, decode_rollback
 from .host_properties import PropertiesRecord, decode_properties_record
 from .imports import ImportRecord, decode_import
+from .needs_record import NeedsRecord, decode_needs
 from .record import (
     ACK,
     ATTEST,
@@ -34,19 +36,14 @@ from .record import (
     SUBSCRIBE,
     SURVIVORS,
     UNSUBSCRIBE,
+    AckRecord,
     Header,
-    LaneRun,
     MessageRecord,
-    NeededRun,
-    ReturnedRun,
-    SequenceRun,
-    decode_needs,
-    decode_ranges,
-    decode_returns,
-    decode_seek,
+    decode_ack,
     decode_slice,
-    decode_survivors,
 )
+from .return_record import ReturnRecord, decode_return
+from .seek_record import SeekRecord, decode_seek
 from .state_record import (
     Destination,
     StateRecord,
@@ -57,27 +54,7 @@ from .state_record import (
     decode_subscription,
     decode_unsubscribe,
 )
-
-
-class AckRecord(NamedTuple):
-    """An ack record: these messages of one lane are removed."""
-
-    number: int
-    """Number of the destination, or of the subscription that acknowledged."""
-    priority: int
-    ranges: list[SequenceRun]
-    """(first sequence, messages) of each run."""
-
-
-class ReturnRecord(NamedTuple):
-    """A return record: these deliveries of one lane did not end with an ack."""
-
-    number: int
-    """Number of the destination, or of the subscription, to which they were delivered."""
-    priority: int
-    runs: list[ReturnedRun]
-    now_ms: int
-    """The store's time if something is put off; otherwise 0."""
+from .survivors_record import SurvivorsRecord, decode_survivors
 
 
 class DestinationRecord(NamedTuple):
@@ -104,15 +81,6 @@ class UnsubscribeRecord(NamedTuple):
 
     number: int
     """The number of the subscription."""
-
-
-class SeekRecord(NamedTuple):
-    """A seek record: for a durable subscription, messages from there on are pending, and none before."""
-
-    number: int
-    """The number of the subscription."""
-    firsts: list[tuple[int, int]]
-    """(priority, sequence) of each lane that was moved."""
 
 
 class DropRecord(NamedTuple):
@@ -143,24 +111,6 @@ class RollbackRecord(NamedTuple):
 
     number: int
     """The number of the transaction."""
-
-
-class SurvivorsRecord(NamedTuple):
-    """A survivors record: nothing else is left of a data log."""
-
-    data_log: int
-    """Id of the data log that has them. All else in it is settled, so acks into it are no longer needed."""
-    ranges: list[LaneRun]
-    """Its live messages."""
-
-
-class NeedsRecord(NamedTuple):
-    """A needs record: tells which subscriptions need some messages of a topic's lane."""
-
-    run: LaneRun
-    """The messages, in one block of the lane."""
-    needs: list[NeededRun]
-    """The part of the run that each subscription needs."""
 
 
 class DirectoryRecord(NamedTuple):
@@ -203,17 +153,15 @@ def decode(header: Header, head: bytes) -> Payload:
     if kind == MESSAGE:
         return decode_slice(header, head)
     if kind == ACK:
-        number, ranges = decode_ranges(header, head)
-        return AckRecord(number, header.priority, ranges)
+        return decode_ack(header, head)
     if kind == RETURN:
-        number, runs, now_ms = decode_returns(header, head)
-        return ReturnRecord(number, header.priority, runs, now_ms)
+        return decode_return(header, head)
     if kind == SURVIVORS:
-        return SurvivorsRecord(*decode_survivors(header, head))
+        return decode_survivors(header, head)
     if kind == NEEDS:
-        return NeedsRecord(*decode_needs(header, head))
+        return decode_needs(header, head)
     if kind == SEEK:
-        return SeekRecord(*decode_seek(header, head))
+        return decode_seek(header, head)
     if kind == ATTEST:
         return AttestRecord(header.durable)
     if kind == LOST:

@@ -1,4 +1,4 @@
-"""The bytes of one journal record: encodes and decodes it. This module knows neither files nor queues.
+"""The bytes of journal records: the header of all, slices and acks. This module knows neither files nor queues.
 
 A record is a header of 32 bytes and a payload. All numbers are little-endian.
 
@@ -43,8 +43,11 @@ HEADER_BYTES: Final = HEADER.size
 SLICE: Final = struct.Struct("<IQQ")
 ENTRY: Final = struct.Struct("<III")
 RANGE: Final = struct.Struct("<QI")
-RETURNED: Final = struct.Struct("<QIH")
-RETURNED_LATER: Final = struct.Struct("<QIHQ")
+NUMBER: Final = struct.Struct("<I")
+"""The number of a destination, subscription or data log with which a payload begins."""
+NUMBERED_BYTES: Final = HEADER_BYTES + NUMBER.size
+LANE_RUN: Final = struct.Struct("<QQI")
+"""A LaneRun: the number of a lane or subscription, first sequence, messages."""
 MESSAGE_ONE: Final = struct.Struct("<IIIQIQIQ8xII4x")
 """A slice of one message as recovery reads it: kind, flags and count in one field, without timestamp and properties."""
 ACK_ONE: Final = struct.Struct("<IIIQIQIQI")
@@ -60,7 +63,6 @@ SLICE_MESSAGES_MAX: Final = 256
 SLICE_CONTENT_BYTES_MAX: Final = 256 * 1024
 PROPERTIES_BYTES_MAX: Final = (1 << 24) - 1
 RANGES_MAX: Final = 4096
-SURVIVOR_RANGES_MAX: Final = 16_384
 RELOCATED: Final = 0x10
 """Flag of a slice: its messages were copied here from an older data log, and are here from now on."""
 IMPORTED: Final = 0x80
@@ -94,12 +96,6 @@ SEQUENCES: Final = 1 << 62
 """Sequences are below this, so that arithmetic with them fits 63 bits."""
 
 _CRC: Final = struct.Struct("<I")
-_NUMBER: Final = struct.Struct("<I")
-"""The number of a destination, subscription or data log with which the payload begins."""
-_NUMBERED_BYTES: Final = HEADER_BYTES + _NUMBER.size
-_PUT_OFF: Final = struct.Struct("<IQ")
-_SURVIVORS: Final = struct.Struct("<QQI")
-_CURSOR: Final = struct.Struct("<BQ")
 _HEADER_REST: Final = struct.Struct("<IBBHQIQ")
 _SLICE_REST: Final = struct.Struct("<IIQIQIQQ")
 _STAMP: Final = struct.Struct("<IQ")
@@ -237,29 +233,20 @@ class SequenceRun(NamedTuple):
     messages: int
 
 
-class ReturnedRun(NamedTuple):
-    """A run of sequences of one lane that were delivered `attempts` times so far."""
+class AckRecord(NamedTuple):
+    """An ack record: these messages of one lane are removed."""
 
-    first: int
-    messages: int
-    attempts: int
-    due_at: int = 0
-    """When they are offered again, in ms since 1970 of the store's SteadyClock. 0: at once."""
+    number: int
+    """Number of the destination, or of the subscription that acknowledged."""
+    priority: int
+    ranges: list[SequenceRun]
+    """(first sequence, messages) of each run."""
 
 
 class LaneRun(NamedTuple):
     """A run of sequences, and the lane that has them."""
 
     lane_number: int
-    first: int
-    messages: int
-
-
-class NeededRun(NamedTuple):
-    """A run of sequences of a topic's lane that one subscription needs."""
-
-    subscription: int
-    """The number of the subscription."""
     first: int
     messages: int
 
@@ -389,22 +376,8 @@ def log_sequence_behind(header: Header, head: bytes | memoryview) -> int:
     return header.log_sequence + int.from_bytes(head[HEADER_BYTES:LOST_BYTES], "little")
 
 
-def ranges_payload(destination: int, ranges: Iterable[SequenceRun]) -> bytes:
-    return _NUMBER.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
-
-
-def returns_payload(destination: int, runs: Iterable[ReturnedRun]) -> bytes:
-    """Encode runs that are offered again at once."""
-    return _NUMBER.pack(destination) + b"".join([RETURNED.pack(*run[:3]) for run in runs])
-
-
-def put_off_payload(destination: int, now_ms: int, runs: Iterable[ReturnedRun]) -> bytes:
-    """Encode runs, some of which are offered again later. now_ms: the store's time, which never goes back behind it."""
-    return _PUT_OFF.pack(destination, now_ms) + b"".join([RETURNED_LATER.pack(*run) for run in runs])
-
-
-def survivors_payload(data_log: int, ranges: Iterable[LaneRun]) -> bytes:
-    return _NUMBER.pack(data_log) + b"".join([_SURVIVORS.pack(*run) for run in ranges])
+def ack_payload(destination: int, ranges: Iterable[SequenceRun]) -> bytes:
+    return NUMBER.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
 
 
 def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
@@ -455,79 +428,10 @@ def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> M
     return MessageRecord(destination, header.flags & PRIORITY_MASK, first_sequence, timestamp, table)
 
 
-def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[SequenceRun]]:
-    """Return (destination, ranges) of a verified ack."""
-    if header.length != _NUMBERED_BYTES + RANGE.size * header.entries or len(head) < header.length:
+def decode_ack(header: Header, head: bytes | memoryview) -> AckRecord:
+    """Decode the runs of a verified ack. RecordDamaged: they do not fill the record."""
+    if header.length != NUMBERED_BYTES + RANGE.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of an ack do not add up to its length")
-    (destination,) = _NUMBER.unpack_from(head, HEADER_BYTES)
-    return destination, [
-        SequenceRun(*RANGE.unpack_from(head, _NUMBERED_BYTES + RANGE.size * n)) for n in range(header.entries)
-    ]
-
-
-def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[ReturnedRun], int]:
-    """Return (destination or subscription, runs, the store's time or 0) of a verified return record."""
-    is_timed = bool(header.flags & TIMED)
-    fields, form = (_PUT_OFF, RETURNED_LATER) if is_timed else (_NUMBER, RETURNED)
-    begin = HEADER_BYTES + fields.size
-    if header.length != begin + form.size * header.entries or len(head) < header.length:
-        raise RecordDamaged("the runs of a return record do not add up to its length")
-    destination, now_ms = (*fields.unpack_from(head, HEADER_BYTES), 0)[:2]
-    runs = [ReturnedRun(*run) for run in form.iter_unpack(head[begin : header.length])]
-    if not all(run.messages and run.attempts for run in runs):
-        raise RecordDamaged("a return record counts nothing")
-    if now_ms > TIME_MAX or any(run.due_at > TIME_MAX for run in runs):
-        raise RecordDamaged("a return record tells a time that cannot be")
-    for run in runs:
-        check_run(destination << LANE_SHIFT, run.first, run.messages)
-    return destination, runs, now_ms
-
-
-def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[LaneRun]]:
-    """Return (data log, its live messages) of a verified survivors record."""
-    if header.length != _NUMBERED_BYTES + _SURVIVORS.size * header.entries or len(head) < header.length:
-        raise RecordDamaged("the ranges of survivors do not add up to their record's length")
-    (data_log,) = _NUMBER.unpack_from(head, HEADER_BYTES)
-    survivors = [LaneRun(*run) for run in _SURVIVORS.iter_unpack(head[_NUMBERED_BYTES : header.length])]
-    for run in survivors:
-        check_run(*run)
-    return data_log, survivors
-
-
-def seek_payload(subscription: int, firsts: Iterable[tuple[int, int]]) -> bytes:
-    """Encode where lanes of a subscription go on: (priority, first sequence) of each lane that is moved."""
-    return _NUMBER.pack(subscription) + b"".join([_CURSOR.pack(*cursor) for cursor in firsts])
-
-
-def decode_seek(header: Header, head: bytes | memoryview) -> tuple[int, list[tuple[int, int]]]:
-    """Return (subscription, [(priority, first sequence)]) of a verified seek record."""
-    if header.length != _NUMBERED_BYTES + _CURSOR.size * header.entries or len(head) < header.length:
-        raise RecordDamaged("the cursors of a seek record do not add up to its length")
-    (subscription,) = _NUMBER.unpack_from(head, HEADER_BYTES)
-    firsts = [(priority, first) for priority, first in _CURSOR.iter_unpack(head[_NUMBERED_BYTES : header.length])]
-    for priority, first in firsts:
-        if priority >= PRIORITIES:
-            raise RecordDamaged(f"a priority of {priority} cannot be")
-        check_run(subscription << LANE_SHIFT | priority, first, 0)
-    return subscription, firsts
-
-
-def needs_bytes(needs: int) -> int:
-    """Return the size of a needs record with that many ranges."""
-    return HEADER_BYTES + _SURVIVORS.size * (1 + needs)
-
-
-def needs_payload(run: LaneRun, needs: Iterable[NeededRun]) -> bytes:
-    return _SURVIVORS.pack(*run) + b"".join([_SURVIVORS.pack(*need) for need in needs])
-
-
-def decode_needs(header: Header, head: bytes | memoryview) -> tuple[LaneRun, list[NeededRun]]:
-    """Return (messages of a topic's lane, what each subscription needs of them) of a verified needs record."""
-    if header.length != needs_bytes(header.entries) or len(head) < header.length:
-        raise RecordDamaged("the ranges of needs do not add up to their record's length")
-    announced, *found = _SURVIVORS.iter_unpack(head[HEADER_BYTES : header.length])
-    run, needs = LaneRun(*announced), [NeededRun(*need) for need in found]
-    check_run(*run)
-    if any(not run.first <= need.first <= need.first + need.messages <= run.first + run.messages for need in needs):
-        raise RecordDamaged("needs of other messages than they say")
-    return run, needs
+    (number,) = NUMBER.unpack_from(head, HEADER_BYTES)
+    ranges = [SequenceRun(*RANGE.unpack_from(head, NUMBERED_BYTES + RANGE.size * n)) for n in range(header.entries)]
+    return AckRecord(number, header.priority, ranges)

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ..environment.account import OverdraftAccount, Uncounted
+from ..format.needs_record import NeededRun
 from ..format.places import Extent, SingleRecords
-from ..format.record import NeededRun
 from ..format.state_record import SubscriptionBacklog
 from ..format.times import MessageTimes
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT

@@ -12,21 +12,16 @@ from typing import Any, Final, assert_never
 from ..disk.disk import Disk, File
 from ..format.branch import CommitRecord
 from ..format.decode import (
-    AckRecord,
     AttestRecord,
     DeleteRecord,
     DestinationRecord,
     DirectoryRecord,
     DropRecord,
     LostRecord,
-    NeedsRecord,
     Payload,
     PrepareRecord,
-    ReturnRecord,
     RollbackRecord,
-    SeekRecord,
     SubscribeRecord,
-    SurvivorsRecord,
     UnknownRecord,
     UnsubscribeRecord,
     decode,
@@ -34,19 +29,24 @@ from ..format.decode import (
 from ..format.host_properties import Changes, PropertiesRecord
 from ..format.imports import ImportRecord
 from ..format.message_properties import decode_properties
+from ..format.needs_record import NeedsRecord
 from ..format.record import (
     KIND_NAMES,
     MESSAGE,
     RELOCATED,
+    AckRecord,
     LaneRun,
     MessageRecord,
     RecordDamaged,
     decode_slice,
 )
+from ..format.return_record import ReturnRecord
+from ..format.seek_record import SeekRecord
 from ..format.state_record import (
     StateRecord,
     Subscription,
 )
+from ..format.survivors_record import SurvivorsRecord
 from ..format.times import MessageTimes, times_of
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.journal import location_text

@@ -17,20 +17,15 @@ from typing import Final, NamedTuple, assert_never
 from ..disk.disk import File
 from ..format.branch import CommitRecord
 from ..format.decode import (
-    AckRecord,
     AttestRecord,
     DeleteRecord,
     DestinationRecord,
     DirectoryRecord,
     DropRecord,
     LostRecord,
-    NeedsRecord,
     PrepareRecord,
-    ReturnRecord,
     RollbackRecord,
-    SeekRecord,
     SubscribeRecord,
-    SurvivorsRecord,
     UnknownRecord,
     UnsubscribeRecord,
     decode,
@@ -38,6 +33,7 @@ from ..format.decode import (
 from ..format.host_properties import PropertiesRecord
 from ..format.imports import ImportRecord
 from ..format.message_properties import decode_properties, own_identity
+from ..format.needs_record import NeedsRecord
 from ..format.record import (
     ACK,
     DESTINATION,
@@ -46,15 +42,19 @@ from ..format.record import (
     RELOCATED,
     STATE,
     SUBSCRIBE,
+    AckRecord,
     Header,
     MessageRecord,
     RecordDamaged,
     decode_slice,
 )
+from ..format.return_record import ReturnRecord
+from ..format.seek_record import SeekRecord
 from ..format.state_record import (
     StateRecord,
     Subscription,
 )
+from ..format.survivors_record import SurvivorsRecord
 from ..format.times import times_of
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, attested_behind
 from ..journal.scan import Damage, FoundRecord, scan

@@ -23,6 +23,7 @@ from ..environment.account import Account
 from ..environment.late_log import LateLogger
 from ..environment.locks import StoreLocks, require_outside
 from ..errors import StoreFull
+from ..format.needs_record import NeededRun, needs_bytes, needs_payload
 from ..format.record import (
     ENTRY_BYTES,
     HEADER_BYTES,
@@ -30,16 +31,12 @@ from ..format.record import (
     RANGES_MAX,
     RELOCATED,
     SLICE_BYTES,
-    SURVIVOR_RANGES_MAX,
     SURVIVORS,
     TIMED,
     LaneRun,
-    NeededRun,
     RecordDamaged,
-    needs_bytes,
-    needs_payload,
-    survivors_payload,
 )
+from ..format.survivors_record import SURVIVOR_RANGES_MAX, survivors_payload
 from ..format.times import has_times, with_times
 from ..index.data_log_use import DataLogUse
 from ..index.destination_lane import DestinationLane

@@ -15,20 +15,15 @@ from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
 from ..format.branch import Branch, CommitRecord, CommittedSlice, PlacedSlice
 from ..format.decode import (
-    AckRecord,
     AttestRecord,
     DeleteRecord,
     DestinationRecord,
     DirectoryRecord,
     DropRecord,
     LostRecord,
-    NeedsRecord,
     PrepareRecord,
-    ReturnRecord,
     RollbackRecord,
-    SeekRecord,
     SubscribeRecord,
-    SurvivorsRecord,
     UnknownRecord,
     UnsubscribeRecord,
     decode,
@@ -38,25 +33,29 @@ from ..format.host_properties import PropertiesRecord
 from ..format.identity import identity
 from ..format.imports import ImportRecord, Imports
 from ..format.message_properties import own_identity
+from ..format.needs_record import NeededRun, NeedsRecord
 from ..format.record import (
     IMPORTED,
     LOST,
     MESSAGE,
     RELOCATED,
     TIMED,
+    AckRecord,
     Header,
     LaneRun,
     MessageRecord,
-    NeededRun,
     RecordDamaged,
     decode_slice,
 )
+from ..format.return_record import ReturnRecord
+from ..format.seek_record import SeekRecord
 from ..format.state_record import (
     TOPIC,
     Destination,
     StateRecord,
     Subscription,
 )
+from ..format.survivors_record import SurvivorsRecord
 from ..format.times import MessageTimes, read_times
 from ..index.destination_lane import DestinationLane
 from ..index.topic_lane import TopicLane

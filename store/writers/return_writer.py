@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from ..environment.late_log import LateLogger
 from ..errors import ForebayError
-from ..format.record import RANGES_MAX, RETURN, TIMED, ReturnedRun, put_off_payload, returns_payload
+from ..format.record import RANGES_MAX, RETURN, TIMED
+from ..format.return_record import ReturnedRun, put_off_payload, returns_payload
 from ..format.state_record import CountedRun
 from ..index.index import Index
 from ..journal.journal import Journal

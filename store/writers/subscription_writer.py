@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, SequenceRun, ranges_payload, seek_payload
+from ..format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, SequenceRun, ack_payload
+from ..format.seek_record import seek_payload
 from ..format.state_record import Subscription, encode_subscription, encode_unsubscribe
 from ..index.subscriptions import Subscriber, Subscriptions
 from ..index.topic_lane import NO_RECORD, SubscriptionLane
@@ -94,9 +95,7 @@ class SubscriptionWriter:
                 data_log = NO_RECORD
                 if is_durable:
                     ranges = [SequenceRun(first, last - first + 1) for first, last in part]
-                    self._journal.append(
-                        ACK, lane.priority, len(ranges), ranges_payload(lane.destination_number, ranges)
-                    )
+                    self._journal.append(ACK, lane.priority, len(ranges), ack_payload(lane.destination_number, ranges))
                     data_log = self._journal.data_log
                 removed += sum(lane.remove(first, last, data_log) for first, last in part)
         return removed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ....store.format.record import ReturnedRun
+from ....store.format.return_record import ReturnedRun
 from ....store.format.state_record import CountedRun
 from ....store.index.destination_lane import DestinationLane
 from ....store.index.fingerprint import BlockSurvey

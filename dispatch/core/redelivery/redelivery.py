@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 
-from ....store.format.record import ReturnedRun
+from ....store.format.return_record import ReturnedRun
 from ....store.format.state_record import CountedRun
 from ...config.policies import Policies
 from ...config.redelivery_delays import RedeliveryRule

@@ -31,19 +31,20 @@ from forebay.store.format.record import (
     SLICE_MESSAGES_MAX,
     TIMED,
     TRANSACTIONAL,
+    AckRecord,
     Header,
     MessageRecord,
     RecordDamaged,
     SequenceRun,
+    ack_payload,
     content_lengths,
+    decode_ack,
     decode_header,
-    decode_ranges,
     decode_slice,
     encode,
     encode_ack,
     encode_one,
     encode_slice,
-    ranges_payload,
     stamp,
     verify_head,
 )
@@ -75,13 +76,13 @@ def ack(first: int = 9, count: int = 1) -> bytes:
     return encode_ack(SALT, WORD, STAMP, 7, 5, first, count)
 
 
-def taken_apart(data: bytes) -> tuple[Header, MessageRecord | tuple[int, list[SequenceRun]] | None]:
+def taken_apart(data: bytes) -> tuple[Header, MessageRecord | AckRecord | None]:
     """As the journal reads it: header, checksum, payload."""
     header = decode_header(data)
     verify_head(header, data[: header.head_bytes], SALT)
     if header.kind == MESSAGE:
         return header, decode_slice(header, data)
-    return header, decode_ranges(header, data) if header.kind == ACK else None
+    return header, decode_ack(header, data) if header.kind == ACK else None
 
 
 def contents_of(data: bytes) -> list[Content]:
@@ -222,12 +223,12 @@ def test_any_slice_comes_back(
 
 @given(st.lists(st.builds(SequenceRun, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)), max_size=50))
 def test_any_ranges_come_back(ranges: list[SequenceRun]) -> None:
-    data = encode(SALT, WORD, EPOCH, DURABLE, ACK, 4, len(ranges), ranges_payload(77, ranges))
-    assert taken_apart(data)[1] == (77, ranges)
+    data = encode(SALT, WORD, EPOCH, DURABLE, ACK, 4, len(ranges), ack_payload(77, ranges))
+    assert taken_apart(data)[1] == (77, 4, ranges)
 
 
 def test_ack_of_a_run_is_an_ack_of_one_range() -> None:
-    assert ack(9, 4) == encode(SALT, WORD, EPOCH, DURABLE, ACK, 7, 1, ranges_payload(5, [SequenceRun(9, 4)]))
+    assert ack(9, 4) == encode(SALT, WORD, EPOCH, DURABLE, ACK, 7, 1, ack_payload(5, [SequenceRun(9, 4)]))
 
 
 def test_decoding_works_from_the_middle_of_a_buffer() -> None:
@@ -309,7 +310,7 @@ def all_decoders(data: bytes) -> None:
             continue
     if header.kind != MESSAGE:
         try:
-            decode_ranges(header, data)
+            decode_ack(header, data)
         except RecordDamaged:
             return
 

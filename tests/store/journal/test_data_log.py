@@ -31,7 +31,7 @@ from forebay.store.format.record import (
     STATE,
     RecordDamaged,
     crc32,
-    decode_ranges,
+    decode_ack,
     decode_slice,
     encode,
     encode_one,
@@ -400,8 +400,9 @@ def as_plain(records: list[FoundRecord]) -> list[One]:
             part = decode_slice(header, head)
             plain.append((offset, part.destination << 4 | part.priority, part.first_sequence, 0, part.lengths[0]))
         elif header.kind == ACK and header.entries == 1:
-            destination, [run] = decode_ranges(header, head)
-            plain.append((offset, destination << 4 | header.priority, run.first, run.messages, 0))
+            ack = decode_ack(header, head)
+            [run] = ack.ranges
+            plain.append((offset, ack.number << 4 | ack.priority, run.first, run.messages, 0))
     return plain
 
 

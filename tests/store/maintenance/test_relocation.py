@@ -32,7 +32,8 @@ from forebay import Message
 from forebay.cache.accounting.budget import Budget
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.format.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice, decode_survivors
+from forebay.store.format.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice
+from forebay.store.format.survivors_record import decode_survivors
 from forebay.store.journal.regions import Region, read_regions
 from forebay.store.maintenance import relocation, relocation_scan
 from forebay.store.stored_message import StoredMessage

@@ -28,10 +28,8 @@ from forebay.store.format.record import (
     TRANSACTIONAL,
     UNSUBSCRIBE,
     LaneRun,
-    ReturnedRun,
-    returns_payload,
-    survivors_payload,
 )
+from forebay.store.format.return_record import ReturnedRun, returns_payload
 from forebay.store.format.state_record import (
     TOPIC,
     Destination,
@@ -40,6 +38,7 @@ from forebay.store.format.state_record import (
     encode_subscription,
     encode_unsubscribe,
 )
+from forebay.store.format.survivors_record import survivors_payload
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.journal.journal import Journal
 from forebay.store.numbering import BLOCK_MESSAGES, OFFSET_BITS

@@ -19,7 +19,8 @@ from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.format.record import ACK, DIRECTORY, KIND_NAMES, MAGIC, MESSAGE, RETURN, RETURNED, encode
+from forebay.store.format.record import ACK, DIRECTORY, KIND_NAMES, MAGIC, MESSAGE, RETURN, encode
+from forebay.store.format.return_record import RETURNED
 from forebay.store.inspect.dump import dump
 from forebay.store.journal.data_log import (
     DATA_LOG_HEADER_BYTES,

@@ -14,17 +14,9 @@ from simulated_bay import SimulatedBay
 import forebay
 from forebay import Delivery, DestinationPolicy, Message
 from forebay.store.environment.account import Unlimited
-from forebay.store.format.record import (
-    RETURN,
-    TIMED,
-    RecordDamaged,
-    ReturnedRun,
-    decode_header,
-    decode_returns,
-    encode,
-    put_off_payload,
-)
-from forebay.store.format.record import returns_payload as payload_of
+from forebay.store.format.record import RETURN, TIMED, RecordDamaged, decode_header, encode
+from forebay.store.format.return_record import ReturnedRun, decode_return, put_off_payload
+from forebay.store.format.return_record import returns_payload as payload_of
 from forebay.store.format.state_record import (
     CountedRun,
     StateRecord,
@@ -456,10 +448,10 @@ def test_map_never_counts_beyond_its_bytes() -> None:
 def test_return_record_and_state_come_back_as_they_were() -> None:
     runs = [ReturnedRun(7, 3, 2), ReturnedRun(1 << 40, 1, 65_535)]
     record = encode(1, 0xBAF0, 1, 0, RETURN, 4, len(runs), payload_of(9, runs))
-    assert decode_returns(decode_header(record), record) == (9, runs, 0)
+    assert decode_return(decode_header(record), record) == (9, 4, runs, 0)
     later = [runs[0]._replace(due_at=1_700_000_000_000), runs[1]]
     record = encode(1, 0xBAF0, 1, 0, RETURN, 4 | TIMED, len(later), put_off_payload(9, 1_600_000_000_000, later))
-    assert decode_returns(decode_header(record), record) == (9, later, 1_600_000_000_000)
+    assert decode_return(decode_header(record), record) == (9, 4, later, 1_600_000_000_000)
     counted = {64: [CountedRun(0, 9, 1), CountedRun(12, 12, 3)], 80: [CountedRun(5, 5, 2)]}
     assert decode_state(encode_state(StateRecord(attempts=counted))).attempts == counted
     for state in (StateRecord(attempts=counted), StateRecord(next_log_sequence=7)):
@@ -479,10 +471,10 @@ def test_state_without_returned_messages_has_no_byte_for_them() -> None:
 def test_return_record_that_counts_nothing_is_damage(runs: list[ReturnedRun]) -> None:
     record = encode(1, 0xBAF0, 1, 0, RETURN, 4, len(runs), payload_of(9, runs))
     with pytest.raises(RecordDamaged):
-        decode_returns(decode_header(record), record)
+        decode_return(decode_header(record), record)
     short = encode(1, 0xBAF0, 1, 0, RETURN, 4, 2, payload_of(9, [ReturnedRun(7, 1, 1)]))
     with pytest.raises(RecordDamaged):
-        decode_returns(decode_header(short), short)
+        decode_return(decode_header(short), short)
 
 
 @pytest.mark.parametrize("run", [CountedRun(5, 4, 1), CountedRun(0, 1 << 63, 1), CountedRun(0, 0, 0)])

@@ -23,7 +23,8 @@ from forebay import (
     Topic,
     TransactionError,
 )
-from forebay.store.format.record import RecordDamaged, decode_header, decode_seek, encode, seek_payload
+from forebay.store.format.record import RecordDamaged, decode_header, encode
+from forebay.store.format.seek_record import decode_seek, seek_payload
 
 HOUR = 3600.0
 
