@@ -16,7 +16,7 @@ from ..core.areas.list_order import pair
 from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery, is_lazy
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
-from ..core.selector_groups.consumer_memory import ASSIGNED_BYTES
+from ..core.selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES
 from ..core.selector_groups.distribution_roles import Dispatcher
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
@@ -80,7 +80,7 @@ class GroupedDistribution(Distribution):
     def join(self, consumer: CoreConsumer, common: SelectorGroup) -> None:
         """Give a consumer lists of its own in addition to the unassigned ones."""
         assert isinstance(common, CommonSelectorGroup)
-        self._consumer_memory.charge(ASSIGNED_BYTES)
+        self._consumer_memory.charge(GROUPED_CONSUMER_BYTES)
         assigned = self._assigned_by_consumer[consumer] = OwnSelectorGroup(common, consumer)
         self._precedence.join(consumer, common)
         for lane in self.queue.all_lanes():
@@ -117,7 +117,7 @@ class GroupedDistribution(Distribution):
         assigned.lists.clear()
         self._assignments.reoffer_withheld(consumer)
         del self._assigned_by_consumer[consumer]
-        self._consumer_memory.release(ASSIGNED_BYTES)
+        self._consumer_memory.release(GROUPED_CONSUMER_BYTES)
         self._precedence.leave(consumer)
         common.note_served(consumer)
         common.remove_consumer(consumer)

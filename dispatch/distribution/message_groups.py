@@ -20,8 +20,8 @@ from ..core.model import CoreConsumer, LaneState
 BUCKETS: Final = 1024
 HELD_BACK_BYTES: Final = OVERHEAD_BYTES
 """Charged for a message that comes back later, in addition to its group's name: no more than its delivery took."""
-ASSIGNED_BYTES: Final = 256
-"""Charged for a bucket of which a message was assigned."""
+BUCKET_BYTES: Final = 256
+"""Charged for a bucket of groups of which a message was assigned to the owner."""
 WAITING_BYTES: Final = 368
 """Charged for a lane with messages that wait behind another one, without its runs. Measured with tracemalloc."""
 RUNS_MAX: Final = 1024
@@ -98,7 +98,7 @@ class MessageGroups:
     @property
     def held_bytes(self) -> int:
         """The charge of everything here. O(everything)."""
-        return self.held_back_bytes + sum(ASSIGNED_BYTES * len(places) for places in self._last_assigned.values())
+        return self.held_back_bytes + sum(BUCKET_BYTES * len(places) for places in self._last_assigned.values())
 
     @property
     def held_back_bytes(self) -> int:
@@ -153,7 +153,7 @@ class MessageGroups:
         key = bucket, lane.pending_lane.priority
         known = places.get(key)
         if known is None:
-            self.memory.charge(ASSIGNED_BYTES)
+            self.memory.charge(BUCKET_BYTES)
         if known is None or known < place:
             places[key] = place
 
@@ -172,7 +172,7 @@ class MessageGroups:
         """Note that no message is assigned to an owner any more: all are unassigned again or taken."""
         places = self._last_assigned.pop(consumer, None)
         if places is not None:
-            self.memory.release(ASSIGNED_BYTES * len(places))
+            self.memory.release(BUCKET_BYTES * len(places))
 
     # ------------------------------------------------------------------ what waits
 

@@ -13,7 +13,7 @@ from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
 from ..core.memory.reclaim import MemoryParts
 from ..core.monitor import Monitor
-from ..core.selector_groups.consumer_memory import ASSIGNED_BYTES, selector_group_charge
+from ..core.selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES, selector_group_charge
 from .open_destinations import OpenDestinations
 
 
@@ -101,7 +101,7 @@ class DestinationAudit:
         return (
             sum(consumer.charge_bytes for consumer in consumers)
             + sum(selector_group_charge(selector_group.selector) for selector_group in selector_groups)
-            + ASSIGNED_BYTES * assigned
+            + GROUPED_CONSUMER_BYTES * assigned
             + sum(target.charge_bytes for target in self._target_area.lists)
             - self._memory.consumers.owed_bytes
         )

@@ -20,7 +20,7 @@ from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
 from ..memory.watermarks import Watermarks
 from ..model import LANE_STATE_BYTES
-from ..selector_groups.consumer_memory import ASSIGNED_BYTES, LIST_BYTES, selector_group_charge
+from ..selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES, LIST_BYTES, selector_group_charge
 from .closable_destinations import ClosableDestinations
 from .destination_state import DestinationState
 
@@ -186,7 +186,7 @@ class DestinationOverhead:
             charge_bytes += selector_group_charge(selector) + lists_bytes
             kept_bytes += 0 if lists_bytes else LIST_BYTES
         if not destination.distribution.is_ordinary:
-            charge_bytes += ASSIGNED_BYTES + lists_bytes
+            charge_bytes += GROUPED_CONSUMER_BYTES + lists_bytes
         self._require(charge_bytes, self._consumer_memory.holder, kept_bytes, (destination,))
 
     def require_subscriber(

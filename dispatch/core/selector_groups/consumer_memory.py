@@ -20,7 +20,7 @@ LOOP_BYTES: Final = 1920
 """Charged in addition for a consumer of forebay.aio."""
 SELECTOR_GROUP_BYTES: Final = 168
 """Charged for a selector group, without its selector."""
-ASSIGNED_BYTES: Final = 320
+GROUPED_CONSUMER_BYTES: Final = 320
 """Charged besides for each consumer of a queue whose messages have groups: for what is assigned to it."""
 LIST_BYTES: Final = 800
 """Charged for a list over one lane."""
