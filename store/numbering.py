@@ -13,7 +13,7 @@ PRIORITIES: Final = 10
 """Number of priorities, which fit into those bits."""
 NON_PERSISTENT: Final = 1 << 48
 """Set in the numbers of lanes of non-persistent messages. No lane of the index or of a subscription has this bit."""
-PUT_OFF: Final = 1 << 47
+DELAYED: Final = 1 << 47
 """Set in the numbers under which the index knows when messages of a lane come back.
 
 No number of a lane has this bit.

@@ -119,7 +119,7 @@ class _Opening:
         )
         journaled.branches.forget_open()
         journaled.properties.charge()
-        journaled.index.keep_put_off(found.destinations.keys() | journaled.subscriptions.numbers())
+        journaled.index.keep_delayed(found.destinations.keys() | journaled.subscriptions.numbers())
         return found
 
     def _make_store(self, journaled: JournaledState, reads: IndexReads, found: RecoveredJournal) -> DirectoryStore:

@@ -154,9 +154,9 @@ class Settlements:
         """Return deliveries to their places with one more attempt; return whether any of them waits for its time."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self.check_held(consumer, batch)
-            is_put_off = self._redelivery.take_back(batch, delay)
+            any_delayed = self._redelivery.take_back(batch, delay)
             consumer.try_again()
-        return is_put_off
+        return any_delayed
 
     def release(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
         """Return deliveries to their places as not tried."""

@@ -344,7 +344,7 @@ class TargetList(ListSupply):
     def reoffer(self, runs: Iterable[tuple[int, int]]) -> None:
         """Put runs that are free again, or due, into their places, if the list has passed them or passed over them.
 
-        A load takes only what is ready: what was put off may be missing between its messages, in RAM and on the way.
+        A load takes only what is ready: what was delayed may be missing between its messages, in RAM and on the way.
         O(runs), and the direct messages and references between the first and the last of them.
         """
         missing = SequenceSet()

@@ -2,7 +2,7 @@
 
 Queues, lanes, TargetLists and consumers change under one lock. No thread holds it while it reads messages, waits for an
 ordinary sync, or runs a user's code. Short calls of the disk are made under it: docs/internals/overview.md has all of
-them. A callback that comes due under the lock is put off, and the thread that releases the lock then calls it. Only a
+them. A callback that comes due under the lock is postponed, and the thread that releases the lock then calls it. Only a
 take of one message from RAM leaves it to the next call, which as a rule is the ack.
 
 There are two ways in. `with monitor.lock, monitor.all_or_broken:` is the ordinary one, or `while_open` in place of

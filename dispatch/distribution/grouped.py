@@ -242,7 +242,7 @@ class GroupedDistribution(Distribution):
         else:
             self._reoffer_run(group, lane, sequence, sequence)
 
-    def reoffer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffer_delayed(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Reoffer each message by itself, because each has a group of its own."""
         for first, last in runs:
             for sequence in range(first, last + 1):
@@ -287,8 +287,8 @@ class GroupedDistribution(Distribution):
         elif is_lazy(delivery):
             self.names.remember(lane_of(delivery), delivery.sequence, group)
 
-    def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """Take over messages that an earlier process put off; return those that can no longer be held back.
+    def remember_delayed(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
+        """Take over messages that an earlier process delayed; return those that can no longer be held back.
 
         It reads each of them. A message that can't be read holds back no other.
         """
@@ -313,7 +313,7 @@ class GroupedDistribution(Distribution):
             self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
-        """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
+        """Forget messages that were removed and are not in flight. O(messages that are delayed or not in RAM)."""
         for consumer in [
             promise.consumer for common in self._assignments.common_groups() for promise in common.promises.values()
         ]:

@@ -58,6 +58,6 @@ class OrdinaryDistribution(Distribution):
                     self._loads.request(target)
                     self._target_area.wake(selector_group)
 
-    def reoffer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffer_delayed(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put the messages into their places in every list that has passed them. O(runs)."""
         self._target_area.reoffer_runs(lane, runs)

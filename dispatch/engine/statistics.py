@@ -49,7 +49,7 @@ class DestinationStatistics(NamedTuple):
     blocked_seconds: float
     is_paused: bool
     ready: int
-    """Part of depth that is neither in flight nor put off by a nack. It includes messages that are due later."""
+    """Part of depth that is neither in flight nor delayed by a nack. It includes messages that are due later."""
     in_flight: int
     """Part of depth that consumers hold, or that undecided transactions have acknowledged."""
     oldest_seconds: float | None
@@ -112,11 +112,11 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
     """
     lanes: list[LaneState] = [*filter(None, queue.lanes), *filter(None, queue.non_persistent_lanes)]
     totals = queue.totals(lanes)
-    in_flight = put_off = 0
+    in_flight = delayed = 0
     acknowledged, redelivered, unreadable, expired = queue.earlier[3:7]
     for lane in lanes:
         in_flight += lane.in_flight_messages
-        put_off += lane.put_off_messages + lane.dead_letters.count
+        delayed += lane.delayed_messages + lane.dead_letters.count
         acknowledged += lane.acknowledged
         redelivered += lane.redelivered
         unreadable += lane.unreadable
@@ -147,7 +147,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         queue.blocked_sends,
         queue.blocked_seconds,
         queue.is_paused,
-        max(totals.depth - in_flight - put_off, 0),
+        max(totals.depth - in_flight - delayed, 0),
         in_flight,
         oldest_seconds,
     )

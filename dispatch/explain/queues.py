@@ -1,6 +1,6 @@
 """Explains why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
 
-Each pending message is in one place: in flight, put off by a delay, not due yet, expired, given up after its last
+Each pending message is in one place: in flight, delayed by a nack, not due yet, expired, given up after its last
 attempt, decided about by a transaction, passed over because it can't be read, not synced yet, or free. A consumer that
 may take gets free messages that match its selector. Whatever keeps it from them is the cause.
 """
@@ -99,7 +99,7 @@ class _Places:
     transactions: dict[str, _Part] = field(default_factory=dict)
     """The messages that a transaction decides about, by a text that names the transaction and its state."""
     due_later: _Part = field(default_factory=_Part)
-    """The messages that their senders have put off."""
+    """The messages that were sent with a delay and are not due."""
     due_ms: int = NEVER
     """When the first of the messages that are due later may go."""
     expired: _Part = field(default_factory=_Part)
@@ -570,7 +570,7 @@ def _state(cause: Cause) -> str:
     wait = "waits" if one else "wait"
     return {
         IN_FLIGHT: f"{messages} {verb} in flight with {cause.holder}",
-        DELAYED: f"{messages} {verb} put off by a delay",
+        DELAYED: f"{messages} {verb} delayed",
         DUE_LATER: f"{messages} {verb} {cause.holder}",
         EXPIRED: f"{messages} {'has' if one else 'have'} expired and {'leaves' if one else 'leave'} soon",
         DEAD_LETTER: f"{messages} had the last attempt",

@@ -479,7 +479,7 @@ class RecordedTraffic(TrafficObserver):
     def reoffers_returned(self, lane: LaneState, message: StoredMessage) -> None:
         self._recorder.reoffered(lane, message[0], is_loaded=message[2] is not None)
 
-    def reoffers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffers_delayed(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         for first, last in runs if lane.distribution.is_ordinary else ():
             for sequence in range(first, last + 1):
                 self._recorder.reoffered(lane, sequence, is_loaded=False)

@@ -104,15 +104,15 @@ class StagedAcks:
     def take_back(self) -> bool:
         """Return the deliveries to their places, because an open transaction is rolled back.
 
-        Return whether messages may have been put off.
+        Return whether messages may have been delayed.
         """
         returned = self.deliveries
         for delivery in returned:
             lane_of(delivery).unpark(delivery)
-        is_put_off = self._redelivery.take_back(returned, 0.0)
+        any_delayed = self._redelivery.take_back(returned, 0.0)
         for delivery in returned:
             consumer_of(delivery).try_again()
-        return is_put_off
+        return any_delayed
 
     def park_again(self) -> None:
         """Park the messages again that a prepared transaction acknowledges, after an open of the store."""

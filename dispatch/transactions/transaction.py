@@ -373,13 +373,13 @@ class Transaction:
         with self._monitor.lock, self._monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             was_prepared = self._state == PREPARED
-            is_put_off = False
+            any_delayed = False
             if was_prepared:
                 self._transaction_writer.rollback(self._branch)
                 self._state = ROLLED_BACK
                 position = self._confirmer.written
             else:
-                is_put_off = self.rollback_open()
+                any_delayed = self.rollback_open()
         if was_prepared:
             try:
                 # A power cut must not give messages back to the transaction that have gone back to consumers.
@@ -390,12 +390,12 @@ class Transaction:
             except BaseException as error:
                 self._monitor.lock.break_between(error)
                 raise
-        elif is_put_off:
+        elif any_delayed:
             self._confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
         self._monitor.run_deferred()
 
     def rollback_open(self) -> bool:
-        """Roll back if not prepared; return whether messages may have been put off. Requires: the lock."""
+        """Roll back if not prepared; return whether messages may have been delayed. Requires: the lock."""
         branch = self._branch
         try:
             if len(branch):
@@ -405,9 +405,9 @@ class Transaction:
         self._branches.forget(branch.number)
         self._slices.end()
         self._non_persistent.let_ids_go()
-        is_put_off = self._acks.take_back()
+        any_delayed = self._acks.take_back()
         self._end(ROLLED_BACK)
-        return is_put_off
+        return any_delayed
 
     def prepare(self, xid: bytes) -> None:
         """Make the transaction survive a crash, until this object, or one of `prepared()`, commits it or rolls it back.

@@ -58,7 +58,7 @@ class OwnedLock(_RLock):
         wait: acquires a lock within so many seconds of the store's clock; None: within seconds of the machine's.
         """
         self._wait = _wait if wait is None else wait
-        # Called when something is put off until the lock is free.
+        # Called when something is postponed until the lock is free.
         self.on_late: Callable[[], None] | None = None
         # Called once, under the lock, when `break_by` has closed it for good.
         self.on_broken: list[Callable[[StoreFailed], None]] = []

@@ -39,7 +39,7 @@ class ReturnRecord(NamedTuple):
     priority: int
     runs: list[ReturnedRun]
     now_ms: int
-    """The store's time if something is put off; otherwise 0."""
+    """The store's time if one of them is delayed; otherwise 0."""
 
 
 def returns_payload(number: int, runs: Iterable[ReturnedRun]) -> bytes:
@@ -47,7 +47,7 @@ def returns_payload(number: int, runs: Iterable[ReturnedRun]) -> bytes:
     return NUMBER.pack(number) + b"".join([RETURNED.pack(*run[:3]) for run in runs])
 
 
-def put_off_payload(number: int, now_ms: int, runs: Iterable[ReturnedRun]) -> bytes:
+def delayed_returns_payload(number: int, now_ms: int, runs: Iterable[ReturnedRun]) -> bytes:
     """Encode runs, some of which are offered again later. now_ms: the store's time, which never goes back behind it."""
     return _NUMBER_AND_TIME.pack(number, now_ms) + b"".join([_RETURNED_LATER.pack(*run) for run in runs])
 

@@ -325,7 +325,7 @@ class Block:
         assert self._is_sound()
 
 
-class PutOffBlock(Block):
+class DelayedBlock(Block):
     """When messages of one block of a lane come back. Their places are in the lane's own block."""
 
     __slots__ = ()
@@ -342,7 +342,7 @@ class PutOffBlock(Block):
         return head + self.times.pack(BLOCK_MESSAGES, 0)
 
     @classmethod
-    def unpack(cls, block_number: int, data: bytes) -> PutOffBlock:
+    def unpack(cls, block_number: int, data: bytes) -> DelayedBlock:
         """Return the block in these bytes. Raises BlockDamaged if `pack` can't have made them."""
         block = cls(block_number)
         found = BlockTimes.unpack(data, BLOCK_MESSAGES, 0)

@@ -14,7 +14,7 @@ from cachetools import FIFOCache
 
 from ..environment.account import Account
 from ..format.times import TIMES_BLOCKS, BlockTimes
-from ..numbering import BLOCK_SHIFT, PUT_OFF, UNLIMITED
+from ..numbering import BLOCK_SHIFT, DELAYED, UNLIMITED
 from ..structures.sequence_set import SequenceSet
 from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
 from .pending_lane import JournaledLane
@@ -115,7 +115,7 @@ class BlockCache:
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._holders = holders
         # Number of a lane -> its timetable of messages that come back.
-        self.put_off: dict[int, BlockHolder] = {}
+        self.delayed: dict[int, BlockHolder] = {}
         self._read_block = read_block
         self._doubt = doubt
         # Number of blocks in RAM. A block counts `extra_blocks` more, here and in _dirty_extra.
@@ -163,7 +163,7 @@ class BlockCache:
 
     def holder(self, lane_number: int) -> BlockHolder:
         """Return the lane of a number, or the timetable of messages that come back."""
-        return self.put_off[lane_number ^ PUT_OFF] if lane_number & PUT_OFF else self._holders[lane_number]
+        return self.delayed[lane_number ^ DELAYED] if lane_number & DELAYED else self._holders[lane_number]
 
     def _make_room(self, blocks: int) -> None:
         while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
@@ -295,7 +295,7 @@ class BlockCache:
             self.touch(holder, block)
 
     def _check(self) -> None:
-        holders = [*self._holders.values(), *self.put_off.values()]
+        holders = [*self._holders.values(), *self.delayed.values()]
         blocks = [block for holder in holders for block in holder.resident.values()]
         held_blocks = self._fingerprint_blocks
         assert self._resident_blocks == held_blocks + sum(1 + block.extra_blocks for block in blocks)

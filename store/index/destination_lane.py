@@ -49,7 +49,7 @@ class DestinationLane(BlockHolder):
     @property
     def is_idle(self) -> bool:
         """Whether no message is pending or comes back, so that the next sequence is all there is."""
-        return not self.pending_messages and not self.put_off_messages
+        return not self.pending_messages and not self.delayed_messages
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
         """Give the next sequence to a message and return it. O(1), no disk."""

@@ -16,16 +16,16 @@ from ..environment.account import Account, OverdraftAccount, Uncounted
 from ..format.record import RecordDamaged, check_run
 from ..format.state_record import LaneCounts, UseCounts
 from ..format.times import NEVER
-from ..numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, PUT_OFF, lanes_of
+from ..numbering import DELAYED, LANE_MASK, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, lanes_of
 from .block import Block, BlockDamaged
 from .block_cache import BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
+from .delayed_lane import DelayedLane
 from .delivery_counts import DeliveryCountTable
 from .destination_lane import DestinationLane
 from .fingerprints import Fingerprints, Row, RowReader
 from .idle_lanes import IdleLanes
 from .pending_lane import JournaledLane, PendingLane
-from .put_off_lane import PutOffLane
 
 INDEX_LANE_BYTES: Final = 1536
 """Charge of a lane that is an object, without its blocks.
@@ -91,7 +91,7 @@ class Index:
         # Makes the lanes of topics, once it is known which destinations are topics.
         self.topics: LaneMaker = _NoTopics()
         # Number of a lane -> its timetable of messages that came back.
-        self.put_off: dict[int, PutOffLane] = {}
+        self.delayed: dict[int, DelayedLane] = {}
         # Lanes of ended destinations that still have rows.
         self._forgotten: dict[int, DestinationLane] = {}
         # The latest time in the journal. The store's time never goes behind it.
@@ -109,7 +109,7 @@ class Index:
             else:
                 lane = DestinationLane(self.cache, self.uses, destination, priority)
                 lane.next_sequence = next_sequence
-            lane.put_off = self.put_off.get(number)
+            lane.delayed = self.delayed.get(number)
             self.lanes[number] = lane
             self._lanes_account.charge(INDEX_LANE_BYTES)
         elif self._leaving:
@@ -166,18 +166,18 @@ class Index:
         """Whether lanes that are no longer in use wait for a checkpoint, which makes rows of them."""
         return bool(self._leaving)
 
-    def put_off_lane(self, lane: PendingLane) -> PutOffLane:
+    def delayed_lane(self, lane: PendingLane) -> DelayedLane:
         """Return the timetable of messages that came back, for a lane of this index or of another kind; made on first
         use.
         """
-        known = self.put_off.get(lane.number)
+        known = self.delayed.get(lane.number)
         if known is None:
-            known = self._make_put_off(lane.number)
-        lane.put_off = known
+            known = self._make_delayed_lane(lane.number)
+        lane.delayed = known
         return known
 
-    def _make_put_off(self, lane_number: int) -> PutOffLane:
-        made = self.put_off[lane_number] = self.cache.put_off[lane_number] = PutOffLane(self.cache, lane_number)
+    def _make_delayed_lane(self, lane_number: int) -> DelayedLane:
+        made = self.delayed[lane_number] = self.cache.delayed[lane_number] = DelayedLane(self.cache, lane_number)
         return made
 
     def remove(self, lane: JournaledLane, first: int, last: int, ack_data_log: int) -> int:
@@ -186,33 +186,33 @@ class Index:
         Use it for messages that no consumer holds, as in a replay or a commit. ack_data_log: see JournaledLane.remove.
         """
         removed = lane.remove(first, last, ack_data_log)
-        self.trim_put_off(lane, first, last)
+        self.trim_delayed(lane, first, last)
         return removed
 
-    def trim_put_off(self, lane: JournaledLane, first: int, last: int) -> None:
-        """Remove those of first..last from the timetable that are no longer pending. O(1) if nothing is put off."""
-        for reader in lane.readers() if self.put_off else ():
-            if (known := self.put_off.get(reader.number)) is not None:
+    def trim_delayed(self, lane: JournaledLane, first: int, last: int) -> None:
+        """Remove those of first..last from the timetable that are no longer pending. O(1) if nothing is delayed."""
+        for reader in lane.readers() if self.delayed else ():
+            if (known := self.delayed.get(reader.number)) is not None:
                 known.trim(reader, first, last)
 
-    def forget_put_off(self, destination: int) -> None:
+    def forget_delayed(self, destination: int) -> None:
         """Forget the timetables of a destination or subscription that has ended.
 
         The next checkpoint deletes the rows.
         """
-        self.forget_put_off_lanes(lanes_of(destination) if self.put_off else ())
+        self.forget_delayed_lanes(lanes_of(destination) if self.delayed else ())
 
-    def forget_put_off_lanes(self, lane_numbers: Iterable[int]) -> None:
+    def forget_delayed_lanes(self, lane_numbers: Iterable[int]) -> None:
         """Forget the timetables of these lanes. The next checkpoint deletes the rows."""
         for lane_number in lane_numbers:
-            if lane_number in self.put_off:
-                self.put_off[lane_number].forget_all()
+            if lane_number in self.delayed:
+                self.delayed[lane_number].forget_all()
 
-    def keep_put_off(self, destinations: Container[int]) -> None:
+    def keep_delayed(self, destinations: Container[int]) -> None:
         """Forget the timetables of all other destinations and subscriptions, and of non-persistent messages."""
-        for lane_number, put_off in self.put_off.items():
+        for lane_number, delayed in self.delayed.items():
             if lane_number & NON_PERSISTENT or lane_number >> LANE_SHIFT not in destinations:
-                put_off.forget_all()
+                delayed.forget_all()
 
     def find_lane(self, lane_number: int) -> DestinationLane | None:
         """Return the lane of a number; None: it is a row, or there is none."""
@@ -233,8 +233,8 @@ class Index:
         earliest: when the first message of a lane is due, and when one expires; 0: never.
         """
         for counts in lanes:
-            if counts.lane_number & PUT_OFF:
-                self._make_put_off(counts.lane_number ^ PUT_OFF).pending_messages = counts.pending_messages
+            if counts.lane_number & DELAYED:
+                self._make_delayed_lane(counts.lane_number ^ DELAYED).pending_messages = counts.pending_messages
                 continue
             check_run(counts.lane_number, counts.next_sequence, 0)
             if not counts.pending_messages and counts.lane_number not in blocks:
@@ -252,7 +252,7 @@ class Index:
         for number, times in earliest.items():
             self._holder(number).earliest[:] = [time or NEVER for time in times]
         for number, lane in self.lanes.items():
-            lane.put_off = self.put_off.get(number)
+            lane.delayed = self.delayed.get(number)
         for counted in uses:
             use = self.use(counted.data_log)
             use.pending_messages = counted.pending_messages
@@ -262,11 +262,11 @@ class Index:
 
     def _holder(self, lane_number: int) -> BlockHolder:
         """Return the lane of a number, made if needed, or the timetable that a checkpoint has stored."""
-        if not lane_number & PUT_OFF:
+        if not lane_number & DELAYED:
             return self.lane_numbered(lane_number)
-        if lane_number ^ PUT_OFF not in self.put_off:
+        if lane_number ^ DELAYED not in self.delayed:
             raise RecordDamaged("what came back of a lane is not in the root")
-        return self.put_off[lane_number ^ PUT_OFF]
+        return self.delayed[lane_number ^ DELAYED]
 
     def counts(self) -> tuple[Iterator[LaneCounts], list[UseCounts]]:
         """Return what `restore` takes over, except the blocks.
@@ -291,19 +291,19 @@ class Index:
         return chain(idle, lanes), uses
 
     def _waiting(self) -> Iterator[tuple[int, BlockHolder]]:
-        return ((lane.number, lane) for lane in self.put_off.values() if lane.blocks)
+        return ((lane.number, lane) for lane in self.delayed.values() if lane.blocks)
 
     def reset(self) -> None:
         """Forget everything, before a full replay."""
-        for holder in chain(self.lanes.values(), self.put_off.values()):
+        for holder in chain(self.lanes.values(), self.delayed.values()):
             for block in list(holder.resident.values()):
                 self.cache.expel(holder, block)
         self._lanes_account.release(self.lanes_charge - self.idle.charge_bytes)
         self.lanes.clear()
         self.idle.clear()
         self._leaving.clear()
-        self.put_off.clear()
-        self.cache.put_off.clear()
+        self.delayed.clear()
+        self.cache.delayed.clear()
         self._forgotten.clear()
         self.uses.clear()
         self.fingerprints.reset()
@@ -312,7 +312,7 @@ class Index:
     def forget(self, destination: int) -> None:
         """Remove the lanes of a destination with all pending messages. The next checkpoint deletes their rows."""
         self.delivery_count_table.forget(destination)
-        self.forget_put_off(destination)
+        self.forget_delayed(destination)
         self.idle.forget(destination)
         for priority in range(PRIORITIES):
             self._leaving.pop(destination << LANE_SHIFT | priority, None)
@@ -393,7 +393,7 @@ class Index:
     def take_rows_to_delete(self) -> list[tuple[int, int]]:
         """Return (lane, block) of the rows that a checkpoint must delete."""
         rows: list[tuple[int, int]] = []
-        for lane in chain(self.lanes.values(), self._forgotten.values(), self.put_off.values()):
+        for lane in chain(self.lanes.values(), self._forgotten.values(), self.delayed.values()):
             if lane.rows_to_delete.count:
                 for first, last in lane.rows_to_delete:
                     rows += [(lane.number, number) for number in range(first, last + 1)]
@@ -435,8 +435,8 @@ class Index:
         for number in [number for number, lane in self._forgotten.items() if not lane.blocks_on_disk]:
             del self._forgotten[number]
             self._lanes_account.release(INDEX_LANE_BYTES)
-        for number in [number for number, lane in self.put_off.items() if not (lane.blocks or lane.blocks_on_disk)]:
-            del self.put_off[number], self.cache.put_off[number]
+        for number in [number for number, lane in self.delayed.items() if not (lane.blocks or lane.blocks_on_disk)]:
+            del self.delayed[number], self.cache.delayed[number]
         self._is_storing = False
         leaving, self._leaving = self._leaving, {}
         for number in leaving:
@@ -447,5 +447,5 @@ class Index:
         self.fingerprints._check()
         self.idle._check()
         assert not any(number in self.lanes for number, _ in self.idle)
-        for lane in (*self.lanes.values(), *self.put_off.values()):
+        for lane in (*self.lanes.values(), *self.delayed.values()):
             lane._check()

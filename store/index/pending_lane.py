@@ -20,7 +20,7 @@ PENDING_SLOTS: Final = (
     "added_bytes",
     "removed_bytes",
     "earliest",
-    "put_off",
+    "delayed",
 )
 
 
@@ -46,7 +46,7 @@ class PendingLane:
         # Lower bounds of the times at which a message is due and expires; NEVER: none waits, or none expires.
         self.earliest = [NEVER, NEVER]
         # Messages that came back and are offered again later. None: there never was one.
-        self.put_off: PendingLane | None = None
+        self.delayed: PendingLane | None = None
 
     @property
     def pending_bytes(self) -> int:
@@ -92,25 +92,25 @@ class PendingLane:
         """Return a bit for each of first..last, in one block, that is not due yet; the lowest bit is for the first."""
         raise NotImplementedError
 
-    def is_put_off(self, sequence: int) -> bool:
+    def is_delayed(self, sequence: int) -> bool:
         """Return whether a message came back and is offered again later."""
-        return self.put_off is not None and self.put_off.is_pending(sequence)
+        return self.delayed is not None and self.delayed.is_pending(sequence)
 
     @property
-    def put_off_messages(self) -> int:
+    def delayed_messages(self) -> int:
         """Number of messages that came back and are offered again later."""
-        return 0 if self.put_off is None else self.put_off.pending_messages
+        return 0 if self.delayed is None else self.delayed.pending_messages
 
     def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run as `pending_run` does, but skip messages that are not due yet or put off."""
-        put_off = self.put_off
-        if self.earliest[DUE] == NEVER and put_off is None:
+        """Return the first run as `pending_run` does, but skip messages that are not due yet or delayed."""
+        delayed = self.delayed
+        if self.earliest[DUE] == NEVER and delayed is None:
             return self.pending_run(sequence, most)
         while (run := self.pending_run(sequence, BLOCK_MESSAGES)) is not None:
             first, last = run
             ready = ~self.waiting(first, last) & ones(0, last - first)
-            if put_off is not None:
-                ready &= ~put_off.waiting(first, last)
+            if delayed is not None:
+                ready &= ~delayed.waiting(first, last)
             if ready:
                 low, high = first_run(ready, most)
                 return first + low, first + high

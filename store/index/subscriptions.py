@@ -165,7 +165,7 @@ class Subscriptions(LaneMaker):
             topic_lane, subscriber.facts.number, is_durable=subscriber.is_durable, cursor=cursor
         )
         lane.enter()
-        lane.put_off = self._index.put_off.get(lane.number)
+        lane.delayed = self._index.delayed.get(lane.number)
 
     # ------------------------------------------------------------------ opening and putting away
 
@@ -268,7 +268,7 @@ class Subscriptions(LaneMaker):
             if topic.retention is subscriber:
                 topic.retention = None
             self._index.delivery_count_table.forget(subscription_number)
-            self._index.forget_put_off(subscription_number)
+            self._index.forget_delayed(subscription_number)
             for lane in filter(None, subscriber.lanes):
                 lane.end()
             topic.leave_if_empty()
@@ -294,7 +294,7 @@ class Subscriptions(LaneMaker):
             subscription_number
         )  # non-persistent messages have no place in a journal, and stay unchanged
         self._index.delivery_count_table.forget_lanes(lanes)
-        self._index.forget_put_off_lanes(lanes)
+        self._index.forget_delayed_lanes(lanes)
         needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
         self._index.use(data_log).acked_data_logs.update(needed)
 
@@ -316,7 +316,7 @@ class Subscriptions(LaneMaker):
                 lane.end()
         for subscription in sorted(numbers):
             self._index.delivery_count_table.forget(subscription)
-            self._index.forget_put_off(subscription)
+            self._index.forget_delayed(subscription)
 
     def readers(self) -> Iterator[Subscriber]:
         """Yield all subscriptions except retentions, durable or not, as `for_report` returns them."""

@@ -489,7 +489,7 @@ class SubscriptionLane(JournaledLane):
 
         None: it needs something else.
         """
-        if not self.is_durable or self.has_estimate or self.put_off is not None:
+        if not self.is_durable or self.has_estimate or self.delayed is not None:
             return None
         first, size = self.next_sequence, self._sent_bytes
         number = self.pending.next_block(0)

@@ -47,7 +47,7 @@ from ..journal.journal import location_text
 from ..journal.shutdown_marker import ShutdownMarker
 from ..journal.sync_mark import SYNC_MARK
 from ..metadata.store import MetadataDamaged
-from ..numbering import BLOCK_MESSAGES, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
+from ..numbering import BLOCK_MESSAGES, DELAYED, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..state.journaled_state import JournaledState
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
 from .replay import Replay
@@ -324,9 +324,9 @@ class Recovery:
             self._result.damaged.append(place)
 
     def _note_sequences(self, lanes: Iterable[LaneCounts]) -> None:
-        """Note the next sequences of lanes that the index knew. What was put off has numbers of its own, and none."""
+        """Note the next sequences of lanes that the index knew. What was delayed has numbers of its own, and none."""
         self._least_sequences |= {
-            counts.lane_number: counts.next_sequence for counts in lanes if not counts.lane_number & PUT_OFF
+            counts.lane_number: counts.next_sequence for counts in lanes if not counts.lane_number & DELAYED
         }
 
     def _give_up_missing(self) -> None:

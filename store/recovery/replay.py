@@ -154,7 +154,7 @@ class Replay:
                     index.delivery_count_table.put(number, run.first, run.first + run.messages - 1, run.attempts)
                 if payload.now_ms:
                     relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.log_sequence)
-                    self._put_off(payload, relieve)
+                    self._delay(payload, relieve)
             case StateRecord():
                 self.apply_state(payload)
                 self.expected.add(data_log)
@@ -194,15 +194,15 @@ class Replay:
             case _:
                 assert_never(payload)
 
-    def _put_off(self, counted: ReturnRecord, relieve: Callable[[], None]) -> None:
-        """Put off the messages that came back and are pending. relieve: see _keep_survivors."""
+    def _delay(self, counted: ReturnRecord, relieve: Callable[[], None]) -> None:
+        """Delay the messages that came back and are pending. relieve: see _keep_survivors."""
         self._index.latest_ms = max(self._index.latest_ms, counted.now_ms)
         lane = self._subscriptions.lane(counted.number, counted.priority)
         for run in counted.runs:
             at, end = run.first, run.first + run.messages
             while run.due_at and (found := lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
                 at = min(found[1] + 1, end)
-                self._index.put_off_lane(lane).put(found[0], at - 1, run.due_at)
+                self._index.delayed_lane(lane).put(found[0], at - 1, run.due_at)
                 relieve()
 
     def _apply_slice(
@@ -445,7 +445,7 @@ class Replay:
         if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
         lane.restate(run.first, last, needs)
-        self._index.trim_put_off(lane, run.first, last)
+        self._index.trim_delayed(lane, run.first, last)
         self._announced = _Announcement(lane, run.first, last, needs)
 
     def _remove_all_but(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..environment.late_log import LateLogger
 from ..errors import ForebayError
 from ..format.record import RANGES_MAX, RETURN, TIMED
-from ..format.return_record import ReturnedRun, put_off_payload, returns_payload
+from ..format.return_record import ReturnedRun, delayed_returns_payload, returns_payload
 from ..format.state_record import CountedRun
 from ..index.index import Index
 from ..journal.journal import Journal
@@ -45,7 +45,7 @@ class ReturnWriter:
         The counts go into the index first, and stay there if the record can't be written. The caller puts the times
         there.
 
-        now_ms: the store's time if one of them is put off; otherwise 0.
+        now_ms: the store's time if one of them is delayed; otherwise 0.
         """
         table = self._index.delivery_count_table
         for first, messages, attempts, _ in runs:
@@ -57,7 +57,7 @@ class ReturnWriter:
         try:
             for at in range(0, len(runs), RANGES_MAX):
                 part = runs[at : at + RANGES_MAX]
-                payload = put_off_payload(number, now_ms, part) if now_ms else returns_payload(number, part)
+                payload = delayed_returns_payload(number, now_ms, part) if now_ms else returns_payload(number, part)
                 self._journal.append(RETURN, flags, len(part), payload)
         except ForebayError as error:
             logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")

@@ -235,7 +235,7 @@ def found_in(bay: Forebay, model: Model, *, is_damaged: bool = False) -> frozens
     """
     found: set[Fact] = set()
     bay.step()  # or a take may end before its scan has found something
-    inside(bay).let_pass(LONGEST_DELAY_SECONDS)  # without a step behind it: nothing but what was put off is due
+    inside(bay).let_pass(LONGEST_DELAY_SECONDS)  # without a step behind it: nothing but what was delayed is due
     prepared = [transaction.xid for transaction in bay.prepared()]
     assert len(prepared) == len(set(prepared))
     parked: list[tuple[int, str]] = []

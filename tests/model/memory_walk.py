@@ -98,7 +98,7 @@ class Report:
     spilled: int = 0
     """Comparisons that found messages in tmp-storage."""
     compared: int = 0
-    put_off: int = 0
+    delayed: int = 0
     """Messages that wait out the delay of a nack, counted at each comparison."""
     held_peak: float = 0.0
     """The most that was held, at any charge, as a part of the limit."""
@@ -119,7 +119,7 @@ class Report:
             f"{self.owed_peak:.4f} with what was guaranteed; nearly full behind {self.full:,} steps; "
             f"{self.delivered:,} delivered, {self.loads:,} loads, {self.refused:,} refused, "
             f"{self.refused_sends:,} of single sends; of {self.compared:,} "
-            f"comparisons {self.spilled:,} found spilled messages, and all together {self.put_off:,} put off\n{mix}"
+            f"comparisons {self.spilled:,} found spilled messages, and all together {self.delayed:,} delayed\n{mix}"
         )
 
 
@@ -728,7 +728,7 @@ class MemoryWalk:
             place, found = self._queues[name], self.store.queue(name).statistics()
             owed = len(place.free) + len(place.held)
             assert found.depth == owed, f"{name} has {found.depth} messages, not {owed}"
-            report.put_off += found.depth - found.ready - found.in_flight
+            report.delayed += found.depth - found.ready - found.in_flight
         subscriptions = self.store.bay.topic("ledger").statistics().subscriptions
         for place in self._topics["ledger"].places:
             if place.selector is None:

@@ -53,5 +53,5 @@ def is_worth_it(report: Report) -> None:
     assert report.loads > report.steps // 50, report
     assert report.delivered > report.steps // 3, report
     assert report.refused < report.steps // 50, report
-    assert report.put_off, report
+    assert report.delayed, report
     assert len(report.done) > 25, report

@@ -328,8 +328,8 @@ class Inside:
     def lock_is_free(self) -> None:
         assert not self.__engine.monitor.lock.is_owned()
 
-    def call_put_off(self) -> None:
-        """Run calls that were put off because they came from inside another call, as the background does."""
+    def run_postponed_calls(self) -> None:
+        """Run calls that were postponed because they came from inside another call, as the background does."""
         if self.__engine.monitor.postponed_calls:
             self.__engine.monitor.run_deferred()
 
@@ -341,7 +341,7 @@ class Inside:
         """Return (time, lane, sequence) of messages that wait for their redelivery."""
         layers, found = self.__layers, []
         now, now_ms = self.__engine.monitor.monotonic(), self.store.steady.now_ms()
-        for number, waiting in list(self.index.put_off.items()):
+        for number, waiting in list(self.index.delayed.items()):
             lane = layers.foundation.late_calls.lane(number)
             for first, last in layers.redelivery_layer.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):

@@ -55,7 +55,7 @@ class TrafficObserver:
     def reoffers_returned(self, lane: LaneState, message: StoredMessage) -> None:
         """Observe that a message that was handed out is free again."""
 
-    def reoffers_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def reoffers_delayed(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Observe that messages are due whose delay has ended."""
 
     def forgets(self, lane: LaneState, gone: SequenceSet) -> None:

@@ -435,10 +435,10 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
             lane.pager.page_out((message,))
         lane.distribution.reoffer_returned(lane, message)
 
-    def reoffer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """Reoffer messages that came back and were put off, because they are due."""
-        self._traffic.reoffers_put_off(lane, runs)
-        lane.distribution.reoffer_put_off(lane, runs)
+    def reoffer_delayed(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Reoffer messages that came back with a delay, because they are due."""
+        self._traffic.reoffers_delayed(lane, runs)
+        lane.distribution.reoffer_delayed(lane, runs)
 
     def reoffer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.

@@ -96,7 +96,7 @@ class LaneMessages(ABC):
     parked       parked              an ack in a transaction;        the transaction's outcome; the end of the delay
                                      DelayedRedelivery, if the
                                      index has no room
-    put off      pending_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
+    delayed      pending_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
                                      delay
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
@@ -191,7 +191,7 @@ class LaneMessages(ABC):
             or (dead_letters.count and sequence in dead_letters)
         ):
             return False
-        return self.pending_lane.is_pending(sequence) and not self.pending_lane.is_put_off(sequence)
+        return self.pending_lane.is_pending(sequence) and not self.pending_lane.is_delayed(sequence)
 
     def free_count(self, first: int, last: int) -> int:
         """Return how many messages of a published run are free. O(pending messages of the run)."""
@@ -209,7 +209,7 @@ class LaneMessages(ABC):
         """Number of free messages, including those that are not due yet. O(1), plus the blocks with dead letters."""
         pending_lane = self.pending_lane
         unpublished = max(pending_lane.next_sequence - self.published_end, 0)
-        held = len(self.in_flight) + self.parked.count + pending_lane.put_off_messages
+        held = len(self.in_flight) + self.parked.count + pending_lane.delayed_messages
         # A dead letter that an earlier process moved away is still pending until the next step.
         for first, last in self.dead_letters:
             held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
@@ -230,7 +230,7 @@ class LaneMessages(ABC):
     def is_idle(self) -> bool:
         """Return whether the lane is empty and no message can come back to it."""
         pending_lane = self.pending_lane
-        has_messages = pending_lane.pending_messages or pending_lane.put_off_messages or self.in_flight
+        has_messages = pending_lane.pending_messages or pending_lane.delayed_messages or self.in_flight
         return not (has_messages or self.dead_letters.count or self.parked.count)
 
     @property
@@ -254,9 +254,9 @@ class LaneMessages(ABC):
         return len(self.in_flight) + self.parked.count - self.parked_for_delay
 
     @property
-    def put_off_messages(self) -> int:
-        """Number of messages that a nack has put off."""
-        return self.pending_lane.put_off_messages + self.parked_for_delay
+    def delayed_messages(self) -> int:
+        """Number of messages that a nack, or the policy, has delayed."""
+        return self.pending_lane.delayed_messages + self.parked_for_delay
 
     def park(self, delivery: Delivery) -> None:
         """Park a delivery for a transaction that will decide about it. Requires: it is in flight.

@@ -1,6 +1,6 @@
-"""DelayedRedelivery: the messages that a nack or a redelivery policy has put off.
+"""DelayedRedelivery: the messages that a nack or a redelivery policy has delayed.
 
-A message that is put off keeps its place in its lane and comes back into it. The time of its return is in the index and
+A delayed message keeps its place in its lane and comes back into it. The time of its return is in the index and
 in the journal, so a delay survives a crash.
 """
 
@@ -59,10 +59,10 @@ class DelayedRedelivery:
         RAM may have no room for all their groups, so those messages come back at once. Requires: the lock.
         """
         forgotten = 0
-        for number, waiting in list(self._index.put_off.items()):
+        for number, waiting in list(self._index.delayed.items()):
             lane = self._find(number)
             if lane is not None and waiting.pending_messages:
-                over = lane.distribution.remember_put_off(lane, self.runs(lane))
+                over = lane.distribution.remember_delayed(lane, self.runs(lane))
                 for first, last in over:
                     waiting.forget(first, last)
                     forgotten += last - first + 1
@@ -83,14 +83,14 @@ class DelayedRedelivery:
             self._unplaced.append((lane, first, last, due_at))
             self._wake_maintenance()
         else:
-            self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
+            self._index.delayed_lane(lane.pending_lane).put(first, last, due_at)
         if due_at < self.first_due_ms:
             self.first_due_ms = due_at
             self._wake_maintenance()  # maintenance may sleep until a later time
 
     def cancel(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed. O(blocks + runs). Requires: the lock."""
-        waiting = self._index.put_off.get(lane.pending_lane.number)
+        waiting = self._index.delayed.get(lane.pending_lane.number)
         if waiting is not None:
             for first, last in gone:
                 waiting.forget(first, last)
@@ -115,7 +115,7 @@ class DelayedRedelivery:
 
         O(blocks). Requires: the lock.
         """
-        waiting = self._index.put_off.get(lane.pending_lane.number)
+        waiting = self._index.delayed.get(lane.pending_lane.number)
         at = 0
         while waiting is not None and (run := waiting.pending_run(at, BLOCK_MESSAGES)) is not None:
             at = run[1] + 1
@@ -126,7 +126,7 @@ class DelayedRedelivery:
 
     def next_due_ms(self, lane: LaneState) -> int:
         """Return when the first waiting message of a lane is due, in the store's time. NEVER: no message waits."""
-        waiting = self._index.put_off.get(lane.pending_lane.number)
+        waiting = self._index.delayed.get(lane.pending_lane.number)
         unplaced = min((entry[3] for entry in self._unplaced if entry[0] is lane), default=NEVER)
         return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
 
@@ -137,12 +137,12 @@ class DelayedRedelivery:
         if now_ms < self.first_due_ms:
             return 0
         released = 0
-        for number, waiting in list(self._index.put_off.items()):
+        for number, waiting in list(self._index.delayed.items()):
             if waiting.earliest[DUE] <= now_ms:
                 runs = self._timetable.take_due(waiting, now_ms, RELEASE_BLOCKS)
                 lane = self._find(number)
                 if lane is not None:
-                    self._target_area.reoffer_put_off(lane, runs)
+                    self._target_area.reoffer_delayed(lane, runs)
                 released += sum(last - first + 1 for first, last in runs)
         self.first_due_ms = self._earliest()
         return released
@@ -153,8 +153,8 @@ class DelayedRedelivery:
             lane, first, last, due_at = self._unplaced.pop()
             lane.parked.remove(first, last)
             lane.parked_for_delay -= last - first + 1
-            self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
+            self._index.delayed_lane(lane.pending_lane).put(first, last, due_at)
 
     def _earliest(self) -> int:
         unplaced = min((entry[3] for entry in self._unplaced), default=NEVER)
-        return min(unplaced, min((waiting.earliest[DUE] for waiting in self._index.put_off.values()), default=NEVER))
+        return min(unplaced, min((waiting.earliest[DUE] for waiting in self._index.delayed.values()), default=NEVER))

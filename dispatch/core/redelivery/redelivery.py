@@ -52,9 +52,9 @@ class Redelivery:
     def take_back(self, deliveries: Sequence[Delivery], delay: float) -> bool:
         """Return failed deliveries to their places, after `delay` seconds or what their policy says.
 
-        A message that had its last attempt becomes a dead letter. Return whether messages may have been put off.
+        A message that had its last attempt becomes a dead letter. Return whether messages may have been delayed.
         """
-        is_put_off = False
+        any_delayed = False
         for lane, held in _by_lane(deliveries).items():
             rule = self._policies.redelivery(lane.destination.name)
             if not delay and not rule.delay_seconds:
@@ -62,11 +62,11 @@ class Redelivery:
                 for delivery in held:
                     self._put_back(lane, delivery, rule)
             else:
-                self._put_off(lane, held, rule, delay)
-                is_put_off = True
-        return is_put_off
+                self._delay(lane, held, rule, delay)
+                any_delayed = True
+        return any_delayed
 
-    def _put_off(self, lane: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule, delay: float) -> None:
+    def _delay(self, lane: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule, delay: float) -> None:
         """Let deliveries of one lane come back later, except those that had their last attempt."""
         due_at: dict[int, int] = {}
         for attempts in {delivery.attempts for delivery in deliveries}:

@@ -24,7 +24,7 @@ RUN_MESSAGES_MAX: Final = (1 << 32) - 1
 class Removals:
     """Removes messages that no consumer holds. The state lock guards it; every method requires it held.
 
-    A message that is put off, or a dead letter, can be removed although it can't be handed out. So this class does not
+    A delayed message, or a dead letter, can be removed although it can't be handed out. So this class does not
     ask LaneState.is_free.
     """
 

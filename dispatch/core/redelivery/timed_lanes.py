@@ -37,7 +37,7 @@ class TimedLanes:
         self._sweep_at: dict[LaneState, float] = {}
         # Lanes in which a take met expired messages. They are swept as soon as possible.
         self._met: dict[LaneState, None] = {}
-        # When the first delayed message is due, in the store's time. NEVER: no message waits. Read-only for callers.
+        # When the first message sent with a delay is due, in the store's time; NEVER: none is. Read-only for callers.
         self.first_due_ms = NEVER
         # When the next sweep is due, in monotonic seconds. May be read without the lock.
         self.next_sweep = inf
@@ -92,7 +92,7 @@ class TimedLanes:
         """Remove an expired message that a list has passed over. Requires: the lock."""
         if not lane.is_persistent:
             if not lane.is_free(sequence):
-                return  # the consumer of another list has it, or put it off: a sweep removes it when it comes back
+                return  # the consumer of another list has it, or has delayed it: a sweep removes it when it comes back
             # The copy in RAM may have been the only one.
             lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
             if lane.delivery_counts is not None:

@@ -122,8 +122,8 @@ class LaneListener(Generic[LaneT]):
         """Reoffer a pending message that was handed out and is free now."""
 
     @abstractmethod
-    def reoffer_put_off(self, lane: LaneT, runs: Sequence[tuple[int, int]]) -> None:
-        """Reoffer messages that came back and were put off, because they are due."""
+    def reoffer_delayed(self, lane: LaneT, runs: Sequence[tuple[int, int]]) -> None:
+        """Reoffer messages that came back with a delay, because they are due."""
 
     def reassign(self) -> None:
         """Put older messages before those that were assigned already."""
@@ -131,8 +131,8 @@ class LaneListener(Generic[LaneT]):
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
 
-    def remember_put_off(self, lane: LaneT, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """Take over messages that an earlier process put off; return those that can no longer be held back."""
+    def remember_delayed(self, lane: LaneT, runs: Iterable[tuple[int, int]]) -> SequenceSet:
+        """Take over messages that an earlier process delayed; return those that can no longer be held back."""
         return SequenceSet()
 
     def settled(self, lane: LaneT, first: int, messages: int) -> None:

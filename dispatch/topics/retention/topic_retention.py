@@ -46,7 +46,7 @@ class TopicRetention:
         self._policies = policies
         self._overhead = overhead
         # Topics whose retention is to begin or end, but for whose record there was no room yet.
-        self._put_off: dict[TopicState, None] = {}
+        self._postponed: dict[TopicState, None] = {}
         self._trim_at = 0.0
 
     def retains(self, name: str) -> bool:
@@ -69,7 +69,7 @@ class TopicRetention:
         policy = self._policies.of(topic.name)
         rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
         begins, topic.wants_retention = topic.retention is None, rule is not None
-        self._put_off.pop(topic, None)
+        self._postponed.pop(topic, None)
         try:
             if rule is not None and begins:
                 self._overhead.require(SUBSCRIBER_BYTES)
@@ -79,7 +79,7 @@ class TopicRetention:
                 self._writer.retain(topic.number)
             self._trimmer.keep(topic.number, rule)
         except StoreFull as full:
-            self._put_off[topic] = None
+            self._postponed[topic] = None
             logger.warning(
                 "topic %r can't do yet what its policy says of retaining: %s",
                 topic.name,
@@ -89,7 +89,7 @@ class TopicRetention:
 
     def forget(self, topic: TopicState) -> None:
         """Forget a deleted topic, and what was to begin or end there. Requires: the lock."""
-        self._put_off.pop(topic, None)
+        self._postponed.pop(topic, None)
         self._trimmer.keep(topic.number, None)
 
     def trim(self) -> int:
@@ -101,7 +101,7 @@ class TopicRetention:
         if now < self._trim_at:
             return 0
         self._trim_at = now + TRIM_SECONDS
-        if self._put_off:
+        if self._postponed:
             with self._monitor.lock, self._monitor.all_or_broken:
-                self.apply_all(list(self._put_off))
+                self.apply_all(list(self._postponed))
         return self._trimmer.trim(self._monitor.clock_ms()) if self._trimmer.is_retaining else 0

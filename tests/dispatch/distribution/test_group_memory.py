@@ -29,13 +29,13 @@ def send_distinct(queue: Queue, messages: int) -> None:
         queue.send_many([Message(b"%d" % number, group=f"g{number}") for number in range(first, first + 500)])
 
 
-def put_off_all(queue: Queue, most: int, seconds: float = 600.0) -> int:
-    put_off = 0
+def delay_all(queue: Queue, most: int, seconds: float = 600.0) -> int:
+    delayed = 0
     with queue.subscribe(prefetch=100) as consumer:
-        while put_off < most and (deliveries := consumer.take(100)):
+        while delayed < most and (deliveries := consumer.take(100)):
             consumer.nack(deliveries, delay=seconds)
-            put_off += len(deliveries)
-    return put_off
+            delayed += len(deliveries)
+    return delayed
 
 
 def place(delivery: Delivery) -> tuple[bytes, int]:
@@ -83,8 +83,8 @@ def test_no_charge_takes_what_a_reserve_keeps_for_others() -> None:
 def test_groups_held_back_are_charged_and_bounded() -> None:
     bay = opened()
     send_distinct(bay.queue(), 3 * BOUND_MESSAGES)
-    put_off = put_off_all(bay.queue(), 3 * BOUND_MESSAGES)
-    assert BOUND_MESSAGES // 2 < put_off < BOUND_MESSAGES + 200
+    delayed = delay_all(bay.queue(), 3 * BOUND_MESSAGES)
+    assert BOUND_MESSAGES // 2 < delayed < BOUND_MESSAGES + 200
     assert 4 * 2**20 // 16 <= held(bay) < 4 * 2**20 // 16 + 200 * 512
     bay.audit()
 
@@ -92,7 +92,7 @@ def test_groups_held_back_are_charged_and_bounded() -> None:
 def test_where_no_more_groups_can_be_held_back_the_rest_waits_and_comes_in_time() -> None:
     bay = opened()
     send_distinct(bay.queue(), 2 * BOUND_MESSAGES)
-    put_off = put_off_all(bay.queue(), 2 * BOUND_MESSAGES)
+    delayed = delay_all(bay.queue(), 2 * BOUND_MESSAGES)
     with bay.queue().subscribe(prefetch=0) as consumer:
         assert consumer.take(10) == []
         assert "no further group can be held back" in str(explain(consumer))
@@ -102,7 +102,7 @@ def test_where_no_more_groups_can_be_held_back_the_rest_waits_and_comes_in_time(
         while deliveries := consumer.take(100):
             seen.update(bodies(deliveries))
             consumer.ack(deliveries)
-        assert len(seen) == sent > put_off
+        assert len(seen) == sent > delayed
     assert bay.queue().depth == 0 and held(bay) == 0
     bay.audit()
 
@@ -112,7 +112,7 @@ def test_another_queue_that_waited_for_memory_is_called_when_there_is_some() -> 
     called: list[str] = []
     full, other = bay.queue("full"), bay.queue("other")
     send_distinct(full, 2 * BOUND_MESSAGES)
-    put_off_all(full, 2 * BOUND_MESSAGES)
+    delay_all(full, 2 * BOUND_MESSAGES)
     with other.subscribe(on_ready=lambda: called.append("other")) as consumer:
         other.send(b"x", group="mine")
         called.clear()
@@ -146,8 +146,8 @@ def test_a_group_is_held_back_by_a_delay_that_began_before_the_process(ending: s
 def test_what_a_smaller_limit_has_no_room_to_hold_back_comes_back_at_once(caplog: pytest.LogCaptureFixture) -> None:
     bay = opened(memory_limit="16MiB")
     send_distinct(bay.queue(), 4 * BOUND_MESSAGES)
-    put_off = put_off_all(bay.queue(), 4 * BOUND_MESSAGES)
-    assert put_off > 2 * BOUND_MESSAGES
+    delayed = delay_all(bay.queue(), 4 * BOUND_MESSAGES)
+    assert delayed > 2 * BOUND_MESSAGES
     bay.bay.close()
     bay.settings_given = opened().settings_given
     bay.open_again()

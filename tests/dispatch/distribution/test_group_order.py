@@ -111,7 +111,7 @@ def test_a_message_that_came_back_is_in_its_group_where_its_body_found_no_room(
 
 
 def delayed_second_of_three(bay: SimulatedBay) -> None:
-    """Of the group "g", the second is put off for five seconds; nobody consumes. Another group's stands before it."""
+    """Of the group "g", the second is delayed for five seconds; nobody consumes. Another group's stands before it."""
     queue = bay.queue()
     send(queue, 0, group="other")
     send(queue, 1, 2, 3)
@@ -120,7 +120,7 @@ def delayed_second_of_three(bay: SimulatedBay) -> None:
 
 
 @pytest.mark.parametrize("reopens", [False, True])
-def test_a_message_that_a_new_consumer_passed_over_while_it_was_put_off_is_before_later_ones_of_its_group(
+def test_a_message_that_a_new_consumer_passed_over_while_it_was_delayed_is_before_later_ones_of_its_group(
     bay: SimulatedBay, reopens: bool
 ) -> None:
     delayed_second_of_three(bay)
@@ -129,7 +129,7 @@ def test_a_message_that_a_new_consumer_passed_over_while_it_was_put_off_is_befor
     with bay.queue().subscribe() as consumer:
         while bay.loader.step():
             pass
-        assert consumer.statistics().direct_entries == 3, "all but what was put off"
+        assert consumer.statistics().direct_entries == 3, "all but what was delayed"
         bay.clock.advance(5.0)
         bay.bay.step()
         assert bodies(consumer.take(10)) == [b"1: 0", b"1: 1", b"2: 2", b"3: 3"]

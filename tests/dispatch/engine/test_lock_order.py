@@ -90,7 +90,7 @@ class Contended(deque[Callable[[], object]]):
         return super().__len__() + 1
 
 
-def test_two_threads_that_make_calls_which_were_put_off_lose_none() -> None:
+def test_two_threads_that_make_calls_which_were_postponed_lose_none() -> None:
     bay = SimulatedBay()
     made: list[int] = []
     monitor = bay.bay.queue("orders").monitor

@@ -157,7 +157,7 @@ def test_what_an_undecided_transaction_acknowledged_is_in_flight() -> None:
 
 
 @interpreted("replaces a property of the library")
-def test_what_a_nack_put_off_is_not_in_flight_though_the_index_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_nack_delayed_is_not_in_flight_though_the_index_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = SimulatedBay()
     orders = simulated.queue()
     orders.send_many(Message(b"%d" % n) for n in range(3))

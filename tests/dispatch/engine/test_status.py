@@ -133,7 +133,7 @@ def test_oldest_age_is_that_of_the_oldest_pending_message_wherever_it_is() -> No
     consumer.nack(first, delay=5)
     told.wait(1)
     row = told.output.row("orders")
-    assert (row["oldest_seconds"], row["ready"], row["in_flight"], row["depth"]) == (33, 0, 0, 1)  # put off
+    assert (row["oldest_seconds"], row["ready"], row["in_flight"], row["depth"]) == (33, 0, 0, 1)  # delayed
     told.wait(6)
     consumer.ack(consumer.take())
     told.wait(1)

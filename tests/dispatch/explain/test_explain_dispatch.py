@@ -136,7 +136,7 @@ def parked_with_a_delay() -> Staged:
     send(bay, 3)
     consumer = bay.queue().subscribe()
     consumer.nack(consumer.take(3), delay=5.0)
-    return consumer, [("delayed", "nack with a delay", 3)], "3 messages are put off by a delay"
+    return consumer, [("delayed", "nack with a delay", 3)], "3 messages are delayed"
 
 
 def acknowledged_in_a_prepared_transaction() -> Staged:

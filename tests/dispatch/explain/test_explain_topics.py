@@ -144,7 +144,7 @@ def unmatched(store: SimulatedBay, count: int) -> object:
     return "orders"
 
 
-def put_off(store: SimulatedBay, count: int) -> object:
+def delayed(store: SimulatedBay, count: int) -> object:
     pending(store, count)
     consumer = store.queue().subscribe()
     for delivery in consumer.take(max(count, 1)):
@@ -204,7 +204,7 @@ def whole(store: SimulatedBay, count: int) -> object:
 
 
 STAGES: list[Callable[[SimulatedBay, int], object]] = [
-    *(pending, in_flight, unmatched, put_off, due_later, used_up_prefetch, ready, paused),
+    *(pending, in_flight, unmatched, delayed, due_later, used_up_prefetch, ready, paused),
     *(of_a_topic, of_a_subscription, data_log, whole),
 ]
 SINGULAR = r"message|subscription|consumer|data log|byte|second|send"

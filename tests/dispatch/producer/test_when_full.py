@@ -174,7 +174,7 @@ def test_what_a_transaction_decides_about_stays() -> None:
     bay.check()
 
 
-def test_put_off_messages_are_dropped_and_never_come_back() -> None:
+def test_delayed_messages_are_dropped_and_never_come_back() -> None:
     bay = limited("drop_oldest", max_messages=2)
     queue = bay.queue()
     queue.send(b"0")

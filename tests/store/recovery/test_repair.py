@@ -555,7 +555,7 @@ def test_data_log_that_was_dropped_is_not_reported_as_missing() -> None:
     bay.check()
 
 
-def test_a_checkpoint_at_a_record_that_is_lost_tells_the_sequences_of_queues_and_not_of_what_was_put_off() -> None:
+def test_a_checkpoint_at_a_record_that_is_lost_tells_the_sequences_of_queues_and_not_of_what_was_delayed() -> None:
     made = SimulatedBay(max_file_length="64KiB", on_missing_data_log="report", sync="always")
     queue = made.queue()
     for body in (b"back later", b"kept"):

@@ -15,7 +15,7 @@ import forebay
 from forebay import Delivery, DestinationPolicy, Message
 from forebay.store.environment.account import Unlimited
 from forebay.store.format.record import RETURN, TIMED, RecordDamaged, decode_header, encode
-from forebay.store.format.return_record import ReturnedRun, decode_return, put_off_payload
+from forebay.store.format.return_record import ReturnedRun, decode_return, delayed_returns_payload
 from forebay.store.format.return_record import returns_payload as payload_of
 from forebay.store.format.state_record import (
     CountedRun,
@@ -450,7 +450,9 @@ def test_return_record_and_state_come_back_as_they_were() -> None:
     record = encode(1, 0xBAF0, 1, 0, RETURN, 4, len(runs), payload_of(9, runs))
     assert decode_return(decode_header(record), record) == (9, 4, runs, 0)
     later = [runs[0]._replace(due_at=1_700_000_000_000), runs[1]]
-    record = encode(1, 0xBAF0, 1, 0, RETURN, 4 | TIMED, len(later), put_off_payload(9, 1_600_000_000_000, later))
+    record = encode(
+        1, 0xBAF0, 1, 0, RETURN, 4 | TIMED, len(later), delayed_returns_payload(9, 1_600_000_000_000, later)
+    )
     assert decode_return(decode_header(record), record) == (9, 4, later, 1_600_000_000_000)
     counted = {64: [CountedRun(0, 9, 1), CountedRun(12, 12, 3)], 80: [CountedRun(5, 5, 2)]}
     assert decode_state(encode_state(StateRecord(attempts=counted))).attempts == counted

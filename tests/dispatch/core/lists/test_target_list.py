@@ -398,14 +398,14 @@ def test_a_list_needs_claims_again_when_a_second_selector_consumer_comes() -> No
     bay.check()
 
 
-def test_what_a_selector_consumer_has_put_off_comes_back_once_to_a_list_that_needs_no_claims_any_more() -> None:
+def test_what_a_selector_consumer_has_delayed_comes_back_once_to_a_list_that_needs_no_claims_any_more() -> None:
     bay = SimulatedBay()
     queue = bay.queue("orders")
     consumer = queue.subscribe()
     other = queue.subscribe(selector="part = 1")
     queue.send_many([Message(BODY, {"part": 1}), Message(BODY, {"part": 0})])
-    [put_off] = other.take(1)
-    other.nack(put_off, delay=60)
+    [delayed] = other.take(1)
+    other.nack(delayed, delay=60)
     other.close()
     target = next(target for target in bay.lists())
     assert [delivery.headers["part"] for delivery in consumer.take(2)] == [0]

@@ -187,15 +187,15 @@ def test_wait_of_what_ends_leaves_no_row() -> None:
     reader.take()[0].nack()
     other.take()[0].nack()
     simulated.bay.checkpoint()
-    assert len(simulated.index.put_off) == 4
+    assert len(simulated.index.delayed) == 4
     simulated.crash()
     simulated.bay.checkpoint()
-    assert len(simulated.index.put_off) == 2, "a subscription that is not durable ends, and what is not persistent"
+    assert len(simulated.index.delayed) == 2, "a subscription that is not durable ends, and what is not persistent"
     simulated.bay.topic("orders").unsubscribe("audit")
     simulated.queue("jobs").delete()
     simulated.bay.checkpoint()
     simulated.bay.checkpoint()
-    assert not simulated.index.put_off
+    assert not simulated.index.delayed
     simulated.check()
 
 
@@ -211,7 +211,7 @@ def test_wait_ends_for_what_is_moved_and_goes_with_what_is_purged() -> None:
     assert len(others.take(512)) + len(others.take(512)) == 700
     assert queue.purge() == 800
     simulated.bay.checkpoint()
-    assert simulated.next_due() is None and not simulated.index.put_off
+    assert simulated.next_due() is None and not simulated.index.delayed
     simulated.check()
 
 
@@ -310,7 +310,7 @@ def taken_with_loads(simulated: SimulatedBay, consumer: Consumer) -> list[Delive
     return taken
 
 
-def test_what_the_index_has_no_room_to_put_off_is_kept_though_another_message_goes() -> None:
+def test_what_the_index_has_no_room_to_delay_is_kept_though_another_message_goes() -> None:
     simulated = SimulatedBay(memory_limit="4MiB", policies={">": DestinationPolicy(dead_letter_queue=None)})
     queue, blocks = simulated.queue(), 80
     queue.send_many([Message(b"", headers={"chosen": int(n % 512 == 0)}) for n in range(512 * blocks)])

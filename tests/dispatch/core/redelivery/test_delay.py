@@ -82,7 +82,7 @@ def test_message_of_a_group_that_was_sent_with_a_delay_holds_up_nobody_and_comes
     simulated = SimulatedBay()
     queue = simulated.queue()
     with queue.subscribe(prefetch=1) as owner, queue.subscribe() as other:
-        queue.send(b"put off", group="a group", delay=5)
+        queue.send(b"delayed", group="a group", delay=5)
         for body in (b"first", b"second", b"third"):
             queue.send(body, group="a group")
         [first] = owner.take()
@@ -95,7 +95,7 @@ def test_message_of_a_group_that_was_sent_with_a_delay_holds_up_nobody_and_comes
         assert bodies([second]) == [b"second"]
         second.ack()
         [delayed] = owner.take()
-        assert bodies([delayed]) == [b"put off"]
+        assert bodies([delayed]) == [b"delayed"]
         delayed.ack()
         assert bodies(owner.take()) == [b"third"]
         simulated.check()
@@ -453,10 +453,10 @@ def test_messages_that_wait_out_a_delay_take_no_memory_each(kind: str, order: st
     is_topic = kind == "subscription"
     consumer = topic.subscribe(prefetch=0, durable="audit") if is_topic else queue.subscribe(prefetch=0)
     send_many = topic.send_many if is_topic else queue.send_many
-    put_off = 0
+    delayed = 0
 
-    def put_off_more(messages: int) -> None:
-        nonlocal put_off
+    def delay_more(messages: int) -> None:
+        nonlocal delayed
         for _ in range(messages // 500):
             send_many([Message(b"", persistent=kind != "non-persistent") for _ in range(500)])
             simulated.step()
@@ -467,15 +467,15 @@ def test_messages_that_wait_out_a_delay_take_no_memory_each(kind: str, order: st
                     delivery.nack(delay=600.0 + random.random() * 1000)
             else:
                 consumer.nack(deliveries, delay=600.0)
-            put_off += len(deliveries)
+            delayed += len(deliveries)
             simulated.clock.advance(0.01)
 
-    put_off_more(5_000)
+    delay_more(5_000)
     simulated.bay.checkpoint()
     tracemalloc.start()
     try:
         before = simulated.index.held_bytes
-        put_off_more(10_000)
+        delay_more(10_000)
         simulated.bay.checkpoint()
         gc.collect()  # also what the interpreter keeps of freed tuples
         grown = tracemalloc.get_traced_memory()[0] - (simulated.index.held_bytes - before)
@@ -487,7 +487,7 @@ def test_messages_that_wait_out_a_delay_take_no_memory_each(kind: str, order: st
     weighed = sum(line.size for line in lines)
     assert weighed < 10_000, f"{weighed} bytes for 10,000 messages, grown by {grown}: {lines[:5]}"
     assert simulated.index.held_bytes <= 1 << 20
-    assert put_off == 15_000 and consumer.take(1) == []
+    assert delayed == 15_000 and consumer.take(1) == []
     simulated.check()
     simulated.clock.advance(1700.0)
     found: list[int] = []

@@ -186,7 +186,7 @@ def test_what_was_lost_does_not_keep_its_data_log() -> None:
         assert bay.bay.statistics().store.journal_bytes < 300_000
 
 
-def test_a_put_off_message_that_is_lost_does_not_come_back() -> None:
+def test_a_delayed_message_that_is_lost_does_not_come_back() -> None:
     bay = limited(2)
     consumer = bay.bay.topic("prices").subscribe()
     send(bay, 0, 1)

@@ -34,7 +34,7 @@ class Place:
     """What the call in flight acknowledges, sends or gives back."""
 
 
-class PutOff(CrashExplorer):
+class Delayed(CrashExplorer):
     index_lost_share = 0.2
     cuts_synced = True
 
@@ -143,10 +143,10 @@ class PutOff(CrashExplorer):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_crash_makes_what_came_back_early_or_loses_it(seed: int) -> None:
-    assert PutOff(seed, 60, call_share=0.5).run().states > 10
+    assert Delayed(seed, 60, call_share=0.5).run().states > 10
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_no_crash_makes_what_came_back_early_or_loses_it_in_longer_lives(seed: int) -> None:
-    print(f"seed {seed}: {PutOff(seed, 150).run().states} states")
+    print(f"seed {seed}: {Delayed(seed, 150).run().states} states")

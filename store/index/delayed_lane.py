@@ -1,4 +1,4 @@
-"""PutOffLane: when messages of a lane that came back are offered again, in blocks of its own.
+"""DelayedLane: when messages of a lane that came back are offered again, in blocks of its own.
 
 A consumer gave such a message back with a delay, or the policy has one. Until the delay has ended, the message is in no
 list. RAM holds at most its block here, which the block cache bounds and charges like all others. The rows of the
@@ -12,14 +12,14 @@ messages have such a timetable too; an open of the store drops it.
 from __future__ import annotations
 
 from ..format.times import DUE, NEVER
-from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, PUT_OFF
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, DELAYED, LANE_MASK, LANE_SHIFT
 from ..structures.bits import first_run
-from .block import Block, PutOffBlock
+from .block import Block, DelayedBlock
 from .block_cache import BlockCache, BlockHolder
 from .pending_lane import PendingLane
 
 
-class PutOffLane(BlockHolder):
+class DelayedLane(BlockHolder):
     """The store's record of the messages of one lane that wait.
 
     `is_pending`, `pending_run` and `pending_messages` are about them. A message that is gone may still wait here, so
@@ -30,11 +30,11 @@ class PutOffLane(BlockHolder):
 
     def __init__(self, cache: BlockCache, lane_number: int) -> None:
         """Make an empty timetable. lane_number: that of the lane with the messages."""
-        super().__init__(cache, PUT_OFF | lane_number, lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
+        super().__init__(cache, DELAYED | lane_number, lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def unpack(self, block_number: int, packed: bytes) -> Block:
-        """Return the block of put-off messages in these bytes. Raises BlockDamaged."""
-        return PutOffBlock.unpack(block_number, packed)
+        """Return the block of delayed messages in these bytes. Raises BlockDamaged."""
+        return DelayedBlock.unpack(block_number, packed)
 
     def put(self, first: int, last: int, due_at: int) -> None:
         """Let first..last wait until this time, whatever was known of them. O(messages)."""
@@ -42,7 +42,7 @@ class PutOffLane(BlockHolder):
             base = number << BLOCK_SHIFT
             block = self.block(number)
             if block is None:
-                block = PutOffBlock(number)
+                block = DelayedBlock(number)
                 self.cache.insert(self, block)
                 self.blocks.add(number, number)
             if not block.is_dirty:
@@ -102,7 +102,7 @@ class PutOffLane(BlockHolder):
             self.earliest[DUE] = NEVER
 
     def is_pending(self, sequence: int) -> bool:
-        """Return whether a message is put off."""
+        """Return whether a message is delayed."""
         return self.waiting(sequence, sequence) != 0
 
     def waiting(self, first: int, last: int) -> int:
