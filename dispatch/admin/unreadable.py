@@ -1,4 +1,4 @@
-"""Quarantine: record messages as lost that lists passed over because they do not verify.
+"""Quarantine: record messages as lost that lists skipped because they do not verify.
 
 Then their data logs can be freed. After a crash, such a message is unchanged and is met again, or it is acknowledged
 and in the quarantine.
@@ -21,7 +21,7 @@ class Quarantine:
     def __init__(self, monitor: Monitor, unreadable: deque[tuple[LaneState, int]]) -> None:
         """Make the one Quarantine of a store.
 
-        unreadable: (lane, sequence) of messages that were passed over because they can't be read. `step` empties it.
+        unreadable: (lane, sequence) of messages that were skipped because they can't be read. `step` empties it.
         """
         self._monitor = monitor
         self._unreadable = unreadable

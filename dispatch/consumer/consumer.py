@@ -167,7 +167,7 @@ class Consumer(CoreConsumer):
                 return
             self.prefetch_limit = prefetch
             self.try_again()
-            self.destination.distribution.reoffer_passed_over()
+            self.destination.distribution.reoffer_stranded()
         self.monitor.run_deferred()
 
     def take(

@@ -72,7 +72,7 @@ class ConsumerEnding:
         consumer.reconfigure()
         distribution = consumer.destination.distribution
         distribution.revoke(consumer)
-        distribution.reoffer_passed_over()
+        distribution.reoffer_stranded()
         waits.wake_takes(consumer.selector_group)
         consumer.wake_outside()
         # This consumer may have used up a wake-up for messages that others can take now.
@@ -128,7 +128,7 @@ class ConsumerEnding:
         destination.delivered += consumer.delivered
         distribution.leave(consumer)
         self._registry.leave(consumer, held, processed)
-        distribution.reoffer_passed_over()
+        distribution.reoffer_stranded()
         waits.wake_takes(selector_group)
         waits.end()
         # This consumer may have used up a wake-up for messages that it leaves to others.

@@ -68,6 +68,6 @@ def _tell(monitor: Monitor, consumer: CoreConsumer) -> None:
         event="consumer_slow",
     )
     queue.distribution.revoke(consumer)
-    queue.distribution.reoffer_passed_over()
+    queue.distribution.reoffer_stranded()
     if activity.on_slow is not None:
         monitor.deferred.append(partial(activity.on_slow, consumer))

@@ -342,7 +342,7 @@ class TargetList(ListSupply):
         return True
 
     def reoffer(self, runs: Iterable[tuple[int, int]]) -> None:
-        """Put runs that are free again, or due, into their places, if the list has passed them or passed over them.
+        """Put runs that are free again, or due, into their places, if the list has passed or skipped them.
 
         A load takes only what is ready: what was delayed may be missing between its messages, in RAM and on the way.
         O(runs), and the direct messages and references between the first and the last of them.
@@ -358,16 +358,16 @@ class TargetList(ListSupply):
             self.returned.add(first, last)
 
     def _cut_load(self, load: Load[TargetList], first: int, last: int) -> None:
-        """End the load under way before what it passed over of first..last: that is looked through again."""
+        """End the load under way before what it skipped of first..last: that is looked through again."""
         if first > min(last, load.last):
             return
-        passed_over = SequenceSet()
-        passed_over.add(first, min(last, load.last))
+        skipped = SequenceSet()
+        skipped.add(first, min(last, load.last))
         for first_read, last_read in load.runs:
-            passed_over.remove(first_read, last_read)
-        if passed_over:
+            skipped.remove(first_read, last_read)
+        if skipped:
             self.lane.purge_count += 1
-            load.last = passed_over.first - 1
+            load.last = skipped.first - 1
 
     def move_first_to(self, other: TargetList) -> None:
         """Move the first direct message, with its charge, to the end of another list over the same lane."""
@@ -541,7 +541,7 @@ class LaneState(LaneMessages):
     def make_survey_room(self) -> None:
         """Make room for what `note_survey` takes in next, if there is none. Requires: no lock."""
 
-    def passed_over(self, first: int, end: int) -> None:
+    def note_unmatched(self, first: int, end: int) -> None:
         """Note that no message matches from a sequence up to another one, exclusively. Requires: the lock."""
 
     def acknowledge_parked(self, first: int, last: int) -> None:

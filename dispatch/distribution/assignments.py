@@ -138,7 +138,7 @@ class CommonSelectorGroup(SelectorGroup):
             self._reoffer_lanes(promise.waiting)
 
     def reoffer_withheld(self, consumer: CoreConsumer) -> None:
-        """Reoffer all messages that were passed over for this consumer."""
+        """Reoffer all messages that are withheld or reserved for this consumer."""
         self._reoffer_lanes(self.withheld.pop(consumer, {}))
         self._reoffer_reserved_for(consumer)
 
@@ -432,7 +432,7 @@ class Assignments:
         pair(assigned)
 
     def reoffer_withheld(self, consumer: CoreConsumer) -> None:
-        """Reoffer all messages that were passed over for this owner."""
+        """Reoffer all messages that are withheld or reserved for this owner."""
         for common in self.common_groups():
             common.reoffer_withheld(consumer)
 

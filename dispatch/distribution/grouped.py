@@ -137,8 +137,8 @@ class GroupedDistribution(Distribution):
         else:
             self._assignments.empty(self._assigned_by_consumer[consumer])
 
-    def reoffer_passed_over(self) -> None:
-        """Wake consumers that were passed over and may have a message now."""
+    def reoffer_stranded(self) -> None:
+        """Reoffer what is withheld or reserved for consumers that can take nothing now, and wake the others."""
         for consumer in {
             consumer
             for common in self._assignments.common_groups()
@@ -185,7 +185,7 @@ class GroupedDistribution(Distribution):
         self._served += 1
         assigned.served = self._served
         if consumer.priority > self._precedence.lowest:
-            self.reoffer_passed_over()
+            self.reoffer_stranded()
         return deliveries
 
     @property

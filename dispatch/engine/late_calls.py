@@ -45,7 +45,7 @@ class LateCalls(ListEvents):
             self.target_area.make_room(wanted_bytes, None)
 
     def expired(self, lane: LaneState, sequence: int) -> None:
-        """For DispatchArea: remove an expired message that a list passed over. Requires: the lock.
+        """For DispatchArea: remove an expired message that a list skipped. Requires: the lock.
 
         A removal makes the lists of the TargetArea forget the message, and the TargetArea has the DispatchArea.
         """

@@ -40,7 +40,7 @@ class DestinationStatistics(NamedTuple):
     misses: int
     """Deliveries for which a take had to read the journal itself, because the eager loader was behind."""
     unreadable: int
-    """Messages that were passed over because their bytes do not verify; they stay in the journal."""
+    """Messages that were skipped because their bytes do not verify; they stay in the journal."""
     expired: int
     """Messages that left because they expired."""
     dropped: int

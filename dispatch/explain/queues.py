@@ -1,7 +1,7 @@
 """Explains why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
 
 Each pending message is in one place: in flight, delayed by a nack, not due yet, expired, given up after its last
-attempt, decided about by a transaction, passed over because it can't be read, not synced yet, or free. A consumer that
+attempt, decided about by a transaction, skipped because it can't be read, not synced yet, or free. A consumer that
 may take gets free messages that match its selector. Whatever keeps it from them is the cause.
 """
 
@@ -469,7 +469,7 @@ def _causes_of_reached(
     elif store.dispatch_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
         yield Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")
     elif any(is_direct for _, _, is_direct in able):
-        unmatched = max(_passed_over(queue, free) - places.unreadable, 0)
+        unmatched = max(_count_unmatched(queue, free) - places.unreadable, 0)
         frees = f"{'its' if len(reached) == 1 else 'their'} next take"
         yield Cause(READY, holder, free - unmatched, 0, None, frees)
         if unmatched:
@@ -478,7 +478,7 @@ def _causes_of_reached(
         yield _loading(store, name, able[0][1])
 
 
-def _passed_over(queue: ConsumedDestination, free: int) -> int:
+def _count_unmatched(queue: ConsumedDestination, free: int) -> int:
     """Return a lower bound of the free messages that every list has examined and left, because no selector matches
     them.
 

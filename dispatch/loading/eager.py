@@ -211,7 +211,7 @@ class EagerLoader:
         found = lane.next_candidate(selector, target.skip_names, target.frontier)
         end = lane.published_end if found is None else min(found.sequence, lane.published_end)
         if end > target.frontier:
-            lane.passed_over(target.frontier, end)
+            lane.note_unmatched(target.frontier, end)
             target.frontier = end
         return found
 

@@ -194,7 +194,7 @@ class PlayedStore:
         """Do nothing: a played store is never closed."""
 
     def next_candidate(self, lane: Any, names: frozenset[str], sequence: int, may_match: Question) -> Candidate:
-        """Return the message itself, because a trace has no headers by which it could be passed over."""
+        """Return the message itself, because a trace has no headers by which it could be skipped."""
         return Candidate(sequence, NO_NAMES)
 
     def note_survey(self, lane: Any, survey: BlockSurvey) -> None:

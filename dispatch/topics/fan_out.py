@@ -108,7 +108,7 @@ class FanOut:
         selector_matches = topic.selector_matches
         message = (sequence, properties, body, timestamp)
         given: list[NonPersistentLaneState] = []
-        passed_over = 0
+        evicted = 0
         selector_matches.begin(self.priority, sequence)
         buffer = self._buffer
         buffer.arriving = (self.pool, sequence)
@@ -118,7 +118,7 @@ class FanOut:
                 if selector is not None and not selector_matches.matches(selector, self, message):
                     continue
                 if evictor is not None and not evictor.has_room(subscription):
-                    passed_over += 1
+                    evicted += 1
                     continue
                 lane = self._lane_of(subscription)
                 lane.skip_to(sequence)
@@ -137,7 +137,7 @@ class FanOut:
             buffer.arriving = None
         self.sent_bytes += len(properties) + len(body)
         if evictor is not None:
-            topic.evicted += passed_over
+            topic.evicted += evicted
             evictor.on_fan_out(given, message)
         return sequence
 

@@ -229,7 +229,7 @@ class SubscriptionLaneState(QueueLaneState):
         """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
         self._reading.cache.leave()
 
-    def passed_over(self, first: int, end: int) -> None:
+    def note_unmatched(self, first: int, end: int) -> None:
         """Acknowledge messages for the subscription that do not match."""
         if self.unmatched is not None:
             self.unmatched.add(first, end - 1)

@@ -166,7 +166,7 @@ class Relocation:
         # Data logs with unreadable messages: copying the others would free nothing.
         self._kept: set[int] = set()
         # Data logs that were not worth a survivors record, or found no memory, with the bytes that they kept then.
-        self._passed_over: dict[int, int] = {}
+        self._unnameable: dict[int, int] = {}
         # Data logs with a message for which there was no memory in this round.
         self._waiting: set[int] = set()
         self._throttle = Throttle(now)
@@ -293,7 +293,7 @@ class Relocation:
             [data_log for data_log in remaining if data_log <= end],
             prepared_bytes=self._branches.prepared_bytes,
             unmovable=self._kept | self._waiting | self._soon_empty() | set(self._branches.open_data_logs),
-            passed_over=self._passed_over,
+            unnameable=self._unnameable,
             only_sparse=not is_above,
         )
         self._is_under_way = choice is not None
@@ -325,7 +325,7 @@ class Relocation:
 
     def _give_up(self, data_log: int, problem: str) -> None:
         """Leave a data log alone for good, because not even its live messages can be named."""
-        self._passed_over[data_log] = UNLIMITED
+        self._unnameable[data_log] = UNLIMITED
         self._keep(data_log, problem)
 
     def _keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
@@ -592,7 +592,7 @@ class Relocation:
         charge_bytes = RANGE_CHARGE_BYTES * ranges - source.charge_bytes
         is_noted = ranges <= SURVIVOR_RANGES_MAX and (charge_bytes <= 0 or self._account.reserve(charge_bytes))
         if not is_noted:
-            self._passed_over[source.data_log] = source.freed_bytes
+            self._unnameable[source.data_log] = source.freed_bytes
         elif charge_bytes > 0:
             source.charge_bytes += charge_bytes
         return is_noted
@@ -609,11 +609,11 @@ class Relocation:
             return
         payload = survivors_payload(source.data_log, ranges)
         if 2 * len(payload) > source.freed_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
-            self._passed_over[source.data_log] = source.freed_bytes
+            self._unnameable[source.data_log] = source.freed_bytes
             return
         needs = [found for run in ranges for found in self._needs(run)]
         if sum(len(found) for _, found in needs) > RANGES_MAX:
-            self._passed_over[source.data_log] = source.freed_bytes
+            self._unnameable[source.data_log] = source.freed_bytes
             return
         journal = self._journal
         with journal.all_or_broken:

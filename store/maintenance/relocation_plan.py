@@ -40,13 +40,13 @@ def choose(
     *,
     prepared_bytes: Mapping[int, int],
     unmovable: set[int],
-    passed_over: Mapping[int, int],
+    unnameable: Mapping[int, int],
     only_sparse: bool,
 ) -> RelocationChoice | None:
     """Return the best choice among `remaining`, the sealed data logs that cleanup could not delete.
 
     prepared_bytes: bytes of slices of prepared transactions in each; they are copied like pending messages. unmovable:
-        those that can't be copied. passed_over: those that can't be named, with the bytes that it would have freed;
+        those that can't be copied. unnameable: those that can't be named, with the bytes that it would have freed;
         they are tried again for twice as many. only_sparse: continue with what costs next to nothing. O(data logs *
         data logs that wait for the same ones).
     """
@@ -63,7 +63,7 @@ def choose(
     if only_sparse:
         return None
     movable = {data_log for data_log in copied_bytes if copied_bytes[data_log] <= COPY_PRICE_MAX * sizes[data_log]}
-    obstacles = _Obstacles(uses, sizes, remaining, live, movable, passed_over)
+    obstacles = _Obstacles(uses, sizes, remaining, live, movable, unnameable)
     prices = [
         *_naming_prices(obstacles, sizes),
         *_copying_prices(obstacles, sizes, copied_bytes, movable),
@@ -81,7 +81,7 @@ class _Obstacles:
         remaining: list[int],
         live: set[int],
         movable: set[int],
-        passed_over: Mapping[int, int],
+        unnameable: Mapping[int, int],
     ) -> None:
         self._uses = uses
         self._waits_for = _waits_for(uses, remaining, live)
@@ -99,7 +99,7 @@ class _Obstacles:
             if len(self._waits_for[data_log]) == 1:
                 self.freed_alone[min(self._waits_for[data_log])] += sizes[data_log]
         self._unnameable = {
-            root for root, size in self.freed.items() if root in passed_over and size <= 2 * passed_over[root]
+            root for root, size in self.freed.items() if root in unnameable and size <= 2 * unnameable[root]
         }
 
     def of(self, data_log: int) -> frozenset[int]:

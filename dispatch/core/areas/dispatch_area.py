@@ -49,7 +49,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         now_ms: Callable[[], int],
         events: ListEvents,
     ) -> None:
-        """events: hears of messages that a list passed over because they have expired, and of lists to be sampled."""
+        """events: hears of messages that a list skipped because they have expired, and of lists to be sampled."""
         self.budget = memory.budget
         self._memories = memories = memory.memories
         self._loads = loads

@@ -16,7 +16,7 @@ class ListEvents:
     """Hears nothing: for a store that is only played. Every method requires the state lock."""
 
     def expired(self, lane: LaneState, sequence: int) -> None:
-        """Remove a message that a list passed over because its time is over."""
+        """Remove a message that a list skipped because its time is over."""
 
     def sampled(self, target: TargetList) -> None:
         """Look at a list that reached its `sample_at_bytes`."""

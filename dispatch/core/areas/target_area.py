@@ -142,7 +142,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         # Lists that have ended while a load was under way, which still holds memory.
         self.leaving: dict[TargetList, None] = {}
         self._reclaim = watermarks.reclaim
-        # (lane, sequence) of messages that were passed over because they could not be read.
+        # (lane, sequence) of messages that were skipped because they could not be read.
         self.unreadable: deque[tuple[LaneState, int]] = deque(maxlen=UNREADABLE_MAX)
 
     # ------------------------------------------------------------------ selector groups
@@ -415,7 +415,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         self._traffic.lane_gone(lane)
 
     def pass_unreadable(self, lane: LaneState, sequence: int) -> None:
-        """Remember a message that was passed over because it can't be read."""
+        """Remember a message that was skipped because it can't be read."""
         self.unreadable.append((lane, sequence))
 
     def try_again(self, target: TargetList) -> None:

@@ -72,7 +72,7 @@ class AbstractTargetArea(ABC, Generic[LaneT, ListT, DestinationT, DistributionT]
 
     @abstractmethod
     def pass_unreadable(self, lane: LaneT, sequence: int) -> None:
-        """Remember a message that was passed over because it can't be read."""
+        """Remember a message that was skipped because it can't be read."""
 
     @abstractmethod
     def shorten(self, target: ListT) -> None:

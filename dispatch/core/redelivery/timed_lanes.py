@@ -89,7 +89,7 @@ class TimedLanes:
         return has_times(properties) and 0 < times_of(properties).expires_at <= self._now_ms()
 
     def remove_expired(self, lane: LaneState, sequence: int) -> None:
-        """Remove an expired message that a list has passed over. Requires: the lock."""
+        """Remove an expired message that a list has skipped. Requires: the lock."""
         if not lane.is_persistent:
             if not lane.is_free(sequence):
                 return  # the consumer of another list has it, or has delayed it: a sweep removes it when it comes back

@@ -100,13 +100,13 @@ class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
     def revoke(self, consumer: ConsumerT) -> None:
         """Give a consumer nothing more, and free what is kept for it for others."""
 
-    def reoffer_passed_over(self) -> None:
-        """Reoffer messages that were passed over for want of credit."""
+    def reoffer_stranded(self) -> None:
+        """Reoffer what is kept for consumers that can take nothing now: they are slow or have no credit."""
 
     def wake_others(self, selector_group: SelectorGroupT) -> None:
         """Wake other consumers of a selector group, because one that was woken takes nothing.
 
-        Call after `reoffer_passed_over`.
+        Call after `reoffer_stranded`.
         """
 
 

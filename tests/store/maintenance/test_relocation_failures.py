@@ -135,7 +135,7 @@ def test_survivors_that_would_cost_as_much_as_they_free_are_not_named() -> None:
     work = opened.store.cleanup.relocation
     for _ in steps(work, opened.lock, home + 1, is_naming=True, freed_bytes=10):
         pass
-    assert work._passed_over == {home + 1: 10}
+    assert work._unnameable == {home + 1: 10}
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 
 
@@ -153,7 +153,7 @@ def test_survivors_in_too_many_runs_are_not_named(limit: str, monkeypatch: pytes
     if limit == "ranges":
         monkeypatch.setattr(relocation, "SURVIVOR_RANGES_MAX", 5)
     name_survivors(opened, home)
-    assert home in opened.store.cleanup.relocation._passed_over and holder.held_bytes == 0
+    assert home in opened.store.cleanup.relocation._unnameable and holder.held_bytes == 0
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 
 

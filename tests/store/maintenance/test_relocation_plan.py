@@ -28,7 +28,7 @@ def chosen(
     *,
     prepared_bytes: dict[int, int] | None = None,
     unmovable: set[int] | None = None,
-    passed_over: dict[int, int] | None = None,
+    unnameable: dict[int, int] | None = None,
     only_sparse: bool = False,
 ) -> RelocationChoice | None:
     return choose(
@@ -37,7 +37,7 @@ def chosen(
         set(uses) - set(removable(uses, max(uses) + 1)),
         prepared_bytes=prepared_bytes or {},
         unmovable=unmovable or set(),
-        passed_over=passed_over or {},
+        unnameable=unnameable or {},
         only_sparse=only_sparse,
     )
 
@@ -62,10 +62,10 @@ def test_what_keeps_others_for_their_acks_is_named() -> None:
 
 def test_what_could_not_be_named_is_tried_again_when_twice_as_much_waits() -> None:
     uses = {1: use_of(0.95), 2: use_of(0, 1)}
-    assert chosen(uses, passed_over={1: SIZE}) is not None, "copied instead: that frees both"
-    assert chosen(uses, passed_over={1: SIZE}, unmovable={1}) is None
+    assert chosen(uses, unnameable={1: SIZE}) is not None, "copied instead: that frees both"
+    assert chosen(uses, unnameable={1: SIZE}, unmovable={1}) is None
     uses |= {3: use_of(0, 1), 4: use_of(0, 2)}
-    assert chosen(uses, passed_over={1: SIZE}, unmovable={1}) == (1, True, 3 * SIZE)
+    assert chosen(uses, unnameable={1: SIZE}, unmovable={1}) == (1, True, 3 * SIZE)
 
 
 def test_naming_is_not_worth_more_than_it_frees() -> None:
@@ -101,7 +101,7 @@ def test_any_sequence_of_choices_ends(seed: int) -> None:
             for use in uses.values():
                 use.acked_data_logs.discard(data_log)
         choice = choose(
-            uses, sizes, set(uses) - {newest}, prepared_bytes={}, unmovable=set(), passed_over={}, only_sparse=False
+            uses, sizes, set(uses) - {newest}, prepared_bytes={}, unmovable=set(), unnameable={}, only_sparse=False
         )
         if choice is None:
             return
