@@ -23,7 +23,7 @@ from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorG
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
-from .message_groups import MessageGroups, bucket_of, put_aside
+from .message_groups import MessageGroups, add_bounded, bucket_of
 from .precedence import Precedence, demand_within
 
 _Passed = dict[LaneState, SequenceSet]
@@ -115,20 +115,20 @@ class CommonSelectorGroup(SelectorGroup):
         self.assigning.target_area.wake(self)
 
     def withhold(self, owner: CoreConsumer, lane: LaneState, first: int, last: int) -> None:
-        """Put aside messages in groups of this owner."""
-        put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
+        """Keep messages in groups of this owner for it."""
+        add_bounded(lane, _runs_for(owner, lane, self.withheld), first, last)
 
     def reserve_for(self, consumer: CoreConsumer, group: str | None, lane: LaneState, sequence: int) -> None:
         """Reserve a message without an owner for a consumer of higher priority than the one that takes."""
-        put_aside(lane, self.reserved_for.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
+        add_bounded(lane, _runs_for(consumer, lane, self.reserved_for), sequence, sequence)
         if group is not None:
             self.promises[bucket_of(group)] = _Promise(consumer)
 
     def waits_behind_promise(self, group: str | None, lane: LaneState, sequence: int) -> bool:
-        """Put a message aside if an earlier one of its group is reserved for a consumer; return whether it waits."""
+        """Let a message wait if an earlier one of its group is reserved for a consumer; return whether it waits."""
         promise = self.promises.get(bucket_of(group)) if group is not None else None
         if promise is not None:
-            put_aside(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
+            add_bounded(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
         return promise is not None
 
     def end_promise(self, bucket: int) -> None:
@@ -398,7 +398,7 @@ class Assignments:
             source.move_first_to(own)
         else:
             _drop(source, keeps=True)
-            put_aside(source.lane, own.returned, message[0], message[0])
+            add_bounded(source.lane, own.returned, message[0], message[0])
             self.loads.request(own)
 
     def _is_withheld(self, common: CommonSelectorGroup, owner: CoreConsumer) -> bool:
@@ -435,6 +435,11 @@ class Assignments:
         """Reoffer all messages that are withheld or reserved for this owner."""
         for common in self.common_groups():
             common.reoffer_withheld(consumer)
+
+
+def _runs_for(consumer: CoreConsumer, lane: LaneState, passed: dict[CoreConsumer, _Passed]) -> SequenceSet:
+    """Return the runs of a lane that are kept for a consumer. It is new if there are none."""
+    return passed.setdefault(consumer, {}).setdefault(lane, SequenceSet())
 
 
 def _drop(source: TargetList, *, keeps: bool = False) -> None:

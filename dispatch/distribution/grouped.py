@@ -20,7 +20,7 @@ from ..core.selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES
 from ..core.selector_groups.distribution_roles import Dispatcher
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
-from .message_groups import bucket_of, put_aside
+from .message_groups import add_bounded, bucket_of
 from .precedence import demand_within
 from .rebalancing import Rebalancing
 
@@ -268,7 +268,7 @@ class GroupedDistribution(Distribution):
         assigned = self._assigned_by_consumer[owner]
         if self.groups.is_ahead(lane, first, group):
             own = assigned.list_over(lane)
-            put_aside(lane, own.returned, first, last)
+            add_bounded(lane, own.returned, first, last)
             self._loads.request(own)
         else:
             assigned.common_group.reoffer(lane, ((first, last),))

@@ -25,20 +25,17 @@ BUCKET_BYTES: Final = 256
 WAITING_BYTES: Final = 368
 """Charged for a lane with messages that wait behind another one, without its runs. Measured with tracemalloc."""
 RUNS_MAX: Final = 1024
-"""Most runs of messages that are put aside for one reason in one lane, which is 16 KiB.
-
-Beyond it, runs are joined and include the messages between them.
-"""
+"""Most runs of messages that wait for one reason in one lane, which is 16 KiB."""
 
 
 def bucket_of(group: str) -> int:
     return zlib.crc32(group.encode()) % BUCKETS
 
 
-def put_aside(lane: LaneState, runs: SequenceSet, first: int, last: int) -> None:
-    """Put messages aside in bounded memory, perhaps with others that lie between them.
+def add_bounded(lane: LaneState, runs: SequenceSet, first: int, last: int) -> None:
+    """Add first..last to runs in bounded memory: too many runs are joined, with the messages between them.
 
-    Non-persistent messages are put aside exactly: one that is only in another list must not be looked for.
+    Runs of non-persistent messages stay exact: one that is only in another list must not be looked for.
     """
     runs.add(first, last)
     if len(runs) > RUNS_MAX and lane.is_persistent:
@@ -210,7 +207,7 @@ class MessageGroups:
         return halt is not None and _place(lane, sequence) > halt.places[0]
 
     def wait(self, lane: LaneState, sequence: int, group: str) -> None:
-        """Put a message of a halted group aside, in no list."""
+        """Let a message of a halted group wait, in no list."""
         halt = self._halts[group, lane.pending_lane.priority]
         if halt.waiting is None:
             halt.waiting = {}
@@ -220,7 +217,7 @@ class MessageGroups:
             runs = halt.waiting[lane] = SequenceSet()
             charge = WAITING_BYTES
         before = len(runs)
-        put_aside(lane, runs, sequence, sequence)
+        add_bounded(lane, runs, sequence, sequence)
         charge += RUN_BYTES * (len(runs) - before)
         if charge > 0:
             self.memory.hold_back(charge)

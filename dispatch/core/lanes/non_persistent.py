@@ -106,7 +106,7 @@ class NonPersistentLaneState(LaneState):
                 return sequence
         try:
             if sole is not None:
-                self._put_aside(sole, message)
+                self._cache_or_spill(sole, message)
             else:
                 self.overflow.ensure_room(pending_lane, message)
         except BaseException:
@@ -160,8 +160,8 @@ class NonPersistentLaneState(LaneState):
         self.first_sent_bytes += size_bytes
         self.first_removed_bytes += size_bytes
 
-    def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
-        """Put a message aside because the only list is full or far behind."""
+    def _cache_or_spill(self, sole: TargetList, message: StoredMessage) -> None:
+        """Keep a message that the only list did not admit: in the PendingCache, else in tmp-storage."""
         number = self.pending_lane.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.memory.pending_cache.admit(number, message, is_near=is_near):
