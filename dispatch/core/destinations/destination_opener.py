@@ -15,9 +15,9 @@ from ..publication.publisher import Publisher
 from ..redelivery.timed_lanes import TimedLanes
 from .closable_destinations import ClosableDestinations, IdleCloser
 from .destination_lanes import DestinationLanes
-from .destination_policies import DestinationPolicies
 from .destination_state import DestinationState
 from .overhead import COUNTED_BYTES, GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes
+from .policy_applier import PolicyApplier
 
 
 class DestinationOpener:
@@ -27,7 +27,7 @@ class DestinationOpener:
         self,
         *,
         rows: DestinationTable,
-        policies: DestinationPolicies,
+        policy_applier: PolicyApplier,
         lanes: DestinationLanes,
         overhead: DestinationOverhead,
         publisher: Publisher,
@@ -39,7 +39,7 @@ class DestinationOpener:
         rows: all queues and topics that exist, open or closed.
         """
         self._rows = rows
-        self._policies = policies
+        self._policy_applier = policy_applier
         self._lanes = lanes
         self._overhead = overhead
         self._publisher = publisher
@@ -86,7 +86,7 @@ class DestinationOpener:
     def begin(self, opened: DestinationState, closer: IdleCloser) -> None:
         """Apply its policy to a queue or topic that was just opened, and note who can close it again."""
         self._closable.add(opened, closer)
-        self._policies.apply(opened)
+        self._policy_applier.apply(opened)
 
     def restore_counts(self, opened: DestinationState) -> None:
         """Let a queue or topic that was just opened continue its earlier counts."""
@@ -97,7 +97,7 @@ class DestinationOpener:
     def describe(self, closed: DestinationState) -> None:
         """Fill in the object that stands for a closed queue or topic in a report: its counts and inactive time."""
         closed.restore_counts(self._counted.find(closed.number))
-        closed.inactive_seconds = self._policies.inactive_seconds(closed.number, closed.name)
+        closed.inactive_seconds = self._policy_applier.inactive_seconds(closed.number, closed.name)
 
     # ------------------------------------------------------------------ closing
 
@@ -135,7 +135,7 @@ class DestinationOpener:
         self._closable.remove(deleted)
         self._timed.forget(deleted)
         self._lanes.forget(deleted.number)
-        self._policies.forget(deleted.number)
+        self._policy_applier.forget(deleted.number)
         self._publisher.forget(deleted)
 
     def _make_room(self, charge_bytes: int) -> None:

@@ -9,9 +9,9 @@ from ...core.destinations.closable_destinations import ClosableDestinations
 from ...core.destinations.dead_letter_queues import DeadLetterQueues
 from ...core.destinations.destination_lanes import DestinationLanes
 from ...core.destinations.destination_opener import DestinationOpener
-from ...core.destinations.destination_policies import DestinationPolicies
 from ...core.destinations.grouped_queues import GroupedQueues
 from ...core.destinations.overhead import DestinationOverhead
+from ...core.destinations.policy_applier import PolicyApplier
 from ...core.destinations.queue_registry import QueueRegistry
 from ...core.parts import CoreParts, DestinationParts
 from ...core.publication.confirmer import ThreadConfirmer
@@ -77,7 +77,7 @@ def make_core(
     lanes = _make_lanes(foundation, store_layer, areas, redelivery_layer, overhead, removals)
     opener = DestinationOpener(
         rows=rows,
-        policies=DestinationPolicies(monitor, rows, store_layer.windows, foundation.policies),
+        policy_applier=PolicyApplier(monitor, rows, store_layer.windows, foundation.policies),
         lanes=lanes,
         overhead=overhead,
         publisher=publisher,

@@ -1,4 +1,4 @@
-"""DestinationPolicies: what the policies say of each queue and topic, set up in its object when it is opened."""
+"""PolicyApplier: set up what a policy says of a queue or topic when it is opened."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from ..monitor import Monitor
 from .destination_state import DestinationState
 
 
-class DestinationPolicies:
+class PolicyApplier:
     """Sets up what a policy says of a whole queue or topic: limits, duplicate window, lifetime.
 
-    The state lock guards it.
-
-    Every method requires the lock.
+    The state lock guards it; every method requires it held.
     """
 
     def __init__(self, monitor: Monitor, rows: DestinationTable, windows: DuplicateWindows, policies: Policies) -> None:
-        """Make the one DestinationPolicies of a store. rows: all queues and topics that exist."""
+        """Make the one PolicyApplier of a store. rows: all queues and topics that exist."""
         self._monitor = monitor
         self._rows = rows
         self._windows = windows
