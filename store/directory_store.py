@@ -113,6 +113,7 @@ class DirectoryStore:
 
     def __init__(
         self,
+        *,
         environment: StoreEnvironment,
         options: StoreOptions,
         store_id: bytes,
@@ -121,7 +122,6 @@ class DirectoryStore:
         steady: SteadyClock,
         mark: SyncMark,
         found: RecoveredJournal,
-        *,
         now: float,
     ) -> None:
         """Make the parts of a store above what recovery has filled; `begin` begins its journal.
@@ -145,13 +145,13 @@ class DirectoryStore:
         self.attestation = Attestation(self.journal, self.checkpointer, self._lock)
         self.disk_use = DiskUse(self.journal, self.index, mark, self._lock)
         self.transaction_writer = TransactionWriter(
-            self.branches,
-            self.journal,
-            self.index,
-            self.steady.now_ms,
-            self.duplicates,
-            self.host_properties,
-            self.subscriptions.lane_numbered,
+            branches=self.branches,
+            journal=self.journal,
+            index=self.index,
+            now_ms=self.steady.now_ms,
+            duplicates=self.duplicates,
+            properties=self.host_properties,
+            acked_lane=self.subscriptions.lane_numbered,
         )
         self.retention = self._made_retention()
         self.positions = TimeSearch(self.index.cache, self._lock, self.journal.reader)
@@ -204,29 +204,29 @@ class DirectoryStore:
 
     def _made_message_store(self, reads: IndexReads) -> MessageStore:
         return MessageStore(
-            self._disk,
-            self._store_id,
-            self.journal,
-            self.index,
-            self.duplicates,
-            DiscardWriter(self.journal, self.duplicates),
-            DueTimes(self.index, reads.timed),
-            self.checkpointer,
-            self._locks,
+            disk=self._disk,
+            store_id=self._store_id,
+            journal=self.journal,
+            index=self.index,
+            duplicates=self.duplicates,
+            discards=DiscardWriter(self.journal, self.duplicates),
+            timetable=DueTimes(self.index, reads.timed),
+            checkpointer=self.checkpointer,
+            locks=self._locks,
             max_checkpoint_adds=self._options.max_checkpoint_adds,
         )
 
     def _made_retention(self) -> DataLogRetention:
         return DataLogRetention(
-            self._disk,
-            self.index,
-            self.subscriptions,
-            self.branches,
-            self.journal,
-            self.checkpointer,
-            self.destination_table,
-            self._clock,
-            self._lock,
+            disk=self._disk,
+            index=self.index,
+            subscriptions=self.subscriptions,
+            branches=self.branches,
+            journal=self.journal,
+            checkpointer=self.checkpointer,
+            destination_table=self.destination_table,
+            clock=self._clock,
+            state_lock=self._lock,
         )
 
     def _made_cleanup(self, environment: StoreEnvironment, now: float) -> Cleanup:
@@ -261,13 +261,13 @@ class DirectoryStore:
             lambda: self.journal.data_log,
         )
         return Cleanup(
-            cleaner,
-            relocation,
-            trimmer,
-            self.journal.fullness,
-            self.subscriptions,
-            self._clock,
-            self.message_store.checkpoint,
+            cleaner=cleaner,
+            relocation=relocation,
+            trimmer=trimmer,
+            fullness=self.journal.fullness,
+            subscriptions=self.subscriptions,
+            clock=self._clock,
+            checkpoint=self.message_store.checkpoint,
         )
 
     # ------------------------------------------------------------------ opening and closing

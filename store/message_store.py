@@ -38,6 +38,7 @@ class MessageStore:
 
     def __init__(
         self,
+        *,
         disk: Disk,
         store_id: bytes,
         journal: Journal,
@@ -47,7 +48,6 @@ class MessageStore:
         timetable: DueTimes,
         checkpointer: Checkpointer,
         locks: StoreLocks,
-        *,
         max_checkpoint_adds: int,
     ) -> None:
         """disk: has the quarantine. max_checkpoint_adds: most messages that are added between two checkpoints."""

@@ -85,13 +85,13 @@ class _Opening:
         accounts, options = self._environment.accounts, self._options
         delivery_count_table = DeliveryCountTable(accounts.attempts, runs_max(options.max_file_bytes))
         index = Index(
-            accounts.index,
-            options.index_cache_bytes,
-            reads.block,
-            reads.doubt,
-            delivery_count_table,
-            reads.fingerprints,
-            accounts.existing,
+            account=accounts.index,
+            cache_bytes=options.index_cache_bytes,
+            read_block=reads.block,
+            doubt=reads.doubt,
+            delivery_count_table=delivery_count_table,
+            read_fingerprints=reads.fingerprints,
+            lanes_account=accounts.existing,
         )
         duplicates, properties = self._environment.duplicates, self._environment.host_properties
         return JournaledState(
@@ -130,7 +130,15 @@ class _Opening:
         mark = SyncMark(environment.disk, self._store_id, found.epoch + 1)
         try:
             return DirectoryStore(
-                environment, self._options, self._store_id, journaled, reads, steady, mark, found, now=self._began
+                environment=environment,
+                options=self._options,
+                store_id=self._store_id,
+                journaled=journaled,
+                reads=reads,
+                steady=steady,
+                mark=mark,
+                found=found,
+                now=self._began,
             )
         except BaseException:
             mark.close()

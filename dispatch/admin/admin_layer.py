@@ -72,19 +72,25 @@ def make_admin_layer(
     monitor, confirmer, queues = core.monitor, core.confirmer, core.destinations.queues
     removals = core.removals
     browsers = Browsers(
-        monitor,
-        core.watermarks,
-        budget,
-        core.watermarks.reclaim,
-        core.timed.is_expired,
-        budget.holder("browsers"),
-        budget.holders["read_buffers"],
-        queues.for_report,
+        monitor=monitor,
+        watermarks=core.watermarks,
+        budget=budget,
+        reclaim=core.watermarks.reclaim,
+        is_expired=core.timed.is_expired,
+        holder=budget.holder("browsers"),
+        reading=budget.holders["read_buffers"],
+        current=queues.for_report,
     )
     transfer, writer = dead_lettering.transfer, dead_lettering.writer
     recovery = _make_recovery(core, directory, topics)
     queue_admin = QueueAdmin(
-        monitor, directory.message_store, directory.destination_writer, confirmer, queues, removals, transactions
+        monitor=monitor,
+        message_store=directory.message_store,
+        writer=directory.destination_writer,
+        confirmer=confirmer,
+        queues=queues,
+        removals=removals,
+        transactions=transactions,
     )
     return AdminLayer(
         browsers=browsers,
@@ -92,15 +98,15 @@ def make_admin_layer(
         dead_letter_recovery=recovery,
         dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_maintenance),
         sweeper=ExpirySweeper(
-            monitor,
-            directory.message_store,
-            directory.branches,
-            directory.steady.now_ms,
-            core.timed,
-            removals,
-            browsers,
-            writer,
-            core.policies,
+            monitor=monitor,
+            message_store=directory.message_store,
+            branches=directory.branches,
+            now_ms=directory.steady.now_ms,
+            timed=core.timed,
+            removals=removals,
+            browsers=browsers,
+            writer=writer,
+            policies=core.policies,
         ),
         queue_admin=queue_admin,
         temporaries=_make_temporaries(core, directory, topics, queue_admin, topic_admin, random_bytes),

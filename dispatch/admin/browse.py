@@ -78,6 +78,7 @@ class Browsers:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         watermarks: Watermarks,
         budget: Budget,

@@ -38,6 +38,7 @@ class ExpirySweeper:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         message_store: MessageStore,
         branches: Branches,

@@ -26,6 +26,7 @@ class QueueAdmin:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         message_store: MessageStore,
         writer: DestinationWriter,

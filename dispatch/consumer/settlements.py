@@ -32,6 +32,7 @@ class Settlements:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         message_store: MessageStore,
         cleanup: Cleanup,

@@ -27,6 +27,7 @@ class Reports:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         check: HealthCheck,
         destinations: DestinationReports,

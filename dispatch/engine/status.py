@@ -102,6 +102,7 @@ class StatusReporter:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         queues: QueueRegistry,
         topics: TopicRegistry,

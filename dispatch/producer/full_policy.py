@@ -66,6 +66,7 @@ class FullPolicy:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         message_store: MessageStore,
         epoch: int,

@@ -59,6 +59,7 @@ class Index:
 
     def __init__(
         self,
+        *,
         account: Account,
         cache_bytes: int,
         read_block: Callable[[int, int], bytes],

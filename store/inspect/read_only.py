@@ -76,7 +76,7 @@ def open_read_only(disk: Disk, now_ms: int = 0, on_progress: OnProgress = tell_n
 
 
 def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
-    index = Index(Unlimited(), _INDEX_BYTES, _no_block)
+    index = Index(account=Unlimited(), cache_bytes=_INDEX_BYTES, read_block=_no_block)
     held = _ReadOnlyDisk(disk)
     try:
         subscriptions = Subscriptions(index)

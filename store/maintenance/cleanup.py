@@ -22,6 +22,7 @@ class Cleanup:
 
     def __init__(
         self,
+        *,
         cleaner: Cleaner,
         relocation: Relocation,
         trimmer: Trimmer,

@@ -25,6 +25,7 @@ class DataLogRetention:
 
     def __init__(
         self,
+        *,
         disk: Disk,
         index: Index,
         subscriptions: Subscriptions,

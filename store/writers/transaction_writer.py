@@ -27,6 +27,7 @@ class TransactionWriter:
 
     def __init__(
         self,
+        *,
         branches: Branches,
         journal: Journal,
         index: Index,

@@ -200,14 +200,14 @@ def _make_status(
     if output is None or interval_seconds is None:
         return None
     return StatusReporter(
-        layers.foundation.monitor,
-        layers.core.queues,
-        layers.clients.topic_layer.topics,
-        oldest,
-        output,
-        interval_seconds,
-        layers.foundation.late_calls.status_of_the_whole,
-        sentence,
+        monitor=layers.foundation.monitor,
+        queues=layers.core.queues,
+        topics=layers.clients.topic_layer.topics,
+        oldest=oldest,
+        output=output,
+        interval_seconds=interval_seconds,
+        whole=layers.foundation.late_calls.status_of_the_whole,
+        sentence=sentence,
     )
 
 
@@ -251,13 +251,13 @@ def _make_store_tasks(layers: Layers) -> list[PeriodicTask]:
 def _make_reports(layers: Layers, check: HealthCheck, oldest: OldestMessages, process: ProcessWatch) -> Reports:
     monitor, directory, areas = layers.foundation.monitor, layers.store_layer.directory, layers.areas
     return Reports(
-        monitor,
-        check,
-        DestinationReports(monitor, layers.core.queues, layers.clients.topic_layer.topics, oldest),
-        MemoryReports(monitor, areas.memory, areas.watermarks, process),
-        directory.disk_use,
-        layers.store_layer.windows,
-        {
+        monitor=monitor,
+        check=check,
+        destinations=DestinationReports(monitor, layers.core.queues, layers.clients.topic_layer.topics, oldest),
+        memory=MemoryReports(monitor, areas.memory, areas.watermarks, process),
+        disk_use=directory.disk_use,
+        windows=layers.store_layer.windows,
+        durations={
             "sync": directory.journal.sync_durations,
             "checkpoint": directory.checkpointer.durations,
             "load": layers.core.loader.durations,

@@ -72,7 +72,7 @@ class Store:
         self.index = self._fresh()
 
     def _fresh(self) -> Index:
-        index = Index(self.account, self._cache_bytes, self.metadata.read_block)
+        index = Index(account=self.account, cache_bytes=self._cache_bytes, read_block=self.metadata.read_block)
         for data_log in self.model.data_logs:
             index.use(data_log)
         return index

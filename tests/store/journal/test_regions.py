@@ -44,7 +44,7 @@ class Lane:
     def __init__(self, max_file_bytes: int = 1 << 20) -> None:
         self.disk = SimulatedDisk()
         self.journal: Journal = journal_on(self.disk, max_file_bytes=max_file_bytes)
-        self.index = Index(Unlimited(), 1 << 20, lambda lane, block: b"")
+        self.index = Index(account=Unlimited(), cache_bytes=1 << 20, read_block=lambda lane, block: b"")
         self.lane = self.index.lane(1, 4)
         self.contents: list[Content] = []
 
