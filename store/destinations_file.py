@@ -119,17 +119,17 @@ class DestinationsFile:
                 self._disk.remove(_NEW)
             file = self._disk.open(_NEW, create=True)
             try:
-                self._write_to(file, is_closed)
+                self._write_to(file, is_closed=is_closed)
             finally:
                 file.close()
             self._disk.rename(_NEW, DESTINATIONS)
         except OSError:
             self.remove()
 
-    def _write_to(self, file: File, is_closed: bool) -> None:
+    def _write_to(self, file: File, *, is_closed: bool) -> None:
         piece: list[str] = []
         size = 0
-        for line in self._lines(is_closed):
+        for line in self._lines(is_closed=is_closed):
             piece.append(line)
             size += len(line)
             if size >= _PIECE_BYTES:
@@ -139,7 +139,7 @@ class DestinationsFile:
 
     # ------------------------------------------------------------------ content
 
-    def _lines(self, is_closed: bool) -> Iterator[str]:
+    def _lines(self, *, is_closed: bool) -> Iterator[str]:
         """Yield the text in ASCII, line by line. All lines together are valid JSON."""
         entries = self._entries()
         shown = entries[:LINES_MAX]

@@ -280,7 +280,7 @@ class DirectoryStore:
         self.journal.sizes.update(found.sizes)
         epoch = found.epoch + 1
         # Do this before the first record of the epoch: after a crash from here on, no epoch may be used twice.
-        write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, found.end, False))
+        write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, found.end, is_clean=False))
         self._destinations_file.remove()
         with self._lock:
             self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._mark.note)
@@ -325,7 +325,7 @@ class DirectoryStore:
                 self._mark.sync()
                 self._close_files()  # the marker may find no descriptor but theirs
                 leave_shutdown_marker(
-                    self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, True)
+                    self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, is_clean=True)
                 )
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error

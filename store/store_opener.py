@@ -75,7 +75,7 @@ class _Opening:
             raise
         try:
             store.begin(found)
-            return store, self._reported(store, found, metadata.is_persistent)
+            return store, self._reported(store, found, keeps_index=metadata.is_persistent)
         except BaseException:
             store.abandon()
             raise
@@ -144,12 +144,12 @@ class _Opening:
             mark.close()
             raise
 
-    def _reported(self, store: DirectoryStore, found: RecoveredJournal, keeps_index: bool) -> RecoveryReport:
+    def _reported(self, store: DirectoryStore, found: RecoveredJournal, *, keeps_index: bool) -> RecoveryReport:
         report = found.report(
-            self._is_new or (self._marker is not None and self._marker.is_clean),
-            not self._is_new and keeps_index,
-            len(store.branches.prepared),
-            self._environment.clock.monotonic() - self._began,
+            was_clean=self._is_new or (self._marker is not None and self._marker.is_clean),
+            has_index=not self._is_new and keeps_index,
+            prepared=len(store.branches.prepared),
+            seconds=self._environment.clock.monotonic() - self._began,
         )
         logger.info("opened: %s", report, event="opened")
         return report

@@ -103,7 +103,7 @@ class SpillBuffer(HeldMessages):
         if messages is None:
             pool = self._pool_of.get(lane_number)
             if pool is not None:
-                return self._put_shared(pool, lane_number, message, is_moved)
+                return self._put_shared(pool, lane_number, message, is_moved=is_moved)
         elif sequence in messages:
             return True
         charge = charge_bytes(message)
@@ -122,7 +122,7 @@ class SpillBuffer(HeldMessages):
             self._fullness.grew(lane_number, held_bytes)
         return True
 
-    def _put_shared(self, pool: FanOutPool, lane_number: int, message: StoredMessage, is_moved: bool) -> bool:
+    def _put_shared(self, pool: FanOutPool, lane_number: int, message: StoredMessage, *, is_moved: bool) -> bool:
         needed = pool.needed.get(message[0], 0)
         if not needed and not self.put(pool.number, message, is_moved=is_moved):
             return False

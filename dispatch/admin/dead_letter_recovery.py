@@ -53,7 +53,7 @@ class DeadLetterRecovery:
         # After a kill: lanes to which messages had come back, and up to where their counts were checked.
         self._untidy: dict[LaneState, int] = {}
 
-    def recover(self, was_killed: bool) -> None:
+    def recover(self, *, was_killed: bool) -> None:
         """Take over the delivery counts of the previous process. Requires: the lock.
 
         was_killed: no record says which messages that process handed out for the first time, so any pending message may

@@ -119,7 +119,7 @@ def run_top(arguments: Namespace, streams: Streams) -> int:
 
     if arguments.once:
         seen = found()
-        _print_once(seen, arguments.json, streams)
+        _print_once(seen, streams, is_json=arguments.json)
         return 1 if isinstance(seen, NoView) else 0
     if streams.is_live and not arguments.json:
         return _show(found, streams, arguments.interval)
@@ -135,7 +135,7 @@ def run_top(arguments: Namespace, streams: Streams) -> int:
         streams.wait(arguments.interval)
 
 
-def _print_once(seen: StoreView | NoView, is_json: bool, streams: Streams) -> None:
+def _print_once(seen: StoreView | NoView, streams: Streams, *, is_json: bool) -> None:
     if is_json:
         streams.print_json(asdict(seen))
         return

@@ -38,7 +38,7 @@ def run_settings(arguments: Namespace, streams: Streams) -> int:
     """Print settings. Return 0, also where a property of another broker is lost."""
     is_activemq = arguments.file is not None and not arguments.file.endswith(_TOML)
     if is_activemq and not arguments.toml:
-        return _print_activemq(arguments.file, arguments.json, streams)
+        return _print_activemq(arguments.file, streams, is_json=arguments.json)
     if is_activemq:
         chosen = Settings(**read_activemq(arguments.file, Settings)[0])
     else:
@@ -71,7 +71,7 @@ def _effective(settings: Settings, name: str) -> str | None:
     return None if size_bytes is None else format_size(size_bytes)
 
 
-def _print_activemq(file: str, is_json: bool, streams: Streams) -> int:
+def _print_activemq(file: str, streams: Streams, *, is_json: bool) -> int:
     """Print a line for each property, then the settings."""
     fields, findings = read_activemq(file, Settings)
     chosen = Settings(**fields)

@@ -51,5 +51,5 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         if not destination.distribution.honours_groups:
             self.require_assignable(destination)
             rebalances = destination.keeps_groups and self._policies.of(destination.name).group_rebalance
-            assigner = destination.distribution = GroupedDistribution(destination, self._parts, rebalances)
+            assigner = destination.distribution = GroupedDistribution(destination, self._parts, rebalances=rebalances)
             assigner.take_over()

@@ -33,7 +33,7 @@ class GroupedDistribution(Distribution):
 
     honours_groups = True
 
-    def __init__(self, queue: ConsumedDestination, parts: DistributionParts, rebalances: bool) -> None:
+    def __init__(self, queue: ConsumedDestination, parts: DistributionParts, *, rebalances: bool) -> None:
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
         self.queue = queue
         self._target_area = parts.target_area
@@ -43,7 +43,7 @@ class GroupedDistribution(Distribution):
         self._group_memory = parts.group_memory
         self._assignments = Assignments(queue, parts)
         self._rebalances = rebalances
-        self._rebalancing = Rebalancing(self._assignments, rebalances)
+        self._rebalancing = Rebalancing(self._assignments, rebalances=rebalances)
         self.groups, self.names = self._assignments.groups, self._assignments.names
         self._precedence = self._assignments.precedence
         self._assigned_by_consumer = self._assignments.assigned_by_consumer

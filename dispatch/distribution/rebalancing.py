@@ -19,7 +19,7 @@ class Rebalancing:
 
     __slots__ = ("_assignments", "_queue", "_groups", "_rebalances")
 
-    def __init__(self, assigning: Assignments, rebalances: bool) -> None:
+    def __init__(self, assigning: Assignments, *, rebalances: bool) -> None:
         self._assignments = assigning
         self._queue = assigning.queue
         self._groups = assigning.groups

@@ -50,7 +50,7 @@ def explain_topic(store: ExplainedStore, topic: TopicState) -> Explanation:
         has = "has" if len(everyone) == 1 else "have"
         sentence = f"{name} has no messages: its {count} {has} acknowledged everything"
         return Explanation(f"{'; '.join([sentence, *clauses])}.", causes)
-    said = [_lag_text(lag, lag.subscription in online) for lag in lagging[:HOLDERS_SAID]]
+    said = [_lag_text(lag, is_online=lag.subscription in online) for lag in lagging[:HOLDERS_SAID]]
     more = len(lagging) - len(said)
     if more:
         said.append(f"{more:,} more subscription{plural(more)} {'lags' if more == 1 else 'lag'} less")
@@ -68,7 +68,7 @@ def _subscription_cause(lag: _Lag) -> Cause:
     return Cause(SUBSCRIPTION, subscription.qualified_name, lag.messages, lag.bytes, None, frees)
 
 
-def _lag_text(lag: _Lag, is_online: bool) -> str:
+def _lag_text(lag: _Lag, *, is_online: bool) -> str:
     subscription = lag.subscription
     name = subscription.qualified_name if subscription.is_durable else "a subscription without a name"
     state = f"and has {lag.in_flight:,} of them in flight" if is_online else "and has no consumer"

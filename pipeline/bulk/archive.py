@@ -88,7 +88,7 @@ def archive(spark: SparkSession, directories: Directories, out: PathArgument, *,
     back and compared. To query the archive with SQL, read `out` as Parquet, partitioned by broker and data_log.
     """
     require_spark()
-    jobs, rows = _plan(directories, out, discard)
+    jobs, rows = _plan(directories, out, discard=discard)
     return _spread(spark, jobs, _archive_one, rows)
 
 
@@ -104,7 +104,7 @@ def archive_local(
     on_progress(done_bytes, total_bytes): called before the first data log and after each, by their sizes.
     """
     _require_arrow()
-    jobs, rows = _plan(directories, out, discard)
+    jobs, rows = _plan(directories, out, discard=discard)
     sizes = [_size_of(f"{job.root}/{job.name}") for job in jobs]
     return sorted([*_each(jobs, sizes, _archive_one, on_progress), *rows], key=_order)
 
@@ -197,7 +197,7 @@ def _spread(
 # ---------------------------------------------------------------------- archive
 
 
-def _plan(directories: Directories, out: PathArgument, discard: bool) -> tuple[list[_Job], list[ArchiveRow]]:
+def _plan(directories: Directories, out: PathArgument, *, discard: bool) -> tuple[list[_Job], list[ArchiveRow]]:
     """Return (jobs, rows of data logs that are in use)."""
     target = Path(check_path("out", out)).absolute()
     jobs: list[_Job] = []
@@ -305,7 +305,7 @@ def _plan_restore(archived: PathArgument, directory: PathArgument) -> list[_Job]
         if data_log is None:
             raise SettingsError(f"{path} is not named as an archived data log")
         root = str(target / broker)
-        jobs.append(_Job(broker, root, data_log_name(data_log), data_log, str(path), False))
+        jobs.append(_Job(broker, root, data_log_name(data_log), data_log, str(path), discards=False))
     if not jobs:
         raise SettingsError(f"{source} is no archive: it has no {_BROKER}<name>/{_DATA_LOG}<id>/{FILE_NAME}")
     for root in sorted({job.root for job in jobs}):

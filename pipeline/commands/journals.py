@@ -192,7 +192,7 @@ def run_explain(arguments: Namespace, streams: Streams) -> int:
         if data_log is not None or len(arguments.directories) > 1:
             raise SettingsError("--queue asks one running store about one queue: leave out other directories and ids")
         result = ask(only_store(arguments.directories[0]), {"do": "explain", "queue": arguments.queue})
-        _print_answer(result, arguments.json, streams)
+        _print_answer(result, streams, is_json=arguments.json)
         return 0
     by_rows = arguments.json or arguments.engine == "spark" or arguments.on_damage == "report"
     if by_rows:
@@ -201,7 +201,7 @@ def run_explain(arguments: Namespace, streams: Streams) -> int:
     if len(stores) == 1 and data_log is None:
         answer = ask_store(stores[0].root, {"do": "explain"})
         if answer is not None:
-            _print_answer(answer, False, streams)
+            _print_answer(answer, streams, is_json=False)
             return 0
     return _explain_journals(stores, data_log, streams)
 
@@ -267,7 +267,7 @@ def _print_explanation(broker: str, explanation: Explanation, streams: Streams) 
         streams.print(f"  {cause.reason:<16} {cause.holder}: {numbers}; freed by {cause.frees}")
 
 
-def _print_answer(result: Result, is_json: bool, streams: Streams) -> None:
+def _print_answer(result: Result, streams: Streams, *, is_json: bool) -> None:
     if is_json:
         streams.print_json(result)
         return

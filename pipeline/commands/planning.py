@@ -57,7 +57,7 @@ def run_plan(arguments: Namespace, streams: Streams) -> int:
             is_done = _plan_one(arguments, trace, limits, streams) and is_done
         except ForebayError as error:
             is_done = False
-            _print_problem(trace, str(error), arguments.json, streams)
+            _print_problem(trace, str(error), streams, is_json=arguments.json)
     return 0 if is_done else 1
 
 
@@ -90,7 +90,7 @@ def _compare_rules(arguments: Namespace, trace: str, limits: list[int], streams:
     return found.limits[0].deliveries > 0
 
 
-def _print_problem(trace: str, problem: str, is_json: bool, streams: Streams) -> None:
+def _print_problem(trace: str, problem: str, streams: Streams, *, is_json: bool) -> None:
     if is_json:
         streams.print_json({"trace": trace, "problem": problem})
     else:
@@ -107,7 +107,7 @@ def _plan_by_spark(arguments: Namespace, limits: list[int], streams: Streams) ->
         problem = rows[0].problem
         is_done = is_done and problem is None and bool(rows[0].deliveries)
         if problem is not None:
-            _print_problem(trace, problem, arguments.json, streams)
+            _print_problem(trace, problem, streams, is_json=arguments.json)
         elif arguments.json:
             streams.print_json({"trace": trace} | _as_json(rows))
         else:

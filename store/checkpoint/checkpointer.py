@@ -206,7 +206,7 @@ class Checkpointer:
         Requires: the state lock.
         """
         self._subscriptions.forget_noted()
-        self._index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)
+        self._index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored=is_stored)
         if is_stored:
             self.durations.record(self._clock.monotonic() - began)
         has_index_room = (is_stored or self._metadata.is_persistent) and not self._metadata.is_filling
@@ -274,7 +274,7 @@ def store_at_standstill(journaled: JournaledState, position: int, epoch: int, st
         journaled.metadata.commit(position, epoch, root, changes.puts, changes.deletes, (), changes.fingerprints)
         is_stored = True
     finally:
-        index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)
+        index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored=is_stored)
 
 
 def _changes_of(index: Index) -> _Changes:

@@ -287,7 +287,7 @@ class BlockCache:
         self._account.release(self._packed_bytes)
         self._packed_bytes = 0
 
-    def checkpointed(self, holder: BlockHolder, block: Block, is_stored: bool) -> None:
+    def checkpointed(self, holder: BlockHolder, block: Block, *, is_stored: bool) -> None:
         """Mark a block of take_dirty clean, or dirty again if it was not stored. It is in RAM and was not changed."""
         if is_stored:
             self._clean[holder.number, block.number] = block

@@ -410,6 +410,7 @@ class Index:
         taken: list[tuple[BlockHolder, Block, bytes]],
         deleted: list[tuple[int, int]],
         fingerprints: list[Row],
+        *,
         is_stored: bool,
     ) -> None:
         """Note how a checkpoint went.
@@ -432,7 +433,7 @@ class Index:
                 if not is_here:
                     lane.rows_to_delete.add(block.number, block.number)
             if is_here and not block.is_dirty:
-                self.cache.checkpointed(lane, block, is_stored)
+                self.cache.checkpointed(lane, block, is_stored=is_stored)
         for number in [number for number, lane in self._forgotten.items() if not lane.blocks_on_disk]:
             del self._forgotten[number]
             self._lanes_account.release(INDEX_LANE_BYTES)

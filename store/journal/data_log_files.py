@@ -42,7 +42,7 @@ class DataLogFiles:
         """
         self._directory = self._disk.open_directory(JOURNAL)
         try:
-            return NewDataLog(self._create(data_log, self._file_bytes), self._file_bytes, False)
+            return NewDataLog(self._create(data_log, self._file_bytes), self._file_bytes, is_makeshift=False)
         except OSError as error:
             if error.errno not in NO_SPACE or not self._reserve.is_kept:
                 raise
@@ -50,15 +50,17 @@ class DataLogFiles:
         while wanted >= 2 * LAST_BYTES:
             if 2 * wanted <= known_free_bytes(self._disk):  # the index needs some of the space
                 with suppress(OSError):
-                    return NewDataLog(self._create(data_log, wanted), wanted, True)
+                    return NewDataLog(self._create(data_log, wanted), wanted, is_makeshift=True)
             wanted //= 2
-        return NewDataLog(self._disk.open(data_log_name(data_log), create=True), self._file_bytes, True)
+        return NewDataLog(self._disk.open(data_log_name(data_log), create=True), self._file_bytes, is_makeshift=True)
 
-    def create_next(self, data_log: int, size: int, is_adding: bool) -> NewDataLog:
+    def create_next(self, data_log: int, size: int, *, is_adding: bool) -> NewDataLog:
         """Create a data log for a record of that size. Unless it adds something, a full disk has the reserve for it."""
         needed = DATA_LOG_HEADER_BYTES + size
         try:
-            return NewDataLog(self._create(data_log, max(self._file_bytes, needed)), self._file_bytes, False)
+            return NewDataLog(
+                self._create(data_log, max(self._file_bytes, needed)), self._file_bytes, is_makeshift=False
+            )
         except OSError as error:
             reserved = None
             if not is_adding and error.errno in NO_SPACE:
@@ -66,7 +68,7 @@ class DataLogFiles:
             if reserved is None:
                 raise
             file, capacity = reserved
-            return NewDataLog(file, capacity, True)
+            return NewDataLog(file, capacity, is_makeshift=True)
 
     def _create(self, data_log: int, size: int) -> File:
         """Create a file with reserved space and no content."""

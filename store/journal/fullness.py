@@ -169,7 +169,7 @@ class Fullness:
 
     # ------------------------------------------------------------------ a full disk
 
-    def begin_data_log(self, capacity: int, is_makeshift: bool, first_bytes: int) -> None:
+    def begin_data_log(self, capacity: int, first_bytes: int, *, is_makeshift: bool) -> None:
         """Note the space of a new data log, and fill the reserve.
 
         first_bytes: those of its header and its first record.

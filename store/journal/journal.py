@@ -428,7 +428,9 @@ class Journal:
         old_id, next_id = self.data_log, self.data_log + 1
         # Get the space first, because recovery would not see anything that is written behind a seal.
         try:
-            new = self.open_data_logs.with_descriptor(lambda: self.files.create_next(next_id, size, is_adding))
+            new = self.open_data_logs.with_descriptor(
+                lambda: self.files.create_next(next_id, size, is_adding=is_adding)
+            )
         except OSError as error:
             if error.errno in NO_DESCRIPTOR:
                 raise TooManyFiles from error  # nothing was begun
@@ -497,7 +499,7 @@ class Journal:
         self._word += _NEXT_RECORD
         self.offset = DATA_LOG_HEADER_BYTES + len(first)
         self.open_data_logs.begin(data_log, file, salt)
-        self.fullness.begin_data_log(new.capacity, new.is_makeshift, self.offset)
+        self.fullness.begin_data_log(new.capacity, self.offset, is_makeshift=new.is_makeshift)
         self._set_limit(0)
 
     # ------------------------------------------------------------------ syncing

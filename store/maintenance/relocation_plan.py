@@ -59,7 +59,7 @@ def choose(
     if sparse:
         # The oldest first, because only older data logs can keep a data log.
         data_log = min(sparse)
-        return RelocationChoice(data_log, False, sizes[data_log])
+        return RelocationChoice(data_log, is_naming=False, freed_bytes=sizes[data_log])
     if only_sparse:
         return None
     movable = {data_log for data_log in copied_bytes if copied_bytes[data_log] <= COPY_PRICE_MAX * sizes[data_log]}
@@ -122,7 +122,7 @@ def _naming_prices(obstacles: _Obstacles, sizes: Mapping[int, int]) -> Iterator[
         price = obstacles.naming_bytes(data_log) / sizes[data_log]
         if obstacles.of(data_log) and price <= NAME_PRICE_MAX:
             root = max(obstacles.of(data_log), key=obstacles.freed.__getitem__)
-            yield price, RelocationChoice(root, True, obstacles.freed[root])
+            yield price, RelocationChoice(root, is_naming=True, freed_bytes=obstacles.freed[root])
 
 
 def _copying_prices(
@@ -134,7 +134,7 @@ def _copying_prices(
         blocked_bytes = obstacles.naming_bytes(data_log) if data_log in movable else 0
         price = (size_bytes + blocked_bytes) / gain_bytes
         if price <= COPY_PRICE_MAX:
-            yield price, RelocationChoice(data_log, False, gain_bytes)
+            yield price, RelocationChoice(data_log, is_naming=False, freed_bytes=gain_bytes)
 
 
 def copied_bytes_of(use: DataLogUse) -> int:

@@ -108,7 +108,7 @@ class RecoveredJournal:
     """Data logs that were dropped but are not unlinked yet."""
     damaged: list[DamagedPlace] = field(default_factory=list)
 
-    def report(self, was_clean: bool, has_index: bool, prepared: int, seconds: float) -> RecoveryReport:
+    def report(self, *, was_clean: bool, has_index: bool, prepared: int, seconds: float) -> RecoveryReport:
         """Return what opening did.
 
         was_clean: by the marker. has_index: an index was on disk, so that a rebuild is worth reporting.

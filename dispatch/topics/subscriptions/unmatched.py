@@ -118,10 +118,10 @@ class UnmatchedSweeper:
             for lane in subscription.open_lanes():
                 assert lane.unmatched is not None
                 if len(lane.unmatched) >= UNMATCHED_RUNS_MAX or lane.unmatched.count >= UNMATCHED_MESSAGES_MAX:
-                    self._acknowledge_unmatched(lane, subscription.is_durable)
+                    self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
                 run = self._choose(lane)
                 if run is None and lane.unmatched:
-                    self._acknowledge_unmatched(lane, subscription.is_durable)
+                    self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
                 if run is not None:
                     for examiner in run.examiners:
                         self.subscriptions[examiner.subscription] = self.subscriptions.pop(examiner.subscription)
@@ -178,7 +178,7 @@ class UnmatchedSweeper:
         except ForebayError:
             return []
 
-    def _acknowledge_unmatched(self, lane: SubscriptionLaneState, is_durable: bool) -> None:
+    def _acknowledge_unmatched(self, lane: SubscriptionLaneState, *, is_durable: bool) -> None:
         """Acknowledge messages that do not match, at most UNMATCHED_MESSAGES_MAX, to hold the lock only briefly."""
         assert lane.unmatched is not None
         runs: list[tuple[int, int]] = []

@@ -340,7 +340,7 @@ def test_rows_of_the_index_go_with_the_next_checkpoint_whatever_was_under_way() 
         taken, deleted = simulated.index.take_dirty(), simulated.index.take_rows_to_delete()
     simulated.queue().delete()
     with simulated.lock:
-        simulated.index.checkpointed(taken, deleted, [], True)
+        simulated.index.checkpointed(taken, deleted, [], is_stored=True)
     simulated.bay.checkpoint()
     simulated.bay.checkpoint()
     assert not simulated.index._forgotten and not simulated.index.lanes

@@ -163,7 +163,7 @@ class Store:
             self.metadata.commit(0, 0, b"", puts, deletes)
             self.metadata.synced()
             self._checkpoint = self._begun
-        self.index.checkpointed(blocks, deletes, [], is_stored)
+        self.index.checkpointed(blocks, deletes, [], is_stored=is_stored)
 
     def checkpoint(self, is_stored: bool = True) -> None:
         self.end_checkpoint(self.begin_checkpoint(), is_stored)

@@ -33,7 +33,7 @@ class Held:
             lambda: self.journal_bytes,
             lambda reason, _: StoreFailed(reason),
         )
-        self.fullness.begin_data_log(FILE_BYTES, False, FIRST_BYTES)
+        self.fullness.begin_data_log(FILE_BYTES, FIRST_BYTES, is_makeshift=False)
 
     def require_space(self, size: int, flags: int = 0, *, refills: bool = False) -> None:
         try:
@@ -94,7 +94,7 @@ def test_a_full_disk_refuses_what_adds_until_the_reserve_is_whole() -> None:
 
 def test_a_makeshift_data_log_keeps_half_for_acks_and_its_end_for_drops() -> None:
     held = Held()
-    held.fullness.begin_data_log(FILE_BYTES // 2, True, FIRST_BYTES)
+    held.fullness.begin_data_log(FILE_BYTES // 2, FIRST_BYTES, is_makeshift=True)
     held.fullness._check()
     half, last = FILE_BYTES // 4, FILE_BYTES // 2 - LAST_BYTES
     held.fullness.spare_acks(RETURN, 10, half - 10)
@@ -134,7 +134,7 @@ def test_a_disk_is_full_until_the_reserve_is_whole_and_the_data_log_no_makeshift
     held.disk.fail("preallocate", 1, errno.ENOSPC)
     assert not held.fullness.refill() and held.fullness.is_full
     assert held.fullness.refill() and not held.fullness.is_full
-    held.fullness.begin_data_log(FILE_BYTES // 2, True, FIRST_BYTES)
+    held.fullness.begin_data_log(FILE_BYTES // 2, FIRST_BYTES, is_makeshift=True)
     assert held.fullness.refill() and held.fullness.is_full
 
 

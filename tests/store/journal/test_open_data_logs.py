@@ -36,9 +36,9 @@ def test_a_full_disk_has_the_reserve_for_records_that_settle_alone() -> None:
     assert reserve.fill()
     disk.fail("preallocate", 1, errno.ENOSPC, sticky=True)
     with pytest.raises(OSError):
-        files.create_next(2, 100, True)
+        files.create_next(2, 100, is_adding=True)
     assert data_logs(disk) == [1], "the name is gone again"
-    new = files.create_next(2, 100, False)
+    new = files.create_next(2, 100, is_adding=False)
     assert new.is_makeshift and new.capacity == FILE_BYTES and data_logs(disk) == [1, 2]
 
 
@@ -46,7 +46,7 @@ def test_a_record_above_the_size_of_a_data_log_gets_the_space_that_it_needs() ->
     disk = SimulatedDisk()
     files, _ = files_on(disk)
     files.create_first(1)
-    new = files.create_next(2, 3 * FILE_BYTES, True)
+    new = files.create_next(2, 3 * FILE_BYTES, is_adding=True)
     assert disk.open_for_reading(data_log_name(2)).size() > 3 * FILE_BYTES
     assert new.capacity == FILE_BYTES and not new.is_makeshift
 
