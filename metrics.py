@@ -104,12 +104,13 @@ class _Metric:
     subsystem: str
     name: str
     unit: str
-    is_counter: bool
     help: str
     subject: str
     """What it is about: a key of _LABELS."""
     read: Callable[[Any], float | None]
     """Returns the figure of one subject. None: it is not known."""
+    is_counter: bool
+    """Whether it only rises."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -404,13 +405,24 @@ class _Source:
 # ---------------------------------------------------------------------- the metrics
 
 
-def _metrics(
-    subsystem: str, subject: str, is_counter: bool, *rows: tuple[str, str, str, str | Callable[[Any], float | None]]
-) -> Iterator[_Metric]:
-    """Yield metrics of one kind. rows: name, unit, help, and the path of attributes to the figure, or a function."""
+_Row = tuple[str, str, str, str | Callable[[Any], float | None]]
+"""Name, unit and help of a metric, and the path of attributes to its figure, or a function."""
+
+
+def _gauges(subsystem: str, subject: str, *rows: _Row) -> Iterator[_Metric]:
+    """Yield metrics that rise and fall."""
     for name, unit, text, figure in rows:
-        read = attrgetter(figure) if isinstance(figure, str) else figure
-        yield _Metric(subsystem, name, unit, is_counter, text, subject, read)
+        yield _Metric(subsystem, name, unit, text, subject, _reader(figure), is_counter=False)
+
+
+def _counters(subsystem: str, subject: str, *rows: _Row) -> Iterator[_Metric]:
+    """Yield metrics that only rise."""
+    for name, unit, text, figure in rows:
+        yield _Metric(subsystem, name, unit, text, subject, _reader(figure), is_counter=True)
+
+
+def _reader(figure: str | Callable[[Any], float | None]) -> Callable[[Any], float | None]:
+    return attrgetter(figure) if isinstance(figure, str) else figure
 
 
 def _paused_figure(found: DestinationStatistics) -> int:
@@ -418,51 +430,41 @@ def _paused_figure(found: DestinationStatistics) -> int:
 
 
 _METRICS: Final = (
-    *_metrics(
+    *_gauges(
         "memory",
         "store",
-        False,
         ("limit", "bytes", "The memory limit.", "statistics.memory.limit_bytes"),
         ("held", "bytes", "What all caches hold of it.", "statistics.memory.held_bytes"),
     ),
-    *_metrics(
+    *_gauges(
         "journal",
         "store",
-        False,
         ("size", "bytes", "Bytes of all data logs.", "statistics.store.journal_bytes"),
         ("live", "bytes", "Of them, those of pending messages.", "statistics.store.live_bytes"),
         ("data_logs", "", "Data logs.", "statistics.store.data_logs"),
     ),
-    *_metrics(
+    *_gauges(
         "",
         "store",
-        False,
         ("messages", "", "Pending messages, of queues and topics.", "statistics.store.pending_messages"),
         ("queues", "", "Queues there are, also those that are not named.", "queue_count"),
     ),
-    *_metrics(
+    *_gauges(
         "tmp_storage",
         "store",
-        False,
         ("size", "bytes", "Bytes of spilled messages on disk.", "statistics.tmp_storage.bytes"),
     ),
-    *_metrics(
+    *_gauges(
         "memory",
         "holder",
-        False,
         ("holder", "bytes", "Bytes of the memory limit by who holds them.", lambda held: held),
     ),
-    *_metrics("cache", "cache", True, ("served", "", "Messages found in a cache that need not be read.", "served")),
-    *_metrics(
-        "background", "work", False, ("failing_tries", "", "Tries in vain of background work that fails.", "tries")
-    ),
-    *_metrics(
-        "process", "process", False, ("memory", "bytes", "Memory that the process has of its own.", "process_bytes")
-    ),
-    *_metrics(
+    *_counters("cache", "cache", ("served", "", "Messages found in a cache that need not be read.", "served")),
+    *_gauges("background", "work", ("failing_tries", "", "Tries in vain of background work that fails.", "tries")),
+    *_gauges("process", "process", ("memory", "bytes", "Memory that the process has of its own.", "process_bytes")),
+    *_gauges(
         "queue",
         "queue",
-        False,
         ("messages", "", "Pending messages, those in flight included.", "depth"),
         ("messages_ready", "", "Messages that consumers could get.", "ready"),
         (
@@ -477,10 +479,9 @@ _METRICS: Final = (
         ("slow_consumers", "", "Consumers that neither take nor settle.", "slow_consumers"),
         ("paused", "", "1 while the queue is paused.", _paused_figure),
     ),
-    *_metrics(
+    *_counters(
         "queue",
         "queue",
-        True,
         ("messages_enqueued", "", "Messages sent to it.", "enqueued"),
         ("messages_delivered", "", "Messages handed out, again or for the first time.", "delivered"),
         ("messages_acknowledged", "", "Messages acknowledged.", "acknowledged"),
@@ -495,30 +496,25 @@ _METRICS: Final = (
         ("blocked_sends", "", "Sends that waited for room.", "blocked_sends"),
         ("blocked_sends_wait", "seconds", "For how long they waited.", "blocked_seconds"),
     ),
-    *_metrics(
+    *_counters(
         "topic",
         "topic",
-        True,
         ("messages_enqueued", "", "Messages sent to it.", "enqueued"),
         ("enqueued", "bytes", "Bodies and headers of messages sent to it.", "enqueued_bytes"),
     ),
-    *_metrics(
-        "topic", "topic", False, ("consumers", "", "Consumers, of durable subscriptions and others.", "consumers")
-    ),
-    *_metrics("topic", "topic", True, ("messages_evicted", "", "Messages that slow subscribers lost.", "evicted")),
-    *_metrics(
+    *_gauges("topic", "topic", ("consumers", "", "Consumers, of durable subscriptions and others.", "consumers")),
+    *_counters("topic", "topic", ("messages_evicted", "", "Messages that slow subscribers lost.", "evicted")),
+    *_gauges(
         "subscription",
         "subscription",
-        False,
         ("messages", "", "Pending messages.", "depth"),
         ("messages_in_flight", "", "Messages that its consumer holds.", "in_flight"),
         ("size", "bytes", "Bodies and headers of pending messages.", "bytes"),
         ("consumers", "", "Consumers: at most one, unless it is shared.", "consumers"),
     ),
-    *_metrics(
+    *_counters(
         "subscription",
         "subscription",
-        True,
         ("messages_acknowledged", "", "Messages acknowledged.", "acknowledged"),
         ("enqueued", "bytes", "Bodies and headers of messages it got.", "enqueued_bytes"),
         ("dequeued", "bytes", "Bodies and headers of messages that left.", "dequeued_bytes"),
@@ -531,4 +527,6 @@ _HISTOGRAMS: Final = (
     _Histogram("", "take_duration", "How long takes waited for a load or a message, until they got some.", "take"),
 )
 _HEALTHY_HELP: Final = "1 while the store is open and has no problem, else 0."
-_HEALTHY: Final = _Metric("", "healthy", "", False, _HEALTHY_HELP, "store", lambda snapshot: float(snapshot.health.ok))
+_HEALTHY: Final = _Metric(
+    "", "healthy", "", _HEALTHY_HELP, "store", lambda snapshot: float(snapshot.health.ok), is_counter=False
+)
