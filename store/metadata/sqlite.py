@@ -242,45 +242,45 @@ class SqliteMetadataStore:
         """Run one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
         writer = self._writer
         assert writer is not None
-        places = {(lane_number, block) for lane_number, block, _ in puts}
-        rows = [row_of(*put) for put in puts]
-        _, checksum = survey(rows)
-        checksum += self._checksum
         with writer:
             writer.execute("BEGIN IMMEDIATE")
-            for place_range in doomed:
-                _, removed = survey(writer.execute(_PLACES + _RANGE, place_range))
-                writer.execute("DELETE FROM blocks" + _RANGE, place_range)
-                if self._has_fingerprints:
-                    writer.execute("DELETE FROM fingerprints" + _RANGE, place_range)
-                checksum -= removed
-            # An existing block keeps its id, and so its page: a third less is written, and the file stays dense.
-            ids: dict[tuple[int, int], int] = {}
-            for place_range in ranges(places):
-                old_rows = writer.execute(_PLACES_AND_IDS + _RANGE, place_range).fetchall()
-                ids.update((row[:2], row[-1]) for row in old_rows)
-                _, replaced = survey(row[:-1] for row in old_rows)
-                checksum -= replaced
-            writer.executemany(
-                "REPLACE INTO blocks (id, lane, block, crc, due, expiry, packed) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
-            )
+            checksum = self._checksum - self._delete_blocks(writer, doomed)
+            added, replaced = _put_blocks(writer, puts)
+            checksum += added
+            checksum -= replaced
             if fingerprints:
-                writer.execute(_FINGERPRINTS)
-                writer.executemany(
-                    "REPLACE INTO fingerprints VALUES (?, ?, ?, ?, ?)",
-                    (
-                        (lane_number, block, name, self._crc(lane_number, block, _encoded(name), data), data)
-                        for lane_number, block, name, data in fingerprints
-                    ),
-                )
+                self._put_fingerprints(writer, fingerprints)
             if root is not None:
-                position, epoch, value = root
-                head = (self._store_id, position, epoch, checksum.blocks, checksum.checksum)
-                row = (*head, _root_crc(head, value), value)
-                writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", row)
+                self._put_root(writer, root, checksum)
         self._checksum = checksum
         self._has_fingerprints |= len(fingerprints) > 0
+
+    def _delete_blocks(self, writer: sqlite3.Connection, doomed: Sequence[tuple[int, int, int]]) -> BlockChecksum:
+        """Delete ranges of blocks with their fingerprints; return the checksum of what was deleted."""
+        deleted = BlockChecksum()
+        for place_range in doomed:
+            deleted += survey(writer.execute(_PLACES + _RANGE, place_range))[1]
+            writer.execute("DELETE FROM blocks" + _RANGE, place_range)
+            if self._has_fingerprints:
+                writer.execute("DELETE FROM fingerprints" + _RANGE, place_range)
+        return deleted
+
+    def _put_fingerprints(self, writer: sqlite3.Connection, fingerprints: Sequence[FingerprintRow]) -> None:
+        writer.execute(_FINGERPRINTS)
+        writer.executemany(
+            "REPLACE INTO fingerprints VALUES (?, ?, ?, ?, ?)",
+            (
+                (lane_number, block, name, self._crc(lane_number, block, _encoded(name), data), data)
+                for lane_number, block, name, data in fingerprints
+            ),
+        )
+
+    def _put_root(self, writer: sqlite3.Connection, root: tuple[int, int, bytes], checksum: BlockChecksum) -> None:
+        """Put the root, which says how many blocks there are now and what their checksum is."""
+        position, epoch, value = root
+        head = (self._store_id, position, epoch, checksum.blocks, checksum.checksum)
+        row = (*head, _root_crc(head, value), value)
+        writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _crc(self, lane_number: int, block: int, name: bytes, data: bytes) -> int:
         """Return the checksum of a fingerprint and of its place."""
@@ -484,6 +484,27 @@ class SqliteMetadataStore:
 
 def _scalar(connection: sqlite3.Connection, query: str) -> Any:
     return connection.execute(query).fetchone()[0]
+
+
+def _put_blocks(
+    writer: sqlite3.Connection, puts: Sequence[tuple[int, int, bytes]]
+) -> tuple[BlockChecksum, BlockChecksum]:
+    """Put blocks; return the checksum of what was added, and of the rows that it replaces.
+
+    An existing block keeps its id, and so its page: a third less is written, and the file stays dense.
+    """
+    rows = [row_of(*put) for put in puts]
+    ids: dict[tuple[int, int], int] = {}
+    replaced = BlockChecksum()
+    for place_range in ranges({(lane_number, block) for lane_number, block, _ in puts}):
+        old_rows = writer.execute(_PLACES_AND_IDS + _RANGE, place_range).fetchall()
+        ids.update((row[:2], row[-1]) for row in old_rows)
+        replaced += survey(row[:-1] for row in old_rows)[1]
+    writer.executemany(
+        "REPLACE INTO blocks (id, lane, block, crc, due, expiry, packed) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
+    )
+    return survey(rows)[1], replaced
 
 
 def _encoded(name: str) -> bytes:
