@@ -269,17 +269,8 @@ class Block:
         if messages > BLOCK_MESSAGES or planes > 4 or parts > 7 or not is_long_enough:
             raise BlockDamaged("its parts do not add up")
         block = cls(block_number)
-        at = _PACKED.size
-        lengths = bytearray(4 * messages)
-        for plane in range(planes):
-            lengths[plane::4] = data[at : at + messages]
-            at += messages
-        block.lengths.frombytes(lengths)
-        for column, count in (
-            (block.offsets, records),
-            (block.data_logs, files),
-            (block.data_log_starts, files),
-        ):
+        at = block._unpack_lengths(data, messages, planes)
+        for column, count in ((block.offsets, records), (block.data_logs, files), (block.data_log_starts, files)):
             size = count * column.itemsize
             column.frombytes(data[at : at + size])
             at += size
@@ -298,6 +289,16 @@ class Block:
         if not block._is_sound():
             raise BlockDamaged("its parts contradict each other")
         return block
+
+    def _unpack_lengths(self, data: bytes, messages: int, planes: int) -> int:
+        """Take in the lengths, of which each plane has one byte of every message; return where they end."""
+        at = _PACKED.size
+        lengths = bytearray(4 * messages)
+        for plane in range(planes):
+            lengths[plane::4] = data[at : at + messages]
+            at += messages
+        self.lengths.frombytes(lengths)
+        return at
 
     def _is_sound(self) -> bool:
         """Return whether every message has a record, and every message that is not a hole has a data log."""
