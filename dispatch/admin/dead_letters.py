@@ -66,24 +66,14 @@ class DeadLetterMover:
             return False
         writer = self._writer
         with self._monitor.lock, self._monitor.all_or_broken:
-            lane = next(iter(self._waiting), None)
+            lane = self._next_lane()
             if lane is None:
-                return False
-            del self._waiting[lane]
-            if not lane.destination.is_open or not lane.dead_letters:
-                lane.dead_letters.clear()
-                return True
-            self._waiting[lane] = None  # other lanes come first next time
+                return bool(self._waiting)
             first = lane.dead_letters.first
             last = min(next(iter(lane.dead_letters))[1], first + writer.batch_messages - 1)
             rule = self._policies.redelivery(lane.destination.name)
         try:
-            if rule.dead_letter_queue is None:
-                writer.discard(lane, first, last)
-            else:
-                for messages in self._browsers.loads(lane, first, last + 1):
-                    for _ in writer.move(lane, rule.dead_letter_queue, messages, MAX_ATTEMPTS):
-                        pass
+            self._move(lane, first, last, rule.dead_letter_queue)
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:
@@ -106,6 +96,30 @@ class DeadLetterMover:
         if done == STEPS:
             self._wake_maintenance()
         return done
+
+    def _next_lane(self) -> LaneState | None:
+        """Return the lane whose turn it is, which comes last from now on. None: it has no dead letters any more.
+
+        Requires: the lock.
+        """
+        lane = next(iter(self._waiting), None)
+        if lane is None:
+            return None
+        del self._waiting[lane]
+        if not lane.destination.is_open or not lane.dead_letters:
+            lane.dead_letters.clear()
+            return None
+        self._waiting[lane] = None
+        return lane
+
+    def _move(self, lane: LaneState, first: int, last: int, queue: str | None) -> None:
+        """Move a run of dead letters to their queue; None: discard them. Requires: no lock."""
+        if queue is None:
+            self._writer.discard(lane, first, last)
+            return
+        for messages in self._browsers.loads(lane, first, last + 1):
+            for _ in self._writer.move(lane, queue, messages, MAX_ATTEMPTS):
+                pass
 
     def _leave(self, lane: LaneState, first: int, last: int) -> None:
         """Drop these dead letters from the list; pass over those still pending, as unreadable. Requires: the lock."""
