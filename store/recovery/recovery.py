@@ -205,6 +205,7 @@ class Recovery:
         return data_log not in self._result.sizes or data_log in self._left_out
 
     def run(self) -> RecoveredJournal:
+        """Bring index and tables up to the journal; return what was found and where the journal goes on."""
         result = self._result
         ids = self._list()
         self._disk.sync_directory(JOURNAL)
@@ -215,9 +216,7 @@ class Recovery:
         if start is not None and kept is not None:
             result.replay_position = start[0]
             self._forget_lost(kept)
-        is_left = result.epoch < EPOCH_MAX and result.next_log_sequence < SEQUENCE_MAX
-        if result.next_data_log > DATA_LOG_ID_MAX or not is_left:
-            raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
+        self._require_numbers()
         if self._verifies_all and not self._accepts_loss:
             from .verify import raise_first_damage  # only verify_on_open needs it
 
@@ -226,20 +225,32 @@ class Recovery:
             )
         self._complete()
         self._cut(end)
-        if self._accepts_loss:
-            # The newest one was set aside because nothing in it could be read.
-            self.replay.expected &= set(result.sizes)
-        result.leftovers = tuple(sorted(set(result.sizes) - self.replay.expected))
-        result.sizes = {data_log: result.sizes[data_log] for data_log in self.replay.expected}
-        for data_log in set(self._index.uses) - self.replay.expected:
-            del self._index.uses[data_log]
-        for use in self._index.uses.values():
-            use.acked_data_logs &= self.replay.expected
-            use.committed_data_logs &= self.replay.expected
+        self._part_with_leftovers()
         self.replay.forget_deleted()
         result.destinations, result.imports = self.replay.destinations, self.replay.imports
         result.end = end.position
         return result
+
+    def _require_numbers(self) -> None:
+        """Raise JournalCorrupt unless another data log and another epoch have a number."""
+        result = self._result
+        is_left = result.epoch < EPOCH_MAX and result.next_log_sequence < SEQUENCE_MAX
+        if result.next_data_log > DATA_LOG_ID_MAX or not is_left:
+            raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
+
+    def _part_with_leftovers(self) -> None:
+        """Count dropped data logs that are not unlinked yet no more, neither in the journal nor in the index."""
+        result, expected = self._result, self.replay.expected
+        if self._accepts_loss:
+            # The newest one was set aside because nothing in it could be read.
+            expected &= set(result.sizes)
+        result.leftovers = tuple(sorted(set(result.sizes) - expected))
+        result.sizes = {data_log: result.sizes[data_log] for data_log in expected}
+        for data_log in set(self._index.uses) - expected:
+            del self._index.uses[data_log]
+        for use in self._index.uses.values():
+            use.acked_data_logs &= expected
+            use.committed_data_logs &= expected
 
     def _list(self) -> list[int]:
         """Return the ids of all data logs.
