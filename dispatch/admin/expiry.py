@@ -70,7 +70,7 @@ class ExpirySweeper:
             if not lane.destination.is_open or self._monitor.is_closed or lane.pending_lane.earliest[EXPIRY] > now_ms:
                 return 0
             numbers = timetable.expired_blocks(lane.pending_lane, now_ms)
-        removed, to = 0, self._dead_letter_queue(lane)
+        removed, queue = 0, self._dead_letter_queue(lane)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
             if self._message_store.is_index_crowded and not self._message_store.checkpoint():
                 break
@@ -81,10 +81,10 @@ class ExpirySweeper:
                 found = list(
                     chain.from_iterable(timetable.expired(lane.pending_lane, number, now_ms) for number in part)
                 )
-                if to is None:
+                if queue is None:
                     removed += self._remove(lane, found)
-            if to is not None:
-                removed += self._bury(lane, to, found)
+            if queue is not None:
+                removed += self._dead_letter(lane, queue, found)
         with self._monitor.lock, self._monitor.all_or_broken:
             if lane.destination.is_open and not self._monitor.is_closed:
                 timetable.refresh_expiry(lane.pending_lane)
@@ -99,24 +99,24 @@ class ExpirySweeper:
             return None
         return self._policies.queue_for_expired(lane.destination.name)
 
-    def _bury(self, lane: LaneState, to: str, runs: Sequence[tuple[int, int]]) -> int:
+    def _dead_letter(self, lane: LaneState, queue: str, runs: Sequence[tuple[int, int]]) -> int:
         """Move expired messages to a dead-letter queue; return how many. The rest waits for a later sweep.
 
         Requires: no lock.
         """
-        buried = 0
+        moved_messages = 0
         try:
             for first, last in runs:
                 for messages in self._browsers.loads(lane, first, min(last + 1, lane.published_end)):
-                    for moved in self._writer.move(lane, to, messages, EXPIRED):
-                        buried += moved
+                    for moved in self._writer.move(lane, queue, messages, EXPIRED):
+                        moved_messages += moved
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:
             logger.warning("what has expired in %r waits: %s", lane.destination.name, error, event="expired_wait")
         with self._monitor.lock, self._monitor.all_or_broken:
-            lane.expired += buried
-        return buried
+            lane.expired += moved_messages
+        return moved_messages
 
     def _remove(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> int:
         """Acknowledge expired messages that are not in flight; lists and caches forget them. Requires: the lock."""
@@ -124,7 +124,7 @@ class ExpirySweeper:
         gone = SequenceSet()
         depths = [_depth(reader) for reader in readers]
         try:
-            for first, last in _joined(lane, self.free(readers, runs)):
+            for first, last in _joined(lane, self.free_messages(readers, runs)):
                 lane.backing_store.acknowledge(lane.pending_lane, first, last)
                 gone.add(first, last)
         finally:
@@ -133,7 +133,7 @@ class ExpirySweeper:
                 self._removals.forget(reader, gone)
         return gone.count
 
-    def free(self, readers: Sequence[LaneState], runs: Sequence[tuple[int, int]]) -> SequenceSet:
+    def free_messages(self, readers: Sequence[LaneState], runs: Sequence[tuple[int, int]]) -> SequenceSet:
         """Return the messages of the runs that are published, not in flight, and not in an undecided transaction."""
         free = SequenceSet()
         for first, last in runs:

@@ -233,7 +233,7 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
             at = found[1] + 1
     for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
         runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
-        free = store.times.sweeper.free([lane], runs)
+        free = store.times.sweeper.free_messages([lane], runs)
         for first, last in free:
             for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):
                 free.remove(low, high)
