@@ -67,7 +67,7 @@ class SubscriptionWriter:
                 data_log = self._journal.data_log
             self._subscriptions.seek(number, firsts, data_log)
 
-    def retain(self, topic: int) -> None:
+    def begin_retention(self, topic: int) -> None:
         """Let a topic keep messages beyond all acks from now on. It writes a record, if the topic did not so before.
 
         Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
@@ -78,7 +78,7 @@ class SubscriptionWriter:
                 self._journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
                 self._subscriptions.subscribe(facts)
 
-    def retain_no_more(self, topic: int) -> None:
+    def end_retention(self, topic: int) -> None:
         """Let a topic keep nothing beyond all acks from now on, as `unsubscribe` ends a subscription."""
         if (known := self._subscriptions.retention(topic)) is not None:
             self.unsubscribe(known)

@@ -74,9 +74,9 @@ class TopicRetention:
             if rule is not None and begins:
                 self._overhead.require(SUBSCRIBER_BYTES)
             if rule is None:
-                self._writer.retain_no_more(topic.number)
+                self._writer.end_retention(topic.number)
             else:
-                self._writer.retain(topic.number)
+                self._writer.begin_retention(topic.number)
             self._trimmer.keep(topic.number, rule)
         except StoreFull as full:
             self._postponed[topic] = None
