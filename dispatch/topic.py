@@ -337,7 +337,7 @@ class TopicPattern(Topic):
     __slots__ = ()
 
     def __init__(self, parts: TopicParts, pattern: str, confirmer: Confirmer | None = None) -> None:
-        Sender.__init__(self, parts.producers, parts.patterns.state(pattern), confirmer)
+        Sender.__init__(self, parts.producers, parts.patterns.make_state(pattern), confirmer)
         self.parts = parts
 
     def _subscribe(self, durable: object, shared: object, options: ConsumerOptions) -> Consumer:

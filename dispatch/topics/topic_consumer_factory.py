@@ -125,7 +125,7 @@ class TopicConsumerFactory:
         with self._monitor.lock, self._monitor.while_open, self._consumers.reserving(options):
             with self._topics.held_matching(pattern) as found:
                 self._consumers.require_room(found, options)
-                pattern_state = self._patterns.state(pattern)
+                pattern_state = self._patterns.make_state(pattern)
                 consumer = self._consumers.attach(pattern_state, options)
                 self._patterns.add(pattern_state, options.selector)
                 for topic in found:

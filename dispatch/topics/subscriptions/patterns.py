@@ -38,7 +38,7 @@ class PatternRegistry:
         self._subscriptions = subscriptions
         self._selectors: dict[PatternState, Selector | None] = {}
 
-    def state(self, pattern: str) -> PatternState:
+    def make_state(self, pattern: str) -> PatternState:
         """Return a new state for a pattern, which refuses sends and may get a consumer."""
         return PatternState(self._target_area, pattern, self, self._subscriptions.selector_matches)
 
