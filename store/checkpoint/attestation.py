@@ -42,5 +42,5 @@ class Attestation:
                 self._end = self._journal.durable  # not again before something else is synced
                 return False
             self._end = self._journal.end
-            self._checkpointer.pass_over(begin, self._end)
+            self._checkpointer.skip_record(begin, self._end)
             return True

@@ -228,8 +228,8 @@ class Checkpointer:
             raise self.distrust(damage) from damage
         self.end = self.replay_position = position
 
-    def pass_over(self, begin: int, end: int) -> None:
-        """Note that the record there does not concern the index. Requires: the state lock."""
+    def skip_record(self, begin: int, end: int) -> None:
+        """Move the end past a record that does not concern the index. Requires: the state lock."""
         if self.end == begin:
             self.end = end
 

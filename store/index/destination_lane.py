@@ -137,7 +137,7 @@ class DestinationLane(BlockHolder):
                 self._retire_if_empty(left)
         self.next_sequence = sequence
 
-    def pass_over(self, messages: int, content_bytes: int) -> None:
+    def discard_next(self, messages: int, content_bytes: int) -> None:
         """Use up the next sequences for messages that are not stored because there is no subscription."""
         self.skip_to(self.next_sequence + messages)
 

@@ -231,10 +231,10 @@ class TopicLane(DestinationLane):
         self.sent_bytes += sum(lengths)
         super().add_singles(data_log, offsets, lengths, use)
 
-    def pass_over(self, messages: int, content_bytes: int) -> None:
+    def discard_next(self, messages: int, content_bytes: int) -> None:
         """Use up the next sequences; their bytes still count as sent."""
         self.sent_bytes += content_bytes
-        super().pass_over(messages, content_bytes)
+        super().discard_next(messages, content_bytes)
 
     @property
     def total_sent_bytes(self) -> int:

@@ -31,7 +31,7 @@ class DiscardWriter:
         first = lane.next_sequence
         with self._journal.all_or_broken:
             self._journal.append_ack(lane.priority, lane.destination_number, first, messages)
-            lane.pass_over(messages, content_bytes)
+            lane.discard_next(messages, content_bytes)
         for identity in identities:
             self._duplicates.remember(identity)
         return first

@@ -98,7 +98,7 @@ class Evictor(EvictionRule):
             finally:
                 selector_matches.end()
 
-    def pass_over(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
+    def evict_unseen(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
         """Remove messages that were just stored for a subscriber, which never sees them."""
         lane.subscription.topic.evicted += lane.subscription_lane.remove(first, last, NO_RECORD)
         lane.published_end = last + 1
@@ -106,7 +106,7 @@ class Evictor(EvictionRule):
     def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
         """Remove the messages first to last that were not admitted, and then evict what exceeds the limit."""
         if end <= last:
-            self.pass_over(lane, end, last)
+            self.evict_unseen(lane, end, last)
         self.on_arrivals(lane.subscription, lane, first, last)
 
     def on_arrivals(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
