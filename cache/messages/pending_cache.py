@@ -67,7 +67,7 @@ class PendingCache(MessageCache):
             return False
         order = self._orders.get(lane_number)
         while not self.put(lane_number, message):
-            victim = None if order is None else order.farther_than(sequence)
+            victim = None if order is None else order.pop_farther_than(sequence)
             if victim is None:
                 return False
             self.take(lane_number, victim)

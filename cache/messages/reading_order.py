@@ -75,7 +75,7 @@ class ReadingOrder:
             heapreplace(farthest, (front - following, following, front))
         return sequence
 
-    def farther_than(self, sequence: int) -> int | None:
+    def pop_farther_than(self, sequence: int) -> int | None:
         """Take out the farthest message, if it is farther from its reader than another one would be; else None."""
         if not self._is_arranged:
             self._arrange()

@@ -57,13 +57,13 @@ def test_without_a_reader_the_newest_leaves_first() -> None:
 
 def test_a_message_takes_no_place_of_one_that_is_as_near() -> None:
     order = order_of([0, 1, 2, 100, 101], [0, 100])
-    assert order.farther_than(102) is None
-    assert order.farther_than(101) == 2
-    assert order.farther_than(101) is None
+    assert order.pop_farther_than(102) is None
+    assert order.pop_farther_than(101) == 2
+    assert order.pop_farther_than(101) is None
 
 
 def test_what_no_reader_comes_to_takes_nobody_s_place() -> None:
-    assert order_of(range(5, 9), [5]).farther_than(4) is None
+    assert order_of(range(5, 9), [5]).pop_farther_than(4) is None
 
 
 def test_readers_that_went_on_are_nearer() -> None:
