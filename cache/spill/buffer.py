@@ -201,7 +201,7 @@ class SpillBuffer(HeldMessages):
     # ------------------------------------------------------------------ batches of a key
 
     @property
-    def lanes(self) -> list[int]:
+    def keys(self) -> list[int]:
         """The keys with messages: lanes of their own, and pools. O(keys)."""
         return list(self._lanes)
 
@@ -249,7 +249,7 @@ class SpillBuffer(HeldMessages):
             found.append(message)
         return found
 
-    def holders(self, number: int, batch: Sequence[StoredMessage]) -> list[tuple[int, int]]:
+    def lanes_needing(self, number: int, batch: Sequence[StoredMessage]) -> list[tuple[int, int]]:
         """Return the lanes of a pool that need messages of a batch, each with a bit for each message."""
         pool = self._pools[number]
         alike: dict[int, int] = {}

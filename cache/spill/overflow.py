@@ -196,7 +196,7 @@ class Overflow:
 
     def spill_all(self) -> None:
         """Spill all waiting messages, as far as tmp-storage takes them."""
-        for key in self.buffer.lanes:
+        for key in self.buffer.keys:
             if not self._spill_lane(key):
                 return
 
@@ -240,14 +240,14 @@ class Overflow:
 
     def _spill_pool_batch(self, pool: int, batch: list[StoredMessage]) -> None:
         """Spill a batch of a pool: each message once, for all lanes that need it."""
-        holders = self.buffer.holders(pool, batch)
+        needing = self.buffer.lanes_needing(pool, batch)
         held: list[tuple[NonPersistentLane, Sequence[StoredMessage]]] = []
-        for number, bits in holders:
+        for number, bits in needing:
             lane = self.lanes[number]
             runs = lane.only_in_ram([message for at, message in enumerate(batch) if bits >> at & 1])
             assert sum(map(len, runs)) == bits.bit_count(), "what waits is pending, and nowhere else"
             held += [(lane, run) for run in runs]
-        self.storage.spill([number for number, _ in holders], _whole(batch), [bits for _, bits in holders])
+        self.storage.spill([number for number, _ in needing], _whole(batch), [bits for _, bits in needing])
         for lane, run in held:
             lane.spilled(run[0][0], run[-1][0])
 

@@ -25,7 +25,7 @@ def test_a_buffer_gives_batches_in_order_and_keeps_the_rest() -> None:
     buffer.remove_written(1, first)
     assert buffer.batch(1)[0] == messages[BATCH_MESSAGES]
     assert not buffer.may_have(3, 1_000) and buffer.may_have(1, 1_000)
-    assert (buffer.fullest(), buffer.lanes) == (2, [1, 2])
+    assert (buffer.fullest(), buffer.keys) == (2, [1, 2])
     buffer.discard_lane(2)
     buffer._check()
 
@@ -70,7 +70,7 @@ def test_the_buffer_does_what_a_dict_of_sets_does(seed: int) -> None:
             if batch:
                 held = {
                     lane: {batch[at][0] for at in range(len(batch)) if bits >> at & 1}
-                    for lane, bits in buffer.holders(POOL, batch)
+                    for lane, bits in buffer.lanes_needing(POOL, batch)
                 }
                 expected = {lane: found & set(needed) for lane, found in model.items() if lane != LONE}
                 assert held == {lane: found for lane, found in expected.items() if found}

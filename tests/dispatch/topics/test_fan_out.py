@@ -145,7 +145,7 @@ def test_the_files_of_a_subscriber_go_when_it_closes() -> None:
     assert tmp_bytes(bay) > 4 * KIB * KIB
     slow.close()
     assert tmp_bytes(bay) == 0
-    assert bay.overflow.lanes == {} and bay.overflow.buffer.lanes == []
+    assert bay.overflow.lanes == {} and bay.overflow.buffer.keys == []
     bay.check()
 
 
