@@ -190,7 +190,7 @@ class GroupedDistribution(Distribution):
 
     @property
     def is_held_up(self) -> bool:
-        """Return whether memory has no room to hold back another group, which any delivery may need."""
+        """Return whether memory has no room to halt another group, which any delivery may need."""
         return self.queue.has_groups and self._group_memory.is_full
 
     def _collect(
@@ -235,7 +235,7 @@ class GroupedDistribution(Distribution):
     def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
         """Reoffer a pending message, and keep it in the caches if there is room."""
         sequence = message[0]
-        group = self.groups.holds_back(lane, sequence) or self.names.of(lane, message)
+        group = self.groups.halted_by(lane, sequence) or self.names.of(lane, message)
         self._go_on(lane, sequence, group)
         if group is not None and self.groups.is_halted(lane, sequence, group):
             self.groups.wait(lane, sequence, group)
@@ -288,9 +288,9 @@ class GroupedDistribution(Distribution):
             self.names.remember(lane_of(delivery), delivery.sequence, group)
 
     def remember_delayed(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """Take over messages that an earlier process delayed; return those that can no longer be held back.
+        """Take over messages that an earlier process delayed; return those whose groups can no longer be halted.
 
-        It reads each of them. A message that can't be read holds back no other.
+        It reads each of them. A message that can't be read halts no group.
         """
         forgotten = SequenceSet()
         for at, last in runs:
@@ -309,8 +309,8 @@ class GroupedDistribution(Distribution):
 
     def settled(self, lane: LaneState, first: int, messages: int) -> None:
         """Let groups go on that waited for messages which a transaction has settled."""
-        for sequence in self.groups.held_back(lane, first, first + messages - 1):
-            self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
+        for sequence in self.groups.halting(lane, first, first + messages - 1):
+            self._go_on(lane, sequence, self.groups.halted_by(lane, sequence))
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are delayed or not in RAM)."""
@@ -320,8 +320,8 @@ class GroupedDistribution(Distribution):
             self._assignments.reoffer_withheld(consumer)
         self.names.forget(lane, gone)
         for first, last in gone:
-            for sequence in self.groups.held_back(lane, first, last):
-                self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
+            for sequence in self.groups.halting(lane, first, last):
+                self._go_on(lane, sequence, self.groups.halted_by(lane, sequence))
 
     # ------------------------------------------------------------------ what explanations and audits ask
 
@@ -383,8 +383,8 @@ class GroupedDistribution(Distribution):
         return not self._precedence.quota(self._assigned_by_consumer[consumer].common_group, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
-        """Return the bytes held for message groups, and how many of them for groups that are held back."""
-        return self.groups.held_bytes, self.groups.held_back_bytes
+        """Return the bytes held for message groups, and how many of them for groups that are halted."""
+        return self.groups.held_bytes, self.groups.halted_bytes
 
 
 def _count_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:

@@ -18,7 +18,7 @@ from ..core.memory.group_memory import GroupMemory
 from ..core.model import CoreConsumer, LaneState
 
 BUCKETS: Final = 1024
-HELD_BACK_BYTES: Final = OVERHEAD_BYTES
+HALT_BYTES: Final = OVERHEAD_BYTES
 """Charged for a message that comes back later, in addition to its group's name: no more than its delivery took."""
 BUCKET_BYTES: Final = 256
 """Charged for a bucket of groups of which a message was assigned to the owner."""
@@ -70,7 +70,7 @@ class _Halt:
     @property
     def held_bytes(self) -> int:
         """Its charge."""
-        held_bytes = (HELD_BACK_BYTES + len(self.group.encode())) * len(self.places)
+        held_bytes = (HALT_BYTES + len(self.group.encode())) * len(self.places)
         for runs in () if self.waiting is None else self.waiting.values():
             held_bytes += WAITING_BYTES + RUN_BYTES * len(runs)
         return held_bytes
@@ -87,19 +87,19 @@ class MessageGroups:
         self._owned: dict[CoreConsumer, int] = {}
         # By owner, then by bucket and priority: the last place that is assigned to the owner.
         self._last_assigned: dict[CoreConsumer, dict[tuple[int, int], tuple[int, int, int]]] = {}
-        # By lane and sequence: the halt that each message that comes back later causes.
-        self._held_back: dict[LaneState, dict[int, _Halt]] = {}
+        # By lane and sequence: the halt that each message causes that comes back later.
+        self._halting: dict[LaneState, dict[int, _Halt]] = {}
         # Halts by group and priority.
         self._halts: dict[tuple[str, int], _Halt] = {}
 
     @property
     def held_bytes(self) -> int:
         """The charge of everything here. O(everything)."""
-        return self.held_back_bytes + sum(BUCKET_BYTES * len(places) for places in self._last_assigned.values())
+        return self.halted_bytes + sum(BUCKET_BYTES * len(places) for places in self._last_assigned.values())
 
     @property
-    def held_back_bytes(self) -> int:
-        """The charge for messages that hold back their groups. O(those)."""
+    def halted_bytes(self) -> int:
+        """The charge for messages that halt their groups, and for those that wait for them. O(those)."""
         return sum(halt.held_bytes for halt in self._halts.values())
 
     # ------------------------------------------------------------------ owners
@@ -175,29 +175,29 @@ class MessageGroups:
 
     def halt(self, lane: LaneState, sequence: int, group: str) -> None:
         """Halt the group of a message that comes back later: messages behind it wait."""
-        held_back = self._held_back.setdefault(lane, {})
-        if sequence in held_back:
+        halting = self._halting.setdefault(lane, {})
+        if sequence in halting:
             return
         key = group, lane.pending_lane.priority
         halt = self._halts.get(key)
         if halt is None:
             halt = self._halts[key] = _Halt(group)
-        held_back[sequence] = halt
+        halting[sequence] = halt
         insort(halt.places, _place(lane, sequence))
-        self.memory.hold_back(HELD_BACK_BYTES + len(halt.group.encode()))
+        self.memory.charge_halt(HALT_BYTES + len(halt.group.encode()))
 
-    def holds_back(self, lane: LaneState, sequence: int) -> str | None:
-        """Return the group that a message holds back. None: it holds back no group."""
-        held_back = self._held_back.get(lane)
-        halt = held_back.get(sequence) if held_back is not None else None
+    def halted_by(self, lane: LaneState, sequence: int) -> str | None:
+        """Return the group that a message halts. None: it halts no group."""
+        halting = self._halting.get(lane)
+        halt = halting.get(sequence) if halting is not None else None
         return None if halt is None else halt.group
 
-    def held_back(self, lane: LaneState, first: int, last: int) -> list[int]:
-        """Return which messages of a run hold back their groups, in order. O(those, or the run)."""
-        held_back = self._held_back.get(lane, {})
-        if last - first < len(held_back):
-            return [sequence for sequence in range(first, last + 1) if sequence in held_back]
-        return sorted(sequence for sequence in held_back if first <= sequence <= last)
+    def halting(self, lane: LaneState, first: int, last: int) -> list[int]:
+        """Return which messages of a run halt their groups, in order. O(those, or the run)."""
+        halting = self._halting.get(lane, {})
+        if last - first < len(halting):
+            return [sequence for sequence in range(first, last + 1) if sequence in halting]
+        return sorted(sequence for sequence in halting if first <= sequence <= last)
 
     def is_halted(self, lane: LaneState, sequence: int, group: str) -> bool:
         """Return whether a message waits for an earlier one of its group."""
@@ -220,22 +220,22 @@ class MessageGroups:
         add_bounded(lane, runs, sequence, sequence)
         charge += RUN_BYTES * (len(runs) - before)
         if charge > 0:
-            self.memory.hold_back(charge)
+            self.memory.charge_halt(charge)
         elif charge < 0:
-            self.memory.release_held_back(-charge)
+            self.memory.release_halt(-charge)
 
     def go_on(self, lane: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
         """Let a group go on whose message has come back or was settled; return the messages that waited for it."""
-        held_back = self._held_back.get(lane)
-        halt = held_back.pop(sequence, None) if held_back is not None else None
-        if held_back is None or halt is None:
+        halting = self._halting.get(lane)
+        halt = halting.pop(sequence, None) if halting is not None else None
+        if halting is None or halt is None:
             return {}
-        if not held_back:
-            del self._held_back[lane]
+        if not halting:
+            del self._halting[lane]
         charged = halt.held_bytes
         del halt.places[_find(halt.places, lane, sequence)]
         waiting, halt.waiting = halt.waiting, None
-        self.memory.release_held_back(charged - halt.held_bytes)
+        self.memory.release_halt(charged - halt.held_bytes)
         if not halt.places:
             del self._halts[halt.group, lane.pending_lane.priority]
         return waiting or {}
@@ -246,11 +246,11 @@ class MessageGroups:
         return sum(waiting[lane].count for waiting in halts if lane in waiting)
 
     def _check(self) -> None:
-        """Raise AssertionError if messages that come back later and the groups that they hold back disagree."""
+        """Raise AssertionError if messages that come back later and the groups that they halt disagree."""
         places: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
-        for lane, held_back in self._held_back.items():
-            assert held_back
-            for sequence, halt in held_back.items():
+        for lane, halting in self._halting.items():
+            assert halting
+            for sequence, halt in halting.items():
                 key = halt.group, lane.pending_lane.priority
                 assert self._halts[key] is halt
                 places.setdefault(key, []).append(_place(lane, sequence))

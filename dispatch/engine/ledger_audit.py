@@ -109,5 +109,5 @@ class DestinationAudit:
     def _groups_charge(self) -> int:
         """Return what message groups should be charged. O(queues)."""
         groups = [queue.distribution.audit() for queue in self._opened.queues()]
-        assert self._memory.groups.held_back_bytes == sum(held_back_bytes for _, held_back_bytes in groups)
+        assert self._memory.groups.halted_bytes == sum(halted_bytes for _, halted_bytes in groups)
         return sum(held_bytes for held_bytes, _ in groups) - self._memory.groups.owed_bytes

@@ -1,4 +1,4 @@
-"""GroupMemory: bound the memory for messages that hold back their groups, over all queues.
+"""GroupMemory: bound the memory for messages that halt their groups, over all queues.
 
 A message of a group that waits out a delay, or that is in a transaction of a closed consumer, is on disk like any
 other. But the name of its group must stay in RAM, so that no later message of the group overtakes it. That memory is
@@ -13,12 +13,12 @@ from typing import Final
 
 from ....cache.accounting.budget import Holder
 
-HELD_BACK_BYTES_MAX: Final = 8 * 1024 * 1024
+HALTED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Enough for about 20,000 messages. An open of the store reads them again, in less than a second."""
 
 
 class GroupMemory:
-    """The charge for messages that hold back their groups, over all queues.
+    """The charge for messages that halt their groups, over all queues.
 
     The state lock guards it; every method requires it held.
     """
@@ -26,29 +26,29 @@ class GroupMemory:
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
         self.bound_bytes = 0
-        # Charge of messages that hold back their groups, and of messages that wait for those.
-        self.held_back_bytes = 0
+        # Charge of messages that halt their groups, and of messages that wait for those.
+        self.halted_bytes = 0
         # Charge for which there was no room yet.
         self.owed_bytes = 0
         self._refused: dict[object, Callable[[], None]] = {}
 
     def take_shares(self, limit_bytes: int) -> None:
         """Follow a new memory limit."""
-        self.bound_bytes = min(limit_bytes // 16, HELD_BACK_BYTES_MAX)
+        self.bound_bytes = min(limit_bytes // 16, HALTED_BYTES_MAX)
 
     @property
     def is_full(self) -> bool:
         """Return whether queues with groups must hand out nothing for now."""
-        return self.held_back_bytes >= self.bound_bytes
+        return self.halted_bytes >= self.bound_bytes
 
-    def hold_back(self, charge_bytes: int) -> None:
-        """Charge for a message that holds back its group or waits for one that does."""
-        self.held_back_bytes += charge_bytes
+    def charge_halt(self, charge_bytes: int) -> None:
+        """Charge for a message that halts its group or waits for one that does."""
+        self.halted_bytes += charge_bytes
         self.charge(charge_bytes)
 
-    def release_held_back(self, charge_bytes: int) -> None:
+    def release_halt(self, charge_bytes: int) -> None:
         """Release the charge of such a message. Call `go_on` once the whole change is made."""
-        self.held_back_bytes -= charge_bytes
+        self.halted_bytes -= charge_bytes
         self.release(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:

@@ -132,7 +132,7 @@ class LaneListener(Generic[LaneT]):
         """Note that a delivery is given back, now or later."""
 
     def remember_delayed(self, lane: LaneT, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """Take over messages that an earlier process delayed; return those that can no longer be held back."""
+        """Take over messages that an earlier process delayed; return those whose groups can no longer be halted."""
         return SequenceSet()
 
     def settled(self, lane: LaneT, first: int, messages: int) -> None:
@@ -181,7 +181,7 @@ class Explainer(Generic[LaneT, ConsumerT]):
         return False
 
     def audit(self) -> tuple[int, int]:
-        """Return the bytes held for message groups, and how many of them for messages that hold back their group."""
+        """Return the bytes held for message groups, and how many of them for groups that are halted."""
         return 0, 0
 
 

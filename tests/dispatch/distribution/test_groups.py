@@ -192,7 +192,7 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
         assert isinstance(assigner, GroupedDistribution)
         assert assigner.groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
-        assert not assigner.names._known and not assigner.groups._held_back and not assigner.groups._last_assigned
+        assert not assigner.names._known and not assigner.groups._halting and not assigner.groups._last_assigned
     assert not assigner.groups._owners
 
 
@@ -295,7 +295,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue.current.distribution.groups._held_back  # type: ignore[attr-defined]
+        assert not queue.current.distribution.groups._halting  # type: ignore[attr-defined]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:
