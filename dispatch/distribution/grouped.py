@@ -236,7 +236,7 @@ class GroupedDistribution(Distribution):
         """Reoffer a pending message, and keep it in the caches if there is room."""
         sequence = message[0]
         group = self.groups.halted_by(lane, sequence) or self.names.of(lane, message)
-        self._go_on(lane, sequence, group)
+        self._resume(lane, sequence, group)
         if group is not None and self.groups.is_halted(lane, sequence, group):
             self.groups.wait(lane, sequence, group)
         else:
@@ -248,11 +248,11 @@ class GroupedDistribution(Distribution):
             for sequence in range(first, last + 1):
                 self._target_area.reoffer_returned(lane, (sequence, b"", None, 0))
 
-    def _go_on(self, lane: LaneState, sequence: int, group: str | None) -> None:
-        for other, runs in self.groups.go_on(lane, sequence).items():
+    def _resume(self, lane: LaneState, sequence: int, group: str | None) -> None:
+        for other, runs in self.groups.resume(lane, sequence).items():
             for first, last in runs:
                 self._reoffer_run(group, other, first, last)
-        self._group_memory.go_on()
+        self._group_memory.retry_refused()
 
     def _reoffer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
         """Reoffer messages of one group.
@@ -310,7 +310,7 @@ class GroupedDistribution(Distribution):
     def settled(self, lane: LaneState, first: int, messages: int) -> None:
         """Let groups go on that waited for messages which a transaction has settled."""
         for sequence in self.groups.halting(lane, first, first + messages - 1):
-            self._go_on(lane, sequence, self.groups.halted_by(lane, sequence))
+            self._resume(lane, sequence, self.groups.halted_by(lane, sequence))
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are delayed or not in RAM)."""
@@ -321,7 +321,7 @@ class GroupedDistribution(Distribution):
         self.names.forget(lane, gone)
         for first, last in gone:
             for sequence in self.groups.halting(lane, first, last):
-                self._go_on(lane, sequence, self.groups.halted_by(lane, sequence))
+                self._resume(lane, sequence, self.groups.halted_by(lane, sequence))
 
     # ------------------------------------------------------------------ what explanations and audits ask
 

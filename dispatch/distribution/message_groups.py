@@ -224,7 +224,7 @@ class MessageGroups:
         elif charge < 0:
             self.memory.release_halt(-charge)
 
-    def go_on(self, lane: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
+    def resume(self, lane: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
         """Let a group go on whose message has come back or was settled; return the messages that waited for it."""
         halting = self._halting.get(lane)
         halt = halting.pop(sequence, None) if halting is not None else None

@@ -71,7 +71,7 @@ class GroupMemory:
         """Remember an owner that found memory full, and call it once there is room again."""
         self._refused[asker] = call
 
-    def go_on(self) -> None:
+    def retry_refused(self) -> None:
         """Call the owners that found memory full, if there is room again. Requires: no change is under way."""
         if self._refused and not self.is_full:
             refused, self._refused = self._refused, {}
