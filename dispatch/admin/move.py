@@ -112,7 +112,7 @@ class Mover:
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
             if free:
                 if lane.destination.has_groups:
-                    self._groups.note(to)
+                    self._groups.assign_by_group(to)
                 self._transfer.commit(lane, target, free)
             position = self._confirmer.written
         self._confirmer.confirm(position)
@@ -136,7 +136,7 @@ class Mover:
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.while_open:
             if lane.destination.has_groups:
-                self._groups.note(to)
+                self._groups.assign_by_group(to)
             free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             try:
                 for sequence, properties, body, timestamp in batch:

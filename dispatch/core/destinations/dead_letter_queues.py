@@ -32,5 +32,5 @@ class DeadLetterQueues:
     def _queue(self, name: str, has_groups: bool) -> QueueState:
         queue = self._queues.ensure(name)
         if has_groups:
-            self._groups.note(queue)
+            self._groups.assign_by_group(queue)
         return queue

@@ -29,9 +29,9 @@ class GroupedQueues:
         if queue.keeps_groups:
             with self._monitor.lock, self._monitor.while_open:
                 queue.raise_if_deleted()
-                self.note(queue)
+                self.assign_by_group(queue)
 
-    def note(self, queue: ConsumedDestination) -> None:
+    def assign_by_group(self, queue: ConsumedDestination) -> None:
         """Assign the messages of a queue by group from now on, also after a restart.
 
         StoreFull: memory or disk has no room. StateError: the queue has a distribution that may not be replaced.
