@@ -66,7 +66,7 @@ class Trimmer:
         """Whether a topic has a rule, so that it may keep messages that no subscription needs."""
         return bool(self._rules)
 
-    def keep(self, topic: int, rule: RetentionRule | None) -> None:
+    def set_rule(self, topic: int, rule: RetentionRule | None) -> None:
         """Trim a topic by this rule from now on. None: not at all. Requires: the lock."""
         if rule is None:
             self._rules.pop(topic, None)

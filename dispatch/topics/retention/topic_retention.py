@@ -77,7 +77,7 @@ class TopicRetention:
                 self._writer.end_retention(topic.number)
             else:
                 self._writer.begin_retention(topic.number)
-            self._trimmer.keep(topic.number, rule)
+            self._trimmer.set_rule(topic.number, rule)
         except StoreFull as full:
             self._postponed[topic] = None
             logger.warning(
@@ -90,7 +90,7 @@ class TopicRetention:
     def forget(self, topic: TopicState) -> None:
         """Forget a deleted topic, and what was to begin or end there. Requires: the lock."""
         self._postponed.pop(topic, None)
-        self._trimmer.keep(topic.number, None)
+        self._trimmer.set_rule(topic.number, None)
 
     def trim(self) -> int:
         """Once a second, delete retained messages that are too old or too many; return how many.

@@ -273,5 +273,5 @@ def test_what_others_remove_while_bytes_are_counted_is_no_error() -> None:
     retention.lanes = [lane]
     subscriptions: Any = SimpleNamespace(retention=lambda topic: retention)
     trimmer = Trimmer(subscriptions, cast("Any", unused), OwnedLock(), lambda *_: 1, lambda: 1)
-    trimmer.keep(1, RetentionRule(None, 10))
+    trimmer.set_rule(1, RetentionRule(None, 10))
     assert trimmer.trim(0) == 0
