@@ -172,7 +172,7 @@ class Overflow:
         """
         return self._spill_lane(lane.pool)
 
-    def free(self, lane: NonPersistentLane) -> None:
+    def spill_waiting(self, lane: NonPersistentLane) -> None:
         """Spill waiting messages of a lane because memory is needed, unless that may take more than it frees."""
         if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
             self.spill(lane)

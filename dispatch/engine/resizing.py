@@ -127,9 +127,9 @@ class Resizing:
 
     def step(self) -> int:
         """Continue a change that is under way; return 1 if it is complete now, else 0. Requires: no lock."""
-        return int(self.go_on()) if self.is_under_way else 0
+        return int(self.advance()) if self.is_under_way else 0
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Continue the change; return whether the new limit holds now. Requires: no lock."""
         self._index_fit.step()
         with self._monitor.lock, self._monitor.all_or_broken:
@@ -142,7 +142,7 @@ class Resizing:
     def _complete(self) -> None:
         """Make checkpoints, and wait up to a quarter of a second for loads under way to end."""
         checkpoints = pauses = 0
-        while not self.go_on():
+        while not self.advance():
             with self._monitor.lock, self._monitor.while_open:
                 is_index_awaited = "index" in self._awaited()
                 is_read = self._target_area.is_loading

@@ -222,7 +222,7 @@ class TmpPager(Pager):
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
         """Spill messages at once if that frees memory."""
         self._overflow.keep(self._pending_lane, messages)
-        self._overflow.free(self._pending_lane)
+        self._overflow.spill_waiting(self._pending_lane)
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
         """Spill messages at once if tmp-storage takes them."""
