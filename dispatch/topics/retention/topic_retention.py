@@ -84,7 +84,7 @@ class TopicRetention:
                 "topic %r can't do yet what its policy says of retaining: %s",
                 topic.name,
                 full,
-                event="retention_put_off",
+                event="retention_postponed",
             )
 
     def forget(self, topic: TopicState) -> None:
