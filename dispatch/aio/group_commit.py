@@ -50,10 +50,10 @@ class GroupCommit:
     """Confirms for the calls of one event loop. Everything except the round itself runs in the loop's thread."""
 
     def __init__(
-        self, monitor: Monitor, threads: ThreadConfirmer, loop: asyncio.AbstractEventLoop, workers: Executor
+        self, monitor: Monitor, thread_confirmer: ThreadConfirmer, loop: asyncio.AbstractEventLoop, workers: Executor
     ) -> None:
         self._monotonic = monitor.monotonic
-        self._threads = threads
+        self._thread_confirmer = thread_confirmer
         self._loop = loop
         self._workers = workers
         # Position to which the journal must be confirmed for all calls that asked.
@@ -69,10 +69,10 @@ class GroupCommit:
         self._is_under_way = False
         # Whether a sync takes less time than writing what all waiting calls write next.
         self._overlaps = False
-        # Of a round.
-        self._sync = _Mean()
-        # What the loop takes for each of those who are woken, until it has written again.
-        self._write = _Mean()
+        # How long the sync of a round takes.
+        self._sync_mean = _Mean()
+        # How long the loop takes for each call that is woken, until the call has written again.
+        self._write_mean = _Mean()
 
     def wait(self, position: int) -> asyncio.Future[None]:
         """Return once the journal is confirmed up to `position`; raise what confirming raised."""
@@ -95,22 +95,22 @@ class GroupCommit:
     def _confirm_in_worker(self, has_more_to_wake: bool) -> None:
         """Confirm for all calls that have asked; if syncs overlap, repeat while others ask."""
         if has_more_to_wake:
-            self._tell(self._wake_confirmed)
+            self._call_in_loop(self._wake_confirmed)
         goes_on = True
         while goes_on:
             asked = self._asked
             failure: BaseException | None = None
             began = self._monotonic()
             try:
-                self._threads.confirm(self._position)
+                self._thread_confirmer.confirm(self._position)
             except BaseException as error:
                 failure = error
             seconds = self._monotonic() - began
             goes_on = self._overlaps and failure is None and self._asked > asked
-            if not self._tell(self._end, asked, seconds, failure, goes_on):
+            if not self._call_in_loop(self._end, asked, seconds, failure, goes_on):
                 return
 
-    def _tell(self, function: Callable[..., None], *arguments: object) -> bool:
+    def _call_in_loop(self, function: Callable[..., None], *arguments: object) -> bool:
         """Make the loop call a function, from a worker. False: the loop is closed, and nobody waits any more."""
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
@@ -125,8 +125,8 @@ class GroupCommit:
             self._wake(asked - self._woken, failure)
         self._confirmed = asked
         waiting = len(self._waiting)
-        self._sync.add(sync_seconds)
-        self._overlaps = self._sync.seconds < waiting * self._write.seconds
+        self._sync_mean.add(sync_seconds)
+        self._overlaps = self._sync_mean.seconds < waiting * self._write_mean.seconds
         woken = min(asked - self._woken, (waiting + 1) // 2 if self._overlaps else waiting)
         self._wake(woken)
         # Run behind the calls that were just woken, so that what they write at once shares the next sync.
@@ -135,7 +135,7 @@ class GroupCommit:
     def _go_on(self, woken: int, began: float, is_under_way: bool) -> None:
         """Begin the next round, if the worker has not and a call has asked."""
         if woken:
-            self._write.add((self._monotonic() - began) / woken)
+            self._write_mean.add((self._monotonic() - began) / woken)
         if is_under_way:
             return
         if self._asked > self._confirmed:
