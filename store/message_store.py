@@ -28,7 +28,7 @@ from .index.pending_lane import JournaledLane
 from .journal.journal import Journal
 from .journal.regions import Region, plan_regions, read_headers, read_regions
 from .message import id_prefix
-from .recovery.quarantine import set_aside_message
+from .recovery.quarantine import quarantine_message
 from .stored_message import StoredMessage
 from .writers.discard_writer import DiscardWriter
 
@@ -210,7 +210,7 @@ class MessageStore:
             if not lane.is_pending(sequence):
                 return False
             (region,) = self.plan(lane, [(sequence, sequence)])
-        if not set_aside_message(self._disk, region):
+        if not quarantine_message(self._disk, region):
             return False
         with self._lock, self._journal.all_or_broken:
             return lane.is_pending(sequence) and bool(self.acknowledge_one(lane, sequence))

@@ -35,11 +35,11 @@ class Quarantine:
         while self._unreadable:
             lane, sequence = self._unreadable.popleft()
             try:
-                is_set_aside = sequence not in lane.in_flight and lane.quarantine(sequence)
+                is_quarantined = sequence not in lane.in_flight and lane.quarantine(sequence)
             except BaseException:
                 self._unreadable.appendleft((lane, sequence))
                 raise
-            if is_set_aside:
+            if is_quarantined:
                 done += 1
                 with self._monitor.lock, self._monitor.all_or_broken:
                     lane.trim_delivery_counts(sequence, sequence)

@@ -25,7 +25,7 @@ with the same damage.
 """
 
 
-def set_aside(disk: Disk, name: str, data: bytes) -> bool:
+def quarantine_bytes(disk: Disk, name: str, data: bytes) -> bool:
     """Keep a copy of damaged bytes under a name, durable on return. False: the quarantine is full.
 
     A copy has its name only once it is complete, so that one which found no space is not taken for it.
@@ -53,7 +53,7 @@ def set_aside(disk: Disk, name: str, data: bytes) -> bool:
     return True
 
 
-def set_aside_message(disk: Disk, region: Region) -> bool:
+def quarantine_message(disk: Disk, region: Region) -> bool:
     """Keep a copy of the record of a message that does not verify or can't be decoded.
 
     Return False if the message can be read after all, if the disk failed to read it (which may pass), or if the
@@ -69,4 +69,4 @@ def set_aside_message(disk: Disk, region: Region) -> bool:
         return False
     except RecordDamaged:
         pass  # its checksum is right, but its headers can't be decoded
-    return set_aside(disk, damage_name(region.data_log, region.offset), data)
+    return quarantine_bytes(disk, damage_name(region.data_log, region.offset), data)

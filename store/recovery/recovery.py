@@ -616,7 +616,7 @@ class Recovery:
                 file.close()
             self._count_cut(data_log, cut_bytes, torn_bytes, end.problem)
             if not cut_bytes:
-                self._set_aside(data_log, is_empty=not torn_bytes)
+                self._quarantine(data_log, is_empty=not torn_bytes)
 
     def _count_cut(self, data_log: int, offset: int, torn_bytes: int, problem: str) -> None:
         """Count what was cut there, and log it unless it was reported as damage.
@@ -632,7 +632,7 @@ class Recovery:
             place = f"data-{data_log}.log: {cut_bytes} torn bytes cut at offset {offset}"
             logger.warning("%s (%s)", place, problem, event="journal_tail_cut")
 
-    def _set_aside(self, data_log: int, *, is_empty: bool) -> None:
+    def _quarantine(self, data_log: int, *, is_empty: bool) -> None:
         del self._result.sizes[data_log]
         if is_empty:
             self._disk.remove(data_log_name(data_log))

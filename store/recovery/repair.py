@@ -34,7 +34,7 @@ from ..journal.data_log import (
 )
 from ..journal.forward_reader import initial_of
 from ..numbering import OFFSET_BITS
-from .quarantine import PART_BYTES_MAX, set_aside
+from .quarantine import PART_BYTES_MAX, quarantine_bytes
 
 logger = LateLogger("forebay.store.recovery")
 
@@ -114,7 +114,7 @@ class Repair:
         newest = good[-1] if good else 0
         for data_log in ids:
             if read[data_log] is None and data_log < newest and data_log << OFFSET_BITS < self.durable:
-                self._set_aside(data_log)
+                self._quarantine(data_log)
                 self._replace(data_log, read, "nothing in it can be read")
         for data_log in sorted(self._existing.union(expected) - self._dropped - set(ids)):
             if data_log < newest:
@@ -268,9 +268,9 @@ class Repair:
 
     def _copy(self, file: File, data_log: int, offset: int, length: int) -> None:
         if length:
-            set_aside(self._disk, damage_name(data_log, offset), file.read(offset, min(length, PART_BYTES_MAX)))
+            quarantine_bytes(self._disk, damage_name(data_log, offset), file.read(offset, min(length, PART_BYTES_MAX)))
 
-    def _set_aside(self, data_log: int) -> None:
+    def _quarantine(self, data_log: int) -> None:
         self._disk.make_directory(QUARANTINE)
         self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
         self._disk.sync_directory(QUARANTINE)

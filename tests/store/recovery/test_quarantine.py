@@ -13,7 +13,7 @@ from simulated_disk import SimulatedDisk
 from forebay import Queue, StoreFailed, Topic
 from forebay.store.disk.layout import QUARANTINE
 from forebay.store.format.record import crc32
-from forebay.store.recovery.quarantine import PART_BYTES_MAX, PARTS_MAX, set_aside
+from forebay.store.recovery.quarantine import PART_BYTES_MAX, PARTS_MAX, quarantine_bytes
 
 SECRET = b"the body that nobody may read in a log"
 
@@ -122,7 +122,7 @@ def test_a_copy_that_fails_leaves_nothing_behind(call: str, written_bytes: int) 
     disk = SimulatedDisk()
     disk.fail(call, 1, errno.ENOSPC, written_bytes=written_bytes)
     with pytest.raises(OSError):
-        set_aside(disk, f"{QUARANTINE}/damage", bytes(100))
+        quarantine_bytes(disk, f"{QUARANTINE}/damage", bytes(100))
     assert disk.list(QUARANTINE) == []
 
 
@@ -209,8 +209,8 @@ def test_poison_is_set_aside_where_damage_is_reported() -> None:
 
 def test_part_is_bounded_and_taken_once() -> None:
     disk = SimulatedDisk()
-    assert set_aside(disk, f"{QUARANTINE}/damage-1-64", bytes(PART_BYTES_MAX + 1))
-    assert set_aside(disk, f"{QUARANTINE}/damage-1-64", b"again")
+    assert quarantine_bytes(disk, f"{QUARANTINE}/damage-1-64", bytes(PART_BYTES_MAX + 1))
+    assert quarantine_bytes(disk, f"{QUARANTINE}/damage-1-64", b"again")
     assert disk.image() == {f"{QUARANTINE}/damage-1-64": bytes(PART_BYTES_MAX)}
 
 
