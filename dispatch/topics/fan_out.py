@@ -100,6 +100,10 @@ class FanOut:
         return self._give(timestamp, properties, body, times)
 
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: MessageTimes | None) -> int:
+        """Give a message to each subscription that wants it, or to none; return its sequence.
+
+        It is one function, because each call more would be made for each message of each subscription.
+        """
         if not self.destination.is_open:
             raise Closed("the topic")
         sequence = self.next_sequence
