@@ -123,7 +123,7 @@ class EagerLoader:
             LISTS_MAX, running_low, key=lambda found: (found is self._previous, found.supply_seconds)
         ):
             is_awaited = target.selector_group.is_awaited and not target.is_ready
-            if target.is_loading or not target.has_supply or self._is_fed(target, is_awaited):
+            if target.is_loading or not target.has_supply or self._is_fed(target, is_awaited=is_awaited):
                 del running_low[target]
                 if not target.is_loading:
                     target.loaded_bytes = 0
@@ -139,7 +139,7 @@ class EagerLoader:
                 self._dispatch_area.wait_for_memory(target)
         return None
 
-    def _is_fed(self, target: TargetList, is_awaited: bool) -> bool:
+    def _is_fed(self, target: TargetList, *, is_awaited: bool) -> bool:
         """Return whether a list needs no load now: it has enough, or what comes next waits for somebody to take it.
 
         Its next take, or room, makes it run low again.
@@ -163,14 +163,14 @@ class EagerLoader:
         Requires: the lock.
         """
         assert not target.is_loading
-        load = self._choose(target, self._monotonic())
+        load = self._choose(target, is_needed=is_needed)
         if load is None:
             return None
-        self._part_cached_from_read(load, is_needed)
-        self._fill_from_caches(load, is_needed)
-        self._leave_out_unreadable(load, is_needed)
+        self._part_cached_from_read(load)
+        self._fill_from_caches(load)
+        self._leave_out_unreadable(load)
         if load.runs:
-            self._reserve(load, is_needed)
+            self._reserve(load)
         if not load.runs or load.last < load.first:
             self._abandon(load)
             return None
@@ -178,24 +178,25 @@ class EagerLoader:
         target.loaded_bytes += load.reserved_bytes
         return load
 
-    def _choose(self, target: TargetList, began_at: float) -> Load[TargetList] | None:
+    def _choose(self, target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
         """Choose the next pending messages: first those that came back or are references, then those behind the
         frontier.
         """
+        began_at = self._monotonic()
         sources = [(target.returned, True), (target.references, False)]
         if target.returned and target.references and target.references.first < target.returned.first:
             sources.reverse()  # the returned ones were loaded in part and have left RAM again
         for runs, is_return in sources:
             chosen = self._gather(target, runs)
             if chosen:
-                return _load_of(target, chosen, began_at, is_scan=is_return, is_return=is_return)
+                return _load_of(target, chosen, began_at, is_scan=is_return, is_return=is_return, is_needed=is_needed)
         candidate = self._skip(target) if target.skip_names else None
         unseen = SequenceSet()
         if target.frontier < target.lane.published_end:
             unseen.add(target.frontier, target.lane.published_end - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            load = _load_of(target, chosen, began_at, is_scan=True, is_return=False)
+            load = _load_of(target, chosen, began_at, is_scan=True, is_return=False, is_needed=is_needed)
             load.survey = None if candidate is None else candidate.survey(load.first)
             return load
         # The frontier of a list of assigned messages is behind all messages that will ever come, and stays there.
@@ -254,12 +255,12 @@ class EagerLoader:
             room = target.lane.load_room(room, runs.first)
         return min(room, self._watermarks.shares.load_bytes_max)
 
-    def _part_cached_from_read(self, load: Load[TargetList], is_needed: bool) -> None:
+    def _part_cached_from_read(self, load: Load[TargetList]) -> None:
         """Cut a load before its first read if the caches have enough of its first messages for a load of their own."""
         target = load.target
         if target.lane.reads_for_others and load.last + 1 < target.lane.published_end:
             self._cut_to_cached(load, 1)  # the next load then begins with a read, which serves other lists best
-        elif is_needed:
+        elif load.is_needed:
             self._cut_to_cached(load, CACHED_MESSAGES_MIN)
         elif target.direct_bytes >= target.read_ahead_bytes:
             self._cut_to_cached(load, 1)
@@ -283,7 +284,7 @@ class EagerLoader:
             before = sequence
             count += 1
 
-    def _fill_from_caches(self, load: Load[TargetList], is_needed: bool) -> None:
+    def _fill_from_caches(self, load: Load[TargetList]) -> None:
         """Take the messages of the load that the caches have.
 
         Copy messages that other lists share and could find nowhere else.
@@ -296,9 +297,9 @@ class EagerLoader:
             if is_only_copy:
                 self._copy_from(cache, load)
             else:
-                self._take_from(cache, load, is_needed)
+                self._take_from(cache, load)
 
-    def _take_from(self, cache: LaneCache, load: Load[TargetList], is_needed: bool) -> None:
+    def _take_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
         """Take messages of a load from a cache, up to one that other lists need and that memory has no room to copy."""
         target = load.target
         memory, lane_number = target.memory, target.lane.number
@@ -309,25 +310,25 @@ class EagerLoader:
             if message is None:
                 continue
             charge = charge_bytes(message)
-            if is_needed and shares_messages and memory.free_bytes < charge:
+            if load.is_needed and shares_messages and memory.free_bytes < charge:
                 self._target_area.make_room(charge, target)
             if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
                 assert shares_messages, "what was just released can be reserved again"
                 target.lane.pager.spill((message,))
                 if cache.peek(lane_number, sequence) is not None:
-                    self._end_before_cached(load, sequence, is_needed)
+                    self._end_before_cached(load, sequence)
                 return
             load.hold(message, charge)
             load.from_cache.add(sequence)
             cache.served += 1
 
-    def _end_before_cached(self, load: Load[TargetList], sequence: int, is_needed: bool) -> None:
+    def _end_before_cached(self, load: Load[TargetList], sequence: int) -> None:
         """End the load before a message that a cache keeps for others, and that memory has no room to copy.
 
         If a consumer waits for that very message, the message becomes lazy.
         """
-        if is_needed and not load.held:
-            self._make_lazy(load, sequence, is_needed)
+        if load.is_needed and not load.held:
+            self._make_lazy(load, sequence)
             sequence += 1
         load.last = min(load.last, sequence - 1)
 
@@ -353,15 +354,15 @@ class EagerLoader:
         if unaffordable:
             lane.pager.spill(unaffordable)
 
-    def _leave_out_unreadable(self, load: Load[TargetList], is_needed: bool) -> None:
+    def _leave_out_unreadable(self, load: Load[TargetList]) -> None:
         """Make messages lazy that only a delivery has, and end the load before messages that nobody can have now."""
         for sequence in load.target.lane.pager.cut_load(load):
             if sequence <= load.last:
-                self._make_lazy(load, sequence, is_needed)
+                self._make_lazy(load, sequence)
         # If memory ran out at a message that only a delivery has, neither it nor those behind it can be read.
         load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
 
-    def _reserve(self, load: Load[TargetList], is_needed: bool) -> None:
+    def _reserve(self, load: Load[TargetList]) -> None:
         """Reserve memory for messages to read. Without memory, messages become lazy, or else the load is cut."""
         largest_bytes, target = self._watermarks.shares.large_message_bytes, load.target
         pending_lane = target.lane.pending_lane
@@ -370,7 +371,7 @@ class EagerLoader:
             if max(map(max, columns)) <= largest_bytes:
                 load.brings_all = not load.is_return and (not load.is_scan or target.selector_group.selector is None)
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
-                self._reserve_runs(load, load.runs, total, is_needed)
+                self._reserve_runs(load, load.runs, total)
                 return
         lengths = [item for first, last in load.runs for item in enumerate(pending_lane.lengths(first, last), first)]
         runs: list[tuple[int, int]] = []
@@ -379,7 +380,7 @@ class EagerLoader:
             if sequence in load.held:
                 continue
             if length > largest_bytes:
-                self._make_lazy(load, sequence, is_needed)
+                self._make_lazy(load, sequence)
                 continue
             wanted += content_charge_bytes(length)
             if runs and runs[-1][1] == sequence - 1:
@@ -387,12 +388,12 @@ class EagerLoader:
             else:
                 runs.append((sequence, sequence))
         if runs:
-            self._reserve_runs(load, runs, wanted, is_needed)
+            self._reserve_runs(load, runs, wanted)
 
-    def _reserve_runs(self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
+    def _reserve_runs(self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int) -> None:
         target = load.target
         messages = sum(last - first + 1 for first, last in runs)
-        if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.memory.free_bytes < wanted:
+        if load.is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.memory.free_bytes < wanted:
             # Load fewer messages if references for all of them would take as much memory.
             self._target_area.make_room(wanted, target)
             few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
@@ -400,12 +401,12 @@ class EagerLoader:
         regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
-        least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
+        least_seconds = 0.0 if load.is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
         if self._afford(load, wanted, buffer_bytes, least_seconds):
             load.regions = regions
             return
         load.brings_all = False
-        if not is_needed:
+        if not load.is_needed:
             load.last = min(load.last, runs[0][0] - 1)
         else:
             if target.memory.free_bytes < OVERHEAD_BYTES * messages:
@@ -413,7 +414,7 @@ class EagerLoader:
             for first, last in runs:
                 for sequence in range(first, last + 1):
                     if sequence <= load.last:
-                        self._make_lazy(load, sequence, is_needed)
+                        self._make_lazy(load, sequence)
 
     def _cut_to_memory(
         self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
@@ -451,12 +452,12 @@ class EagerLoader:
         load.buffer_bytes = buffer_bytes
         return True
 
-    def _make_lazy(self, load: Load[TargetList], sequence: int, is_needed: bool) -> None:
+    def _make_lazy(self, load: Load[TargetList], sequence: int) -> None:
         """Keep the place of a message without its body. The body is read when somebody looks at it."""
         target_area, lists = self._target_area, load.target.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
             # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
-            if is_needed and not load.reserved_bytes and not load.target.direct:
+            if load.is_needed and not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.wanted_bytes = OVERHEAD_BYTES
@@ -529,7 +530,7 @@ class EagerLoader:
         if load.survey is not None:
             target.lane.note_survey(load.survey)
         is_alive = target in target_area.lists
-        kept = self._put(load, is_alive)
+        kept = self._put(load, is_alive=is_alive)
         if target.lane.unmatched is not None and is_alive:
             for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
                 target.lane.unmatched.add(sequence, sequence)
@@ -543,7 +544,7 @@ class EagerLoader:
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
             self._loads.request(target)
 
-    def _put(self, load: Load[TargetList], is_alive: bool) -> list[StoredMessage]:
+    def _put(self, load: Load[TargetList], *, is_alive: bool) -> list[StoredMessage]:
         """Put the messages that belong to the list into it, in place of the runs; return these messages.
 
         Release the other memory.
@@ -552,7 +553,7 @@ class EagerLoader:
         if load.brings_all and is_alive and not target.needs_claims and not _is_stale(load) and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
-            kept, kept_bytes = self._kept(load, is_alive)
+            kept, kept_bytes = self._kept(load, is_alive=is_alive)
         for first, last in load.runs:
             if first <= load.last:
                 target.returned.remove(first, min(last, load.last))
@@ -581,7 +582,7 @@ class EagerLoader:
                 dropped.append(message)
         lane.pager.page_out(dropped)
 
-    def _kept(self, load: Load[TargetList], is_alive: bool) -> tuple[list[StoredMessage], int]:
+    def _kept(self, load: Load[TargetList], *, is_alive: bool) -> tuple[list[StoredMessage], int]:
         """Return the messages of a load that belong into its list, in order, and their charge."""
         target, pending_lane = load.target, load.target.lane.pending_lane
         is_doubtful = target.needs_claims or _is_stale(load)
@@ -602,7 +603,7 @@ class EagerLoader:
 
 
 def _load_of(
-    target: TargetList, runs: list[tuple[int, int]], began_at: float, *, is_scan: bool, is_return: bool
+    target: TargetList, runs: list[tuple[int, int]], began_at: float, *, is_scan: bool, is_return: bool, is_needed: bool
 ) -> Load[TargetList]:
     """Return a load of chosen runs, before anything is reserved or read."""
     return Load(
@@ -610,6 +611,7 @@ def _load_of(
         runs,
         is_scan=is_scan,
         is_return=is_return,
+        is_needed=is_needed,
         needed_claims=target.needs_claims,
         purge_count=target.lane.purge_count,
         began_at=began_at,
@@ -668,7 +670,7 @@ def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> in
 
 
 def _give_up(lane: LaneState, unreadable: Iterable[tuple[int, str]]) -> None:
-    """Pass over pending messages that can't be read, and log each one."""
+    """Give up pending messages that can't be read, and log each one."""
     for sequence, problem in unreadable:
         if lane.pending_lane.is_pending(sequence):
             lane.unreadable += 1

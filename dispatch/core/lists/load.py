@@ -25,6 +25,7 @@ class Load(Generic[ListT]):
         "last",
         "is_scan",
         "is_return",
+        "is_needed",
         "purge_count",
         "began_at",
         "needed_claims",
@@ -47,6 +48,7 @@ class Load(Generic[ListT]):
         *,
         is_scan: bool,
         is_return: bool,
+        is_needed: bool,
         needed_claims: bool,
         purge_count: int,
         began_at: float,
@@ -62,6 +64,8 @@ class Load(Generic[ListT]):
         self.is_scan = is_scan
         # Whether the runs are of messages that came back.
         self.is_return = is_return
+        # Whether a consumer waits for it. Then messages that memory can't hold become lazy; else the load is cut.
+        self.is_needed = is_needed
         # The value of the lane's `purge_count` when the load began.
         self.purge_count = purge_count
         # When the load was chosen, in monotonic seconds.
