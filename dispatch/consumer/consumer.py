@@ -404,12 +404,17 @@ class Consumer(CoreConsumer):
         self.confirmer.confirm(position)
 
     def ack_up_to(self, delivery: Delivery) -> None:
-        """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
+        """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight).
+
+        Raises what `ack` raises if this delivery is not the consumer's to settle, AckTooLate included. Nothing is
+        settled then, unless it happens between two parts of a long list, as `ack` says. One taken before it that went
+        back meanwhile is passed over.
+        """
         with self.monitor.lock:
             self._parts.settlements.check_held(self, (delivery,))
             number = delivery.number
             held = tuple(other for other in held_by(self) if other.number <= number)
-        self._parts.settlements.ack(self, held, self.confirmer, skips_settled=True)
+        self._parts.settlements.ack(self, held, self.confirmer, up_to=delivery)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
         """Give deliveries back as failed attempts. They return to their places with attempts + 1. O(deliveries).

@@ -13,7 +13,7 @@ from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError
 from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery, is_late
+from ..core.deliveries.delivery import Delivery, is_in_flight, is_late
 from ..core.model import CoreConsumer, lane_of
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
@@ -63,18 +63,19 @@ class Settlements:
         rest: tuple[Delivery, ...],
         confirmer: Confirmer,
         *,
-        skips_settled: bool = False,
+        up_to: Delivery | None = None,
     ) -> None:
         """Acknowledge deliveries run by run, in as many sections as the index and the disk need.
 
-        skips_settled: those that the consumer holds no more when a section begins are left out, instead of refused.
+        up_to: the one that must be held, or it is refused as always; of the others, those that the consumer holds no
+            more when a section begins are left out. None: all must be held.
         """
         while rest:
             batch = rest
             try:
                 with self._monitor.lock, self._monitor.all_or_broken:
-                    if skips_settled:
-                        batch = rest = tuple(one for one in rest if one.lane.in_flight.get(one.sequence) is one)
+                    if up_to is not None:
+                        batch = rest = tuple(one for one in rest if one is up_to or is_in_flight(one))
                     self.check_held(consumer, rest)
                     try:
                         settled, position = self._ack_runs(rest, confirmer)

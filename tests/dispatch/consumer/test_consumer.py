@@ -12,7 +12,17 @@ from counting import counted_calls
 from delivering import drain, ids, send_equal, take_all
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError, StateError
+from forebay import (
+    AckTooLate,
+    Closed,
+    Consumer,
+    Delivery,
+    Message,
+    Queue,
+    SettingsError,
+    StateError,
+    TransactionError,
+)
 from forebay.dispatch.consumer.settlements import Settlements
 from forebay.store.environment.locks import OwnedCondition
 
@@ -253,11 +263,23 @@ def test_ack_up_to_settles_what_was_taken_before_and_nothing_else(queue: Queue) 
         other.ack(foreign)
 
 
+def let_go(bay: SimulatedBay, consumer: Consumer, delivery: Delivery, how: str) -> None:
+    """Take a delivery from its consumer, as another thread or the time may do at any moment."""
+    if how == "deadline":
+        consumer.extend(delivery, 0)
+        bay.clock.advance(1)
+        bay.bay.step()
+    elif how == "transaction":
+        delivery.ack(bay.bay.transaction())
+    else:
+        consumer.release(delivery)
+
+
+@pytest.mark.parametrize("how", ["deadline", "transaction", "release"])
 @pytest.mark.parametrize("gone", [0, 1, 2])
-@pytest.mark.parametrize("by_deadline", [False, True])
 @interpreted("replaces a method")
-def test_ack_up_to_passes_over_what_goes_while_it_begins(
-    bay: SimulatedBay, monkeypatch: pytest.MonkeyPatch, gone: int, by_deadline: bool
+def test_ack_up_to_passes_over_what_goes_while_it_begins_but_for_the_delivery_that_it_names(
+    bay: SimulatedBay, monkeypatch: pytest.MonkeyPatch, gone: int, how: str
 ) -> None:
     queue = bay.queue()
     send_equal(queue, 3)
@@ -267,18 +289,24 @@ def test_ack_up_to_passes_over_what_goes_while_it_begins(
 
     def come_between(settlements: Settlements, *args: Any, **fields: Any) -> None:
         monkeypatch.undo()
-        if by_deadline:
-            consumer.extend(held[gone], 0)
-            bay.clock.advance(1)
-            bay.bay.step()
-        else:
-            consumer.release(held[gone])
+        let_go(bay, consumer, held[gone], how)
         ack(settlements, *args, **fields)
 
     monkeypatch.setattr(Settlements, "ack", come_between)
-    consumer.ack_up_to(held[2])
-    assert consumer.in_flight == 0
-    assert [again.id for again in consumer.take(3)] == [held[gone].id]
+    if gone < 2:
+        consumer.ack_up_to(held[2])
+        assert queue.depth == 1
+    else:
+        errors = {"deadline": AckTooLate, "transaction": TransactionError, "release": StateError}
+        with pytest.raises(errors[how]) as caught:
+            consumer.ack_up_to(held[2])
+        error = caught.value
+        if isinstance(error, AckTooLate):
+            assert (error.destination, error.sequence, error.attempts, error.deadline_seconds) == ("orders", 2, 1, 10)
+        assert queue.depth == 3, "nothing is settled"
+        consumer.ack(held[:2])
+    if how != "transaction":
+        assert [again.id for again in consumer.take(3)] == [held[gone].id]
     bay.check()
 
 
