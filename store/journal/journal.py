@@ -288,6 +288,11 @@ class Journal:
         if self.offset + size > self._limit:
             self._make_space(size, flags=RELOCATED)
 
+    def admit(self, size: int) -> None:
+        """Make room for a record of any kind that comes of a send, or refuse it as a message is. Requires: the lock."""
+        if self.offset + size > self._limit:
+            self._make_space(size)
+
     def _append(self, data: bytes) -> int:
         offset = self.offset
         try:

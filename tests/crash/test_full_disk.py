@@ -7,7 +7,7 @@ its files elsewhere, so it says itself when it finds no space.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -24,6 +24,8 @@ from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import AckTooLate, Consumer, DestinationPolicy, Message, Queue, StateError, StoreFailed, StoreFull
+from forebay.aio import Consumer as AsyncConsumer
+from forebay.aio import Delivery as AsyncDelivery
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.metadata.store import MetadataFull
@@ -498,6 +500,36 @@ def test_every_message_can_be_acknowledged_on_a_full_disk_however_many_acks_that
     assert bay.queue().depth == 1
 
 
+@pytest.mark.parametrize("store_limit", [None, "1MiB"])
+@pytest.mark.parametrize("messages", [1, 10])
+def test_messages_that_no_subscription_receives_leave_a_full_store_to_acks(
+    messages: int, store_limit: str | None
+) -> None:
+    bay = SimulatedBay(max_file_length="64KiB", memory_limit="16MiB", store_limit=store_limit)
+    queue, topic = bay.queue(), bay.bay.topic("prices")
+    topic.send(b"while there is room")
+    if store_limit is None:
+        bay.disk.capacity_bytes = 8 * FILE_BYTES
+    with pytest.raises(StoreFull):
+        while True:
+            queue.send(b"x" * 150)
+    discarded = 0
+    with pytest.raises(StoreFull):
+        while discarded < 10 * messages:
+            topic.send_many([Message(b"for nobody")] * messages)
+            discarded += messages
+    assert reserve_files(bay.disk) == ["reserve-1", "reserve-2"]
+    with queue.subscribe(prefetch=0) as consumer:
+        held = take_all(consumer)
+        for delivery in held[::2]:
+            delivery.ack()
+        consumer.ack(held[1::2])
+    assert queue.depth == 0
+    bay.bay.cleanup()
+    assert topic.send(b"there is room again")
+    bay.check()
+
+
 def full_of_small_messages(make: Callable[..., SimulatedBay] = SimulatedBay) -> tuple[SimulatedBay, Queue]:
     """Not one byte is left for them."""
     bay = make(max_file_length="64KiB", memory_limit="16MiB")
@@ -550,9 +582,9 @@ def until_late(bay: SimulatedBay, queue: Queue) -> None:
                 delivery.release()
 
 
-@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("way", ["one", "batch", "up to"])
 @pytest.mark.parametrize("reason", ["deadline", "close", "delete"])
-def test_ack_says_that_its_delivery_went_back_while_it_made_room(is_batch: bool, reason: str) -> None:
+def test_ack_says_that_its_delivery_went_back_while_it_made_room(way: str, reason: str) -> None:
     bay, queue = full_of_small_messages()
     consumer = queue.subscribe(prefetch=100_000, ack_deadline_seconds=DEADLINE)
 
@@ -566,9 +598,12 @@ def test_ack_says_that_its_delivery_went_back_while_it_made_room(is_batch: bool,
         while True:
             taken = consumer.take(6)
             # No two of a run, so that the first ones may be settled when a later one finds no space.
-            for deliveries in [taken[::2], taken[1::2]] if is_batch else [[delivery] for delivery in taken]:
+            for deliveries in [taken[::2], taken[1::2]] if way == "batch" else [[delivery] for delivery in taken]:
                 depth = queue.depth
-                consumer.ack(deliveries)
+                if way == "up to":
+                    consumer.ack_up_to(deliveries[0])
+                else:
+                    consumer.ack(deliveries)
                 assert not went, "it returned although a delivery came back"
     assert went and not isinstance(caught.value, StoreFull)
     if reason != "delete":
@@ -579,7 +614,10 @@ def test_ack_says_that_its_delivery_went_back_while_it_made_room(is_batch: bool,
     bay.check()
 
 
-def test_ack_in_a_loop_says_that_its_delivery_went_back_while_it_made_room() -> None:
+@pytest.mark.parametrize("settle", [AsyncConsumer.ack, AsyncConsumer.ack_up_to])
+def test_ack_in_a_loop_says_that_its_delivery_went_back_while_it_made_room(
+    settle: Callable[[AsyncConsumer, AsyncDelivery], Awaitable[None]],
+) -> None:
     async def main() -> None:
         bay, queue = full_of_small_messages(LoopBay)
         assert isinstance(bay, LoopBay)
@@ -589,7 +627,7 @@ def test_ack_in_a_loop_says_that_its_delivery_went_back_while_it_made_room() -> 
         with pytest.raises(AckTooLate):
             while not went:
                 [delivery] = await consumer.take()
-                await delivery.ack()
+                await settle(consumer, delivery)
         assert went
         bay.check()
 
