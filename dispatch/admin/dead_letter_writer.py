@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...store.errors import SettingsError
-from ...store.format.message_properties import decode_properties, encode_properties, group_of
+from ...store.format.message_properties import decode_properties, encode_properties, group_of, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.format.times import split_times
 from ...store.message import HeaderValue
@@ -135,10 +135,12 @@ class DeadLetterWriter:
         if subscription_name is not None:
             added[SUBSCRIPTION] = subscription_name
         try:
-            headers, own_id = decode_properties(properties) if properties else ({}, None)
-            message_id = own_id if own_id is not None else f"{lane.id_prefix}{sequence}"
-            headers = dead_letter_headers(headers, added)
-            return sequence, encode_properties(headers, message_id, group_of(properties)), body, timestamp
+            if message_id_of(properties) is None:
+                properties = encode_properties(None, f"{lane.id_prefix}{sequence}") + properties
+            headers, message_id = decode_properties(properties)
+            properties = encode_properties(dead_letter_headers(headers, added), message_id, group_of(properties))
         except (RecordDamaged, SettingsError):
-            # Undecodable, or without room for more headers: it loses its times alone, or it would expire again.
-            return sequence, properties, body, timestamp
+            # Undecodable, or without room for more headers: it keeps its own, and loses its times, or it would expire
+            # again. The limit is one of headers: an id fits in any case.
+            pass
+        return sequence, properties, body, timestamp

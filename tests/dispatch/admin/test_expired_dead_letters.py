@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from compiled import interpreted
@@ -12,8 +12,9 @@ from forebay import DestinationPolicy, Message
 from forebay.dispatch.admin.dead_letter_writer import BATCH_MESSAGES
 from forebay.dispatch.config.settings import Settings
 from forebay.store.errors import SettingsError, StoreFull
+from forebay.store.format.message_properties import encode_properties
 from forebay.store.format.record import PROPERTIES_BYTES_MAX
-from forebay.store.format.times import TIMES_BYTES, encode_times
+from forebay.store.format.times import encode_times
 from forebay.store.message_store import MessageStore
 from forebay.store.stored_message import StoredMessage
 
@@ -61,24 +62,42 @@ def test_dead_letter_does_not_expire_again() -> None:
     assert [message.body for message in simulated.queue("DLQ.orders").browse()] == [b"1"]
 
 
-def test_dead_letter_without_room_for_more_headers_does_not_expire_again() -> None:
+HEADERS_BESIDE: Final = 9
+"""Bytes of the tags and the name of headers with one value of bytes, whose name has one letter."""
+
+
+@pytest.mark.parametrize("own_id", [None, "mine"])
+@pytest.mark.parametrize("free_bytes", [0, 20, 60])
+def test_dead_letter_without_room_for_more_headers_keeps_its_id_and_does_not_expire_again(
+    own_id: str | None, free_bytes: int
+) -> None:
     simulated = accepting_dead_letters(memory_limit="64MiB")
-    headers = {"a": bytes(PROPERTIES_BYTES_MAX - TIMES_BYTES - 20)}
-    simulated.queue().send(b"1", headers=headers, expires_in=5)
+    beside = HEADERS_BESIDE + len(encode_properties(None, own_id))
+    headers = {"a": bytes(PROPERTIES_BYTES_MAX - beside - free_bytes)}
+    sent = simulated.queue().send(b"1", headers=headers, expires_in=5, message_id=own_id)
     later(simulated, 6)
     later(simulated, 1000)
-    [dead] = simulated.queue("DLQ.orders").browse()
-    assert (dead.body, dead.headers) == (b"1", headers)
+    dead_letters = simulated.queue("DLQ.orders")
+    [dead] = dead_letters.browse()
+    assert (dead.message_id, dead.body, dead.headers) == (sent, b"1", headers)
     simulated.check()
+    simulated.crash()
+    with simulated.queue("DLQ.orders").subscribe() as consumer:
+        [delivery] = consumer.take()
+        assert (delivery.id, delivery.headers) == (sent, headers)
+        delivery.reject()
 
 
-@pytest.mark.parametrize("damaged", [b"\x0c\xc1", b"\x0b\xff\xff"], ids=["headers", "producer"])
-def test_dead_letter_whose_headers_cannot_be_read_does_not_expire_again(damaged: bytes) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "has_id"), [(b"\x0c\xc1", True), (b"\x0b\xff\xff", False)], ids=["headers", "producer"]
+)
+def test_dead_letter_whose_headers_cannot_be_read_does_not_expire_again(damaged: bytes, has_id: bool) -> None:
     simulated = accepting_dead_letters()
     simulated.queue().send(b"1")
     lane = simulated.lane(simulated.queue_state(), 4)
     message: StoredMessage = (1, encode_times(5000, 2000) + damaged, b"1", 1)
-    assert simulated.dead_letter_writer.stamped(lane, message, "expired", 0) == (1, damaged, b"1", 1)
+    kept = encode_properties(None, f"{lane.id_prefix}1") if has_id else b""
+    assert simulated.dead_letter_writer.stamped(lane, message, "expired", 0) == (1, kept + damaged, b"1", 1)
 
 
 def test_what_expires_in_a_dead_letter_queue_is_removed() -> None:
