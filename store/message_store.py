@@ -228,9 +228,11 @@ class MessageStore:
     def make_fingerprint_room(self) -> None:
         """Checkpoint if RAM may have no room for the fingerprints of one more block, so that none are made in vain.
 
-        If a checkpoint would not keep them, this leaves the next one to others. Requires: no lock.
+        If a checkpoint would not keep them, or the last one ended but a moment ago, this leaves the next one to others.
+        Requires: no lock.
         """
-        if self._index.fingerprints.is_full and self._checkpointer.keeps_fingerprints:
+        checkpointer = self._checkpointer
+        if self._index.fingerprints.is_full and checkpointer.keeps_fingerprints and checkpointer.is_rested:
             with suppress(Closed):  # a scan of another thread may end after the store
                 self.checkpoint()
 

@@ -93,6 +93,8 @@ class Checkpointer:
         self.end = 0
         # Whether the last checkpoint found no room on the disk.
         self.is_postponed = False
+        # When so much time has passed since the last checkpoint as it took, in monotonic seconds.
+        self._rested_at = 0.0
         # Whether no further checkpoint may begin. The files of the index may be closed from then on.
         self._is_closed = False
         # Durations of checkpoints that stored something. The state lock guards it.
@@ -136,12 +138,22 @@ class Checkpointer:
                         self._state_lock.break_between(error)
                         raise
             self.is_postponed = not is_stored
+            ended = self._clock.monotonic()
+            self._rested_at = ended + (ended - began)
             return is_stored
 
     @property
     def keeps_fingerprints(self) -> bool:
         """Whether a checkpoint probably stores all fingerprints: the index is on disk, and the last one had room."""
         return self._metadata.is_persistent and not self.is_postponed
+
+    @property
+    def is_rested(self) -> bool:
+        """Whether as much time has passed since the last checkpoint as it took.
+
+        Scans that ask for no other before take at most twice as long for all that they ask for.
+        """
+        return self._clock.monotonic() >= self._rested_at
 
     def close(self) -> None:
         """Refuse further checkpoints and wait for the one under way: the files of the index close next.

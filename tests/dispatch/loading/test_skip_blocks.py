@@ -156,6 +156,28 @@ def test_one_scan_leaves_all_fingerprints_although_ram_holds_those_of_few_blocks
     assert reads_of(crowded, SCATTERED, [RARE]) <= 4
 
 
+def test_a_scan_waits_between_two_checkpoints_for_as_long_as_one_takes(
+    crowded: SimulatedBay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, took_seconds = crowded.metadata.commit, 100.0
+
+    def commit_slowly(*args: Any, **fields: Any) -> None:
+        crowded.clock.advance(took_seconds)
+        commit(*args, **fields)
+
+    monkeypatch.setattr(crowded.metadata, "commit", commit_slowly)
+    began, before = crowded.clock.monotonic(), checkpoints(crowded)
+    for nth in (1, 2):
+        assert found(crowded.queue(), SCATTERED) == [RARE]
+        assert checkpoints(crowded) - before == nth, "the share of RAM is full several times"
+        assert crowded.clock.monotonic() - began == nth * took_seconds + (nth - 1) * took_seconds
+        crowded.clock.advance(took_seconds)
+    monkeypatch.undo()
+    assert found(crowded.queue(), SCATTERED) == [RARE]
+    crowded.reopen()
+    assert reads_of(crowded, SCATTERED, [RARE]) <= 4
+
+
 def test_a_take_that_must_not_wait_leaves_the_checkpoint_to_others(crowded: SimulatedBay) -> None:
     before = checkpoints(crowded)
     with crowded.queue().subscribe(selector="a = 'nowhere' OR b = 'x' OR c = 'x' OR d = 'x'") as consumer:
