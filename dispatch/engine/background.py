@@ -152,7 +152,8 @@ class Background:
 
     def load_once(self) -> int:
         """Load once; return 1 if there was something to load, else 0. A failure is kept, as for any task."""
-        return self._load_task.run_if_due(self._monitor.monotonic(), self._monitor.clock_ms())
+        monitor = self._monitor
+        return self._load_task.run_if_due(monitor.monotonic(), monitor.clock_ms(), is_closed=lambda: monitor.is_closed)
 
     def _maintenance_loop(self) -> None:
         wanted, monitor = self._wakeups.maintenance, self._monitor

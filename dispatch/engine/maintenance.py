@@ -22,7 +22,12 @@ class Maintenance:
         A task that fails does not stop the others; a later step tries it again. StoreFailed ends all of them.
         """
         now, time_ms = self._monitor.monotonic(), self._monitor.clock_ms()
-        return sum(task.run_if_due(now, time_ms, is_due=task.is_due(now)) for task in self._tasks)
+        return sum(
+            task.run_if_due(now, time_ms, is_due=task.is_due(now), is_closed=self._is_closed) for task in self._tasks
+        )
+
+    def _is_closed(self) -> bool:
+        return self._monitor.is_closed
 
     def failing(self) -> dict[str, FailingTask]:
         """Return the failing tasks by name."""

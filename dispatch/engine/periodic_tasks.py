@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from ...store.environment.late_log import LateLogger, emit_late
-from ...store.errors import ForebayError, StoreFailed
+from ...store.errors import Closed, ForebayError, StoreFailed
 
 logger = LateLogger("forebay.dispatch")
 
@@ -52,11 +52,12 @@ class PeriodicTask:
         self._logged: str | None = None
         self._logged_at = 0.0
 
-    def run_if_due(self, now: float, time_ms: int, *, is_due: bool = True) -> int:
+    def run_if_due(self, now: float, time_ms: int, *, is_due: bool = True, is_closed: Callable[[], bool] = bool) -> int:
         """Do the work if it is due, or if it failed and must be tried again; return how many things were done.
 
-        now: monotonic seconds. time_ms: since 1970. StoreFailed is raised, because it ends all background work. Any
-            other error is kept and logged. Requires: no lock.
+        now: monotonic seconds. time_ms: since 1970. is_closed: whether the store is closed; then a task that ends with
+            Closed was under way meanwhile, and has not failed. StoreFailed is raised, because it ends all background
+            work. Any other error is kept and logged. Requires: no lock.
         """
         if self.failing is None:
             if not is_due:
@@ -68,7 +69,8 @@ class PeriodicTask:
         except StoreFailed:
             raise
         except Exception as error:
-            self._fail(error, now, time_ms)
+            if not (isinstance(error, Closed) and is_closed()):
+                self._fail(error, now, time_ms)
             return 0
         finally:
             emit_late()

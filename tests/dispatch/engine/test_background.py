@@ -14,6 +14,7 @@ from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
+from forebay.cache.process.memory_guard import MemoryGuard
 from forebay.cache.spill.overflow import Overflow
 from forebay.dispatch.engine import engine as engine_module
 from forebay.dispatch.engine.background import Background, Wakeups
@@ -128,3 +129,27 @@ def test_an_open_whose_threads_cannot_be_started_deletes_what_they_spilled(
     with pytest.raises(MemoryError):
         forebay.open(tmp_path, memory_limit="4MiB")
     assert len(closed) == 1
+
+
+def test_a_task_that_outlives_the_close_of_its_store_ends_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bay = forebay.open(tmp_path, memory_limit="4MiB")
+    store, threads = inside(bay).store, inside(bay).threads
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def checkpoint_late() -> NoReturn:
+        has_begun.set()
+        assert may_go_on.wait(30.0)
+        store.message_store.checkpoint()
+        raise AssertionError("the store is closed")
+
+    inside(bay).guard_with(MemoryGuard(checkpoint_late, lambda: None))
+    inside(bay).wakeups.wake_maintenance()
+    assert has_begun.wait(30.0)
+    bay.close(timeout=0)
+    may_go_on.set()
+    for thread in threads:
+        thread.join(30.0)
+        assert not thread.is_alive()
+    assert caplog.records == []

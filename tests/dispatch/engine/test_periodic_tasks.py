@@ -17,7 +17,7 @@ from forebay.dispatch.engine.periodic_tasks import (
     SAME_CAUSE_SECONDS,
     PeriodicTask,
 )
-from forebay.store.errors import StoreFailed, StoreFull
+from forebay.store.errors import Closed, StoreFailed, StoreFull
 
 
 class Work:
@@ -141,3 +141,13 @@ def test_housekeeping_waits_for_the_next_try_of_what_fails() -> None:
         bay.bay.step()
     bay.disk.cure()
     assert sum(pause <= 0.001 for pause in pauses) <= 20, pauses
+
+
+def test_work_that_was_under_way_when_the_store_closed_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    work = Work(Closed("the store"))
+    assert work.task.run_if_due(0.0, 0, is_closed=lambda: True) == 0
+    assert work.task.failing is None and caplog.records == []
+    work.task.run_if_due(0.0, 0, is_closed=lambda: False)
+    assert work.task.failing is not None
+    [record] = caplog.records
+    assert "the store is closed" in record.getMessage()
