@@ -248,7 +248,13 @@ def plugin(version: str) -> type[Plugin]:
 
 if __name__ == "__main__":  # mypy imports it
     # pip runs this file for the metadata, too, which are the same without the code.
-    compiled = os.environ.get("FOREBAY_COMPILE") == "1" and "bdist_wheel" in sys.argv
+    wants_machine_code = os.environ.get("FOREBAY_COMPILE") == "1"
+    if wants_machine_code and not {"editable_wheel", "develop"}.isdisjoint(sys.argv):
+        sys.exit(
+            "FOREBAY_COMPILE=1 makes machine code of a wheel alone: an editable install runs the source as it is. "
+            "Leave out -e (--editable), or unset FOREBAY_COMPILE."
+        )
+    compiled = wants_machine_code and "bdist_wheel" in sys.argv
     setup(
         ext_modules=extensions() if compiled else [],
         cmdclass={"build_ext": BuildOnAllCores},

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import sysconfig
 import tomllib
 from importlib.metadata import distributions, entry_points, packages_distributions
@@ -176,6 +177,27 @@ def test_compiled_wheel_compiles_what_is_not_listed_as_interpreted() -> None:
     expected -= {f"forebay/{m.with_suffix('').as_posix()}" for m in MODULES if any(map(m.match, INTERPRETED))}
     named = {name for name in compiled if name.startswith("forebay/")}
     assert named == (expected if IS_COMPILED else set())
+
+
+@pytest.mark.parametrize("command", ["editable_wheel", "develop"])
+def test_machine_code_for_an_editable_install_is_refused_in_words(command: str, tmp_path: Path) -> None:
+    """It would stay interpreted: what compiles goes into a wheel."""
+    stand_in = tmp_path / "setuptools"
+    (stand_in / "command").mkdir(parents=True)
+    (stand_in / "__init__.py").write_text("Extension = object\ndef setup(**fields): print(fields)\n")
+    (stand_in / "command" / "__init__.py").touch()
+    (stand_in / "command" / "build_ext.py").write_text("class build_ext: pass\n")
+
+    def built(**environment: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), **environment}
+        return subprocess.run(
+            [sys.executable, "setup.py", command], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+
+    refused = built(FOREBAY_COMPILE="1")
+    assert refused.returncode == 1 and refused.stdout == ""
+    assert refused.stderr.startswith("FOREBAY_COMPILE=1 ") and "Leave out -e" in refused.stderr
+    assert built(FOREBAY_COMPILE="").returncode == 0
 
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
