@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from signal import SIGKILL, Signals
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from forebay.store.errors import SettingsError
@@ -118,10 +119,19 @@ class Supervisor:
         """Run one broker process to its end, whatever the cause."""
         plan = self._plan()
         command = [sys.executable, "-c", _START, json.dumps([str(entry) for entry in sys.path])]
-        # A session of its own, so that Ctrl-C reaches only the supervisor, which then ends the broker process.
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=_PIPE_BYTES, start_new_session=True
-        ) as process:
+        # A session of its own, so that Ctrl-C reaches only the supervisor, which then ends the broker process. What is
+        # killed removes nothing, so the supervisor removes its temporary files.
+        with (
+            TemporaryDirectory(prefix="forebay-broker-", ignore_cleanup_errors=True) as temporary,
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pipesize=_PIPE_BYTES,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": temporary},
+            ) as process,
+        ):
             assert process.stdin is not None and process.stdout is not None
             try:
                 with suppress(BrokenPipeError):  # the process has ended already, which its exit code shows

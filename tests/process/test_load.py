@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -708,6 +709,20 @@ def test_broker_process_that_ends_or_hangs_is_a_failure(
     run = supervise(tmp_path)
     assert run.failed == ["finished"]
     assert problem in run.checks[0].text
+
+
+def test_broker_process_that_is_killed_leaves_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is while it warms up, if the reader of the output goes away early."""
+    killed = "import os, signal, tempfile; tempfile.mkdtemp(); os.kill(os.getpid(), signal.SIGKILL)"
+    monkeypatch.setattr(supervisor, "_START", killed)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    directory = tmp_path / "store"
+    directory.mkdir()
+    assert "SIGKILL" in supervise(directory).checks[0].text
+    assert list(tmp_path.iterdir()) == [directory]
 
 
 LATE_IMPORTS = """
