@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack, overload
 
 from ...store.disk.disk import Disk
@@ -51,6 +51,8 @@ class AsyncForebay:
         loop, engine = asyncio.get_running_loop(), bay._engine
         self._synchronous = bay
         self._workers = workers or _new_workers()
+        # The close that is under way; None: there is none.
+        self._closing: Future[None] | None = None
         bell = LoopWaker(loop)
         self._caller = LoopConfirmer(engine.for_loops, loop, self._workers, bell)
         self._for_queues, self._for_topics = engine.for_queues, engine.for_topics
@@ -208,19 +210,23 @@ class AsyncForebay:
     async def close(self, timeout: float | None = None) -> None:
         """Stop, write a checkpoint, leave the marker of a clean shutdown, release the directory.
 
-        A second call does nothing.
+        A second call waits for one that is under way, and ends as that does; otherwise it does nothing.
 
         Waiting takes end with Closed. If it is cancelled, it still goes on to its end. timeout: seconds to wait for
         each background thread.
         """
+        if self._closing is None:
+            try:
+                self._closing = self._workers.submit(self._synchronous.close, timeout)
+            except RuntimeError:
+                return  # closed already
+        closing = self._closing
         try:
-            submitted = self._workers.submit(self._synchronous.close, timeout)
-        except RuntimeError:
-            return  # closed already
-        try:
-            await finished(self._workers, submitted)
+            await finished(self._workers, closing)
         finally:
             self._workers.shutdown(wait=False)  # submitted work is done anyway
+            if closing.done():
+                self._closing = None
 
     def __repr__(self) -> str:
         return repr(self._synchronous)

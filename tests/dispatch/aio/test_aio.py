@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from inside import inside
 from loops import Inline, LoopBay, ticks
 
 import forebay
@@ -24,6 +25,7 @@ from forebay import (
     SelectorError,
     SettingsError,
     StateError,
+    StoreFailed,
     StoreLocked,
     SubscriptionInUse,
     TransactionError,
@@ -111,19 +113,41 @@ def test_a_directory_that_is_held_is_refused_and_free_again_after_an_opening_tha
     asyncio.run(main())
 
 
-def test_a_close_that_is_cancelled_goes_on_to_its_end(tmp_path: Path) -> None:
+def test_a_close_that_is_cancelled_goes_on_to_its_end_for_which_the_next_one_waits(tmp_path: Path) -> None:
     async def main() -> None:
         bay = await open_in(tmp_path)
-        closing = asyncio.create_task(bay.close())
-        await asyncio.sleep(0)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
+        with inside(bay.synchronous).lock:  # for which the close waits in its thread
+            closing = asyncio.create_task(bay.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            again = asyncio.create_task(bay.close())
+            await ticks()
+            assert not again.done()
+        await again
         await bay.close()
 
     asyncio.run(main())
-    with forebay.open(tmp_path, memory_limit="4MiB", lock_wait_seconds=60.0) as bay:
+    with forebay.open(tmp_path, memory_limit="4MiB") as bay:
         assert bay.recovery.clean
+
+
+def test_a_close_that_fails_after_it_was_cancelled_tells_the_next_one_why(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_in(tmp_path / "data") as bay:
+            (tmp_path / "data").rename(tmp_path / "away")
+            with inside(bay.synchronous).lock:
+                closing = asyncio.create_task(bay.close())
+                await asyncio.sleep(0)
+                closing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await closing
+            with pytest.raises(StoreFailed):
+                await bay.close()
+        assert closing.cancelled()
+
+    asyncio.run(main())
 
 
 BAD_CALLS: list[Callable[[Any, Any], Any]] = [
