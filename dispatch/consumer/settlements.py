@@ -155,7 +155,7 @@ class Settlements:
     def nack(self, consumer: CoreConsumer, batch: Sequence[Delivery], delay: float) -> bool:
         """Return deliveries to their places with one more attempt; return whether any of them waits for its time."""
         with self._monitor.lock, self._monitor.all_or_broken:
-            self.check_held(consumer, batch)
+            self._check_open_and_held(consumer, batch)
             any_delayed = self._redelivery.take_back(batch, delay)
             consumer.try_again()
         return any_delayed
@@ -163,7 +163,7 @@ class Settlements:
     def release(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
         """Return deliveries to their places as not tried."""
         with self._monitor.lock, self._monitor.all_or_broken:
-            self.check_held(consumer, batch)
+            self._check_open_and_held(consumer, batch)
             self._redelivery.return_untried(batch)
             consumer.try_again()
 
@@ -178,8 +178,16 @@ class Settlements:
     def extend(self, consumer: CoreConsumer, batch: Sequence[Delivery], seconds: float) -> None:
         """Move the ack deadline of deliveries to so many seconds from now."""
         with self._monitor.lock, self._monitor.all_or_broken:
-            self.check_held(consumer, batch)
+            self._check_open_and_held(consumer, batch)
             self._deadlines.extend(consumer, batch, seconds)
+
+    def _check_open_and_held(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
+        """Check a batch before a change in RAM, which the journal does not refuse. Requires: the lock.
+
+        Closed: this is the copy in a forked child. A store that was closed holds nothing.
+        """
+        self.check_held(consumer, batch)
+        self._monitor.raise_if_closed()
 
     def check_held(self, consumer: CoreConsumer, deliveries: Sequence[object]) -> None:
         """Raise what `ack` raises if one of these is not the consumer's to settle. Requires: the lock."""
