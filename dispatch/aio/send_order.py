@@ -43,7 +43,9 @@ class SendOrder:
         try:
             if line.lock.locked() and timeout is not None:
                 try:
-                    await asyncio.wait_for(line.lock.acquire(), max(timeout, 0.0))
+                    # Not wait_for: in Python 3.11 it forgets a cancellation that comes with the lock.
+                    async with asyncio.timeout(max(timeout, 0.0)):
+                        await line.lock.acquire()
                 except TimeoutError:
                     raise StoreFull(
                         1, 0, "what was sent before and waits for room itself", remedy="wait longer"

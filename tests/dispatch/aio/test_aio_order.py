@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loops import ticks
 
 import forebay.aio
 from forebay import DestinationPolicy, Message, StoreFull
+from forebay.dispatch.aio.send_order import SendOrder
 
 CALLS = 1000
 LARGE = 5000
@@ -101,5 +103,28 @@ def test_a_send_that_is_cancelled_behind_a_batch_is_not_stored_and_holds_nobody_
                 str,
             ]
             assert await bodies(queue, LARGE + 2) == [*range(LARGE + 1), LARGE + 2]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ticks_after", range(6))
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_send_that_is_cancelled_as_its_turn_comes_is_cancelled(timeout: float | None, ticks_after: int) -> None:
+    async def main() -> None:
+        order = SendOrder()
+
+        async def send() -> None:
+            async with order.turn("orders", timeout):
+                pass
+
+        async with order.turn("orders", None):
+            waiting = asyncio.create_task(send())
+            await ticks()
+        for _ in range(ticks_after):
+            await asyncio.sleep(0)
+        is_cancelled = waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled() == is_cancelled
+        assert order.held == {}
 
     asyncio.run(main())
