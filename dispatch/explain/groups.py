@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from ..consumer.consumer import Consumer
-from ..core.model import ConsumedDestination
+from ..core.model import ConsumedDestination, CoreConsumer
 from .cause import Cause
 from .texts import plural
 
@@ -43,6 +44,19 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     if rest and distribution.is_outranked(consumer):
         causes.append(Cause(PRIORITY, "a consumer of higher priority", rest, 0, None, "its takes, or its close"))
     return causes
+
+
+def unmatched_by_owners(queue: ConsumedDestination, consumers: Iterable[CoreConsumer], free: int) -> int:
+    """Count the free messages whose group is owned by a consumer that does not match them.
+
+    Requires: the lock, and none is within the reach of any of these consumers, which are all.
+    """
+    kept = (sum(queue.distribution.kept_for_others(consumer)) for consumer in consumers)
+    return min(max(kept, default=0), free)
+
+
+def unmatched_by_owners_cause(messages: int) -> Cause:
+    return Cause(GROUP, "the owners of their groups", messages, 0, None, "the close of these consumers")
 
 
 def waiting_messages(queue: ConsumedDestination) -> int:

@@ -39,6 +39,8 @@ from .groups import (
     exclusive_cause,
     group_delayed_cause,
     group_memory_cause,
+    unmatched_by_owners,
+    unmatched_by_owners_cause,
     waiting_messages,
 )
 from .prepared import TRANSACTION
@@ -435,6 +437,10 @@ def _causes_of_unreached(
     if queue.distribution.is_held_up:
         yield group_memory_cause(rest)
         return
+    owned = unmatched_by_owners(queue, consumers, rest)
+    if owned:
+        yield unmatched_by_owners_cause(owned)
+    rest -= owned
     unreadable = rest
     if not waiting and all(consumer.selector_group.selector is not None for consumer in consumers):
         unreadable = min(rest, places.unreadable)
@@ -577,6 +583,7 @@ def _state(cause: Cause) -> str:
         TRANSACTION: f"{messages} {verb} acknowledged in transaction {cause.holder}",
         SYNC: f"{messages} {verb} stored and not synced yet",
         UNREADABLE: f"{messages} can't be read",
+        GROUP: f"{messages} {'is' if one else 'are'} not matched by the owner of {'its' if one else 'their'} group",
         GROUP_DELAYED: f"{messages} {wait} for a delayed one of the same group",
         GROUP_MEMORY: f"{messages} {wait}, as no further group can be held back behind a delayed message",
         SELECTOR: f"no selector of a consumer matches {messages}",

@@ -395,6 +395,18 @@ def a_queue_of_which_one_of_two_consumers_wants_all() -> Staged:
     return bay.queue(), [("ready", "1 consumer", 3)], "3 messages wait for the next take of 1 consumer."
 
 
+def a_queue_whose_groups_are_owned_by_a_consumer_that_does_not_match() -> Staged:
+    bay = SimulatedBay()
+    owner = bay.queue().subscribe(selector="kg = 7")
+    send(bay, 1, headers={"kg": 7}, group="tea")
+    owner.ack(owner.take())
+    other = bay.queue().subscribe()
+    send(bay, 3, headers={"kg": 3}, group="tea")
+    assert other.take(5) == owner.take(5) == []
+    causes = [("group", "the owners of their groups", 3)]
+    return bay.queue(), causes, "3 messages are not matched by the owner of their group."
+
+
 def a_queue_that_is_to_be_read() -> Staged:
     bay = SimulatedBay()
     send(bay, 3)
@@ -491,6 +503,7 @@ STAGES: list[Any] = [
     a_queue_that_no_selector_matches,
     a_queue_of_which_a_selector_matches_some,
     a_queue_of_which_one_of_two_consumers_wants_all,
+    a_queue_whose_groups_are_owned_by_a_consumer_that_does_not_match,
     a_queue_that_is_to_be_read,
     a_queue_that_is_paused,
     a_paused_queue_without_consumers,
