@@ -6,8 +6,8 @@
     python benchmarks/peers.py Brokers --write      RabbitMQ, Redis, PostgreSQL, NATS beside forebay
     python benchmarks/peers.py --also PYTHON        what that Python has of forebay too, in the same run
 
-Passes of all rows take turns, round after round, so that other work of the machine slows all of them alike. A figure is
-the median of its rounds.
+Passes of all rows take turns, round after round, so that other work of the machine slows all of them alike. A pass that
+was disturbed is measured again (works/disturbance.py). A figure is the median of its rounds.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from forebay.benchmarks.brokers.comparison import Brokers
 from forebay.benchmarks.load.words import counted
 from forebay.benchmarks.works.build import Build, NoBuild, build_of, this_build
 from forebay.benchmarks.works.claims import judged
+from forebay.benchmarks.works.disturbance import Undisturbed
 from forebay.benchmarks.works.kahadb import NEEDED, KahaDB, Peer, has_java, java_version
 from forebay.benchmarks.works.machine import file_system, machine
 from forebay.benchmarks.works.measured import Measured
@@ -92,7 +93,8 @@ def _works(arguments: Namespace, builds: Sequence[Build], refuse: Callable[[str]
     rounds = counted(arguments.rounds or ROUNDS, "round")
     if arguments.rounds is None:
         rounds += f" ({', '.join(SLOW_GROUPS)}: one)"
-    about = _about(arguments, builds, rounds, java_version() if sides.kahadb is not None else "")
+    java = java_version() if sides.kahadb is not None else ""
+    about = _about(arguments, builds, rounds, java, sides.undisturbed.sentence())
     lines = list(report(about, sides.missing.sentences, arguments.messages, results))
     print("\n".join(lines))
     if arguments.write:
@@ -178,6 +180,7 @@ class Sides:
         self._arguments = arguments
         self._builds = builds
         self.missing = Missing()
+        self.undisturbed = Undisturbed()
         peers: Path | None = arguments.peers
         self.kahadb: KahaDB | None = None
         self._queues: PythonQueues | None = None
@@ -224,7 +227,7 @@ class Sides:
         work = row.work
         if isinstance(work, Work):
             for build in self._builds:
-                yield build.name, row, measure(work, self._arguments.dir, build.python)
+                yield build.name, row, self._measure_ours(work, build)
         elif (facts := self._measure_other(work)) is not None:
             yield from ((build.name, row, facts) for build in self._builds)
 
@@ -239,22 +242,31 @@ class Sides:
                     assert isinstance(row.work, Work)
                     yield build.name, row, measure(row.work, self._arguments.dir, build.python)
 
+    def _measure_ours(self, work: Work, build: Build) -> Facts:
+        return self.undisturbed.measure(lambda: measure(work, self._arguments.dir, build.python))
+
     def _measure_other(self, work: Peer | PythonQueue) -> Facts | None:
         """Measure a peer once. None: it is not installed."""
         if isinstance(work, Peer):
-            return self.kahadb.measure(work) if self.kahadb is not None else None
+            return self._measure_kahadb(self.kahadb, work) if self.kahadb is not None else None
         return self._measure_queue(work) if self._queues is not None else None
 
+    def _measure_kahadb(self, kahadb: KahaDB, peer: Peer) -> Facts:
+        return self.undisturbed.measure(lambda: kahadb.measure(peer), lambda: kahadb.forget(peer))
+
     def _measure_queue(self, queue: PythonQueue) -> Facts | None:
-        assert self._queues is not None
+        queues = self._queues
+        assert queues is not None
         try:
-            return self._queues.measure(queue)
+            return self.undisturbed.measure(lambda: queues.measure(queue))
         except NotThere:
             self.missing(f"No {queue.name}: its package is not there; pip install {' '.join(PACKAGES)}")
             return None
 
 
-def _about(arguments: Namespace, builds: Sequence[Build], rounds: str, java: str = "") -> list[str]:
+def _about(
+    arguments: Namespace, builds: Sequence[Build], rounds: str, java: str = "", disturbance: str = ""
+) -> list[str]:
     """Return lines about the machine and the run, without paths of this machine."""
     command = ["python benchmarks/peers.py"]
     if arguments.works != list(EVERYTHING):
@@ -271,7 +283,7 @@ def _about(arguments: Namespace, builds: Sequence[Build], rounds: str, java: str
         f"{datetime.now(UTC):%Y-%m-%d}, `{' '.join(command)}`: medians of {rounds}, each pass in a fresh process",
         f"{machine()}, {file_system(arguments.dir)}",
         *(build.software for build in builds),
-        *filter(None, [java]),
+        *filter(None, [java, disturbance]),
     ]
 
 

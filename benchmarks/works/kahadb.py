@@ -94,6 +94,10 @@ class KahaDB:
             return _stuck(own[-1])
         return _facts(own[-1], peer.messages) | _beside(peer.case, own[-1], lines)
 
+    def forget(self, peer: Peer) -> None:
+        """Forget what the command of this case printed, so that the next measurement runs it again."""
+        self._printed.pop((peer.command, peer.java_options), None)
+
     def _run(self, peer: Peer) -> list[dict[str, Any]]:
         with TemporaryDirectory(dir=self._directory, prefix=PREFIX) as place:
             environment = (

@@ -16,6 +16,7 @@ from forebay.benchmarks import watching
 from forebay.benchmarks.peers import PEERS_VARIABLE, main
 from forebay.benchmarks.works.build import Build, NoBuild, build_of, this_build
 from forebay.benchmarks.works.claims import Judged, judged
+from forebay.benchmarks.works.disturbance import Undisturbed
 from forebay.benchmarks.works.end_to_end import tasks, threads
 from forebay.benchmarks.works.floor import PATH, READ, floor
 from forebay.benchmarks.works.kahadb import KahaDB, Peer
@@ -67,6 +68,8 @@ def measure_here(work: Work, directory: Path, python: str = sys.executable) -> F
 @pytest.fixture(autouse=True)
 def few_processes_and_no_peers_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forebay.benchmarks.peers.measure", measure_here)
+    monkeypatch.setattr("forebay.benchmarks.peers.Undisturbed", lambda: Undisturbed(pace=lambda: 1.0))
+    monkeypatch.setattr("forebay.benchmarks.works.disturbance.ATTEMPTS", 1)
     monkeypatch.delenv(PEERS_VARIABLE, raising=False)
 
 

@@ -1,0 +1,70 @@
+"""Disturbance: a pass during which the machine was not ours is measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from forebay.benchmarks.calibration import floor_seconds
+from forebay.benchmarks.load.words import counted
+
+from .stopwatch import Facts
+
+OTHERS_MOST: Final = 0.2
+"""The part of one core that other processes and the host may use during a pass. The kernel writes pages back by it."""
+SLOWER_MOST: Final = 0.15
+"""How much slower than at its best in this run the machine may be just before and just after a pass."""
+ATTEMPTS: Final = 3
+
+
+class Undisturbed:
+    """Passes of one run. Each is measured up to three times until the machine is left alone during it.
+
+    Neither limit looks at the figure that is measured, so a pass is not repeated because its result is bad. The same
+    limits hold for both sides of a comparison. Where every attempt is disturbed, the least disturbed one counts.
+    """
+
+    def __init__(self, pace: Callable[[], float] = floor_seconds) -> None:
+        """pace: measures the CPU seconds of a fixed piece of work."""
+        self._pace = pace
+        self._best_pace = pace()
+        self._passes = 0
+        self._repeated = 0
+        self._disturbed = 0
+
+    def measure(self, once: Callable[[], Facts], forget: Callable[[], None] | None = None) -> Facts:
+        """Measure a pass until one is undisturbed, at most ATTEMPTS times; return the facts of the best one.
+
+        forget: called before each repetition, where `once` remembers what it found.
+        """
+        self._passes += 1
+        least, facts = self._attempt(once)
+        for _ in range(ATTEMPTS - 1):
+            if least <= 1.0:
+                return facts
+            self._repeated += 1
+            if forget is not None:
+                forget()
+            found, again = self._attempt(once)
+            if found < least:
+                least, facts = found, again
+        self._disturbed += least > 1.0
+        return facts
+
+    def sentence(self) -> str:
+        """Say how many passes were disturbed, and what that means."""
+        return (
+            f"{counted(self._repeated, 'repetition')} of {counted(self._passes, 'measurement')}, because others used "
+            f"more than {100 * OTHERS_MOST:.0f} % of a core during the pass, or the machine was more than "
+            f"{100 * SLOWER_MOST:.0f} % slower beside it than at its best; {self._disturbed} stayed disturbed"
+        )
+
+    def _attempt(self, once: Callable[[], Facts]) -> tuple[float, Facts]:
+        """Measure a pass once; return its disturbance, which is above 1.0 if a limit is passed, and its facts."""
+        before = self._pace()
+        facts = once()
+        after = self._pace()
+        self._best_pace = min(self._best_pace, before, after)
+        slower = max(before, after) / self._best_pace - 1.0
+        others = facts.get("others_seconds", 0.0) / facts["seconds"] if facts.get("seconds") else 0.0
+        return max(slower / SLOWER_MOST, others / OTHERS_MOST), facts
