@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from .write_window import WINDOW_BYTES, move_window
+from .write_window import FIRST_WINDOW_BYTES, WINDOW_BYTES, move_window
 
 CALLS_FIRST: Final = 32
 FILL_BYTES: Final = 512 * 1024
@@ -123,7 +123,8 @@ class OsFile:
             self._calls_first -= 1
             return False
         begin = self._position // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        end = min(begin + WINDOW_BYTES, self._mappable)
+        size = FIRST_WINDOW_BYTES if self._map is None else WINDOW_BYTES
+        end = min(begin + size, self._mappable)
         try:
             if self._map is None:
                 self._map = mmap.mmap(self._descriptor, self._mappable)

@@ -145,7 +145,8 @@ def read_sync_mark(disk: Disk, marker: ShutdownMarker | None) -> int:
         )
         return 0
     seed = _seed(marker.store_id, marker.epoch)
-    slots = _SLOT.iter_unpack(data[: len(data) // SLOT_BYTES * SLOT_BYTES])
+    used = -(-len(data.rstrip(b"\0")) // SLOT_BYTES) * SLOT_BYTES  # a short life leaves most slots as they were made
+    slots = _SLOT.iter_unpack(data[: min(used, len(data) // SLOT_BYTES * SLOT_BYTES)])
     possible = [slot for slot in slots if 0 < slot[0] >> OFFSET_BITS <= DATA_LOG_ID_MAX]
     for position, crc in sorted(possible, reverse=True):  # nearly always the first one verifies
         if crc == crc32(_POSITION.pack(position), seed):

@@ -18,7 +18,7 @@ import forebay
 from forebay.store.disk import disk as disk_module
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.os_file import CALLS_FIRST, OsFile
-from forebay.store.disk.write_window import WINDOW_BYTES, keeps_space
+from forebay.store.disk.write_window import FIRST_WINDOW_BYTES, WINDOW_BYTES, keeps_space
 
 SPACE_BYTES = 2 * WINDOW_BYTES + 5000
 
@@ -134,6 +134,20 @@ def test_of_a_map_only_the_window_is_in_memory(file: OsFile) -> None:
         file.append(bytes([n % 251]) * 4096)
         if n * 4096 % WINDOW_BYTES == 8192:
             assert 0 < resident_bytes("/log") <= WINDOW_BYTES
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell what is in memory")
+def test_a_file_that_gets_a_header_and_nothing_else_has_few_pages_in_memory(file: OsFile) -> None:
+    file.append(bytes(64))
+    assert 0 < resident_bytes("/log") <= FIRST_WINDOW_BYTES
+
+
+def test_the_largest_small_append_fits_the_first_window(file: OsFile, calls: list[int]) -> None:
+    file.append(bytes(100))
+    file.append(b"x" * (32 * 1024 - 1))
+    file.append(b"y" * (32 * 1024 - 1))
+    assert not calls
+    assert file.read(0, 100 + 2 * 32767) == bytes(100) + b"x" * 32767 + b"y" * 32767
 
 
 def resident_bytes(name: str) -> int:
