@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from .compiler import mypyc_attr, name_slots
 
@@ -14,6 +14,8 @@ Headers = Mapping[str, HeaderValue]
 
 DEFAULT_PRIORITY: Final = 4
 """The normal priority of JMS; 0 is the lowest and 9 the highest."""
+NO_DELAY: Final[Any] = float(0)
+"""The delay of a message that is due when it is sent: 0.0. It is compared by identity first, as AT_ONCE is."""
 
 
 def id_prefix(store_id: bytes, destination: int, priority: int) -> str:
@@ -68,7 +70,7 @@ class Message:
         persistent: bool = True,
         group: str | None = None,
         expires_in: float | None = None,
-        delay: float = 0.0,
+        delay: float = NO_DELAY,
         producer: str | None = None,
     ) -> None:
         self.body = body

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Final
 
 from ...cache.accounting.charge import contents_charge
@@ -244,7 +245,11 @@ class SendPipeline:
                 part = contents[begin : begin + destination_lane.slice_capacity]
                 before_bytes = destination_lane.added_bytes
                 first = producers.message_store.append_slice(destination_lane, timestamp, part)
-                arrived = [(first + at, properties, body, timestamp) for at, (properties, body) in enumerate(part)]
+                behind = first + len(part)
+                of_each = [properties for properties, _ in part]
+                bodies = [body for _, body in part]
+                # By columns, so that all messages share one int for the time in machine code too.
+                arrived = list(zip(range(first, behind), of_each, bodies, repeat(timestamp)))
                 charge = contents_charge(len(part), destination_lane.added_bytes - before_bytes)
                 producers.publisher.publish_when_durable(lane, arrived, charge)
                 ids += [

@@ -9,7 +9,7 @@ no room.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import repeat
 from typing import Any, Final
@@ -25,9 +25,14 @@ from ...store.errors import (
     StoreFull,
     argument_error,
 )
-from ...store.format.message_properties import GROUP_BYTES_MAX, encode_headers_of_each, encode_properties
-from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX, content_lengths
-from ...store.message import DEFAULT_PRIORITY, Headers, Message
+from ...store.format.message_properties import (
+    GROUP_BYTES_MAX,
+    encode_headers,
+    encode_headers_of_each,
+    encode_properties,
+)
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
+from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import AT_ONCE, deadline_after
 from ..core.destinations.destination_state import NamedDestinationState
@@ -472,7 +477,8 @@ class Sender:
             if size > whole_max:
                 if size > size_max and max(sizes) > size_max:
                     break
-                left = _cut_slice(batch, sizes, keeps_rest=expires_in is None)  # or they have another lifetime by then
+                # The rest is encoded anew if it has another lifetime by then.
+                left = _cut_slice(batch, sizes, size, keeps_rest=expires_in is None)
             yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)
         return sent
@@ -521,6 +527,8 @@ class Sender:
 
     def _properties(self, headers: object, message_id: object, group: object, producer: object) -> bytes:
         """Return the encoded properties. The queue's first message with a group prepares the queue for groups."""
+        if type(headers) is dict and message_id is None and group is None and producer is None:
+            return encode_headers(headers)
         properties = encoded_properties(headers, message_id, group, producer)
         if group is not None and not self._destination.has_groups:
             self._use_groups()
@@ -600,17 +608,16 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
     priority: object = first.priority
     expires_in: object = first.expires_in
     bodies = [
-        body
+        message.body
         for message in part
-        for body in (message.body,)
-        if type(body) is bytes
+        if type(message.body) is bytes
         and message.message_id is None
         and message.producer is None
         and message.group is None
         and (
             message.expires_in is expires_in or (type(message.expires_in) is float and message.expires_in == expires_in)
         )
-        and message.delay == 0.0
+        and (message.delay is NO_DELAY or message.delay == 0.0)
         and message.persistent is True
         and message.priority is priority  # one object, as small ints are; True and 1.0 equal 1, and are refused
     ]
@@ -625,28 +632,33 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
 
 
 def _cut_slice(
-    contents: list[tuple[bytes, bytes]], sizes: Sequence[int], *, keeps_rest: bool
+    contents: list[tuple[bytes, bytes]], sizes: list[int], size: int, *, keeps_rest: bool
 ) -> list[tuple[bytes, bytes]]:
-    """Cut contents of these sizes behind one slice; return what makes the next one: no more, as the caller may wait."""
-    end = _slice_end(sizes)
+    """Cut contents of these sizes behind one slice; return what makes the next one: no more, as the caller may wait.
+
+    size: of all together.
+    """
+    end = _slice_end(sizes, size)
     rest: list[tuple[bytes, bytes]] = []
     if keeps_rest:
-        rest_end = end + _slice_end(sizes[end:])
+        rest_sizes = sizes[end:]
+        rest_end = end + _slice_end(rest_sizes, sum(rest_sizes))
         rest = contents[end:rest_end]
     del contents[end:]
     return rest
 
 
-def _slice_end(sizes: Sequence[int]) -> int:
+def _slice_end(sizes: list[int], size: int) -> int:
     """Return how many of the first messages, of these sizes, make a slice: at least one, however large.
 
-    It adds up half of what may be left, then a quarter, and so on: a sum for each message would take longer.
+    size: of all together. If all are of one size it looks only at those behind the slice; else it goes on from there.
     """
-    end, room, step = 0, SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
-    while step:
-        behind = end + step
-        size = sum(sizes[end:behind])
-        if size <= room:
-            end, room = behind, room - size
-        step //= 2
-    return max(min(end, len(sizes)), 1)
+    end = min(SLICE_CONTENT_BYTES_MAX * len(sizes) // max(size, 1), len(sizes))
+    size -= sum(sizes[end:])
+    while size > SLICE_CONTENT_BYTES_MAX:
+        end -= 1
+        size -= sizes[end]
+    while end < len(sizes) and size + sizes[end] <= SLICE_CONTENT_BYTES_MAX:
+        size += sizes[end]
+        end += 1
+    return max(end, 1)

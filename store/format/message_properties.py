@@ -57,32 +57,44 @@ def encode_properties(
 
     Message id, group and producer come before the headers, so `group_of` and `own_identity` decode no header.
     """
-    encoded = _HEADERS_FOLLOW + _headers(headers) if headers else b""
+    encoded = encode_headers(headers) if headers is not None else b""
     if producer is not None:
         encoded = _field(_PRODUCER, producer) + encoded
     if group is not None:
         encoded = _field(_GROUP, group) + encoded
     if message_id is not None:
         encoded = _field(_MESSAGE_ID, message_id) + encoded
+    _check_length(encoded)
+    return encoded
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Return the encoded properties of a message that has headers alone, as encode_properties does."""
+    if not headers:
+        return b""
+    encoded = _HEADERS_FOLLOW + _headers(headers)
+    _check_length(encoded)
+    return encoded
+
+
+def _check_length(encoded: bytes) -> None:
     if len(encoded) > PROPERTIES_BYTES_MAX:
         raise SettingsError(
             f"headers of {len(encoded)} bytes are above the limit of {PROPERTIES_BYTES_MAX}: put them into the body"
         )
-    return encoded
 
 
-def encode_headers_of_each(each: Sequence[object], times: bytes) -> list[bytes] | None:
+def encode_headers_of_each(each: list[Any], times: bytes) -> list[bytes] | None:
     """Return the encoded properties of messages with these headers and the same times, but no id, group or producer.
 
     Return None if some headers are not plain: then encode_properties must encode each message by itself, and may raise.
     times: the encoded field; empty: there are none.
     """
     front, encode = times + _HEADERS_FOLLOW, _writer.encode
-    encoded: list[bytes] = []
+    encoded = [times] * len(each)
     try:
-        for headers in each:
+        for at, headers in enumerate(each):
             if headers is None:
-                encoded.append(times)
                 continue
             if type(headers) is not dict:
                 return None
@@ -94,10 +106,13 @@ def encode_headers_of_each(each: Sequence[object], times: bytes) -> list[bytes] 
                     return None
                 if kind is not str and kind is not int and kind is not float and kind not in _SCALARS:
                     return None
-            encoded.append(front + encode(plain) if plain else times)
+            if plain:
+                properties = encoded[at] = front + encode(plain)
+                if len(properties) > PROPERTIES_BYTES_MAX:
+                    return None
     except (OverflowError, UnicodeEncodeError):
         return None
-    return encoded if max(map(len, encoded)) <= PROPERTIES_BYTES_MAX else None
+    return encoded
 
 
 def _field(tag: int, name: str) -> bytes:

@@ -25,6 +25,7 @@ from ..format.record import (
     Header,
     MessageRecord,
     RecordDamaged,
+    checksum_object,
     crc32,
     decode_header,
     decode_slice,
@@ -284,7 +285,7 @@ def _read_singles(
             else:
                 middle = begin + properties_bytes
                 properties, body = data[begin:middle] if properties_bytes else b"", data[middle:end]
-                if (checksum(body, checksum(properties)) if properties else checksum(body)) == crc:
+                if (checksum(body, checksum_object(properties)) if properties else checksum(body)) == crc:
                     messages.append((sequence, properties, body, timestamp))
                     continue
                 problem = "the checksum of the message does not match"

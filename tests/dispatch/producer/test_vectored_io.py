@@ -8,7 +8,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Message, StoreFull
 from forebay.store.format.message_properties import encode_properties
-from forebay.store.format.record import MESSAGE, SLICE_CONTENT_BYTES_MAX
+from forebay.store.format.record import MESSAGE, SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 
 
 @pytest.mark.parametrize(("use_vectored_io", "slices"), [(True, [10]), (False, [1] * 10)])
@@ -55,6 +55,35 @@ def test_a_list_that_is_cut_by_its_bytes_makes_full_slices() -> None:
         assert [delivery.body for delivery in taken] == [message.body for message in messages]
         consumer.ack(taken)
     bay.check()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([1] * 255 + [SLICE_CONTENT_BYTES_MAX] + [1] * 255, id="a large one behind small ones"),
+        pytest.param([SLICE_CONTENT_BYTES_MAX - 9] + [1] * 300, id="a large one before small ones"),
+        pytest.param([SLICE_CONTENT_BYTES_MAX + 1, 1, SLICE_CONTENT_BYTES_MAX], id="one above the limit"),
+        pytest.param([20_000, 10, 70_000, 3_000] * 70, id="changing"),
+        pytest.param(list(range(300)) + [60_000] * 9, id="growing"),
+        pytest.param([60_000] * 9 + list(range(300)), id="large ones first"),
+        pytest.param([1024] * 257, id="all of one size that fits exactly"),
+        pytest.param([1025] * 257, id="all of one size that just does not fit"),
+    ],
+)
+def test_a_slice_ends_before_the_first_message_that_has_no_room_in_it(sizes: list[int]) -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    queue.send_many([Message(bytes(size)) for size in sizes])
+    expected: list[int] = []
+    room = -1
+    for size in sizes:
+        if size > room or expected[-1] == SLICE_MESSAGES_MAX:
+            expected.append(0)
+            room = SLICE_CONTENT_BYTES_MAX
+        expected[-1] += 1
+        room -= size
+    slices = [record.header.entries for _, record in all_records(bay.disk) if record.header.kind == MESSAGE]
+    assert slices == expected
 
 
 def test_what_a_slice_left_over_is_not_mixed_with_messages_of_another_priority() -> None:

@@ -163,7 +163,7 @@ STORE_BUGS = (
     Bug(
         "a damaged body is delivered",
         "_read_singles",
-        "(checksum(body, checksum(properties)) if properties else checksum(body)) == crc",
+        "(checksum(body, checksum_object(properties)) if properties else checksum(body)) == crc",
         "len(properties) + len(body) == length",
         "tests/store/journal/test_regions.py::test_no_payload_is_in_a_problem",
     ),
