@@ -34,9 +34,12 @@ from typing import Any, Final, NamedTuple
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 
 try:
-    from zlib_ng.zlib_ng import crc32 as crc32
+    from zlib_ng.zlib_ng import crc32 as _crc32
 except ImportError:  # a machine without a wheel for it: the same polynomial, five times slower
-    from zlib import crc32 as crc32
+    from zlib import crc32 as _crc32
+
+# Declared, so that machine code is the same whether or not zlib-ng is installed where it is compiled.
+crc32: Final[Callable[..., int]] = _crc32
 
 HEADER: Final = struct.Struct("<IIBBHQIQ")
 HEADER_BYTES: Final = HEADER.size
@@ -168,8 +171,8 @@ PLAIN_ACK: Final = 1 << COUNT_SHIFT | ACK
 PLAIN_ACKS: Final = frozenset(PLAIN_ACK | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
 """Kind, flags and count of an ack of one run, for each priority."""
 
-# Under another name and without types, so that machine code passes the checksum on as the object that crc32 returned.
-checksum_object: Final[Callable[..., Any]] = crc32
+# The same without a type, so that machine code passes the checksum on as the object that it is.
+checksum_object: Final[Callable[..., Any]] = _crc32
 
 
 class RecordDamaged(Exception):

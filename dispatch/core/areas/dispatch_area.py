@@ -411,7 +411,7 @@ def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
     return most, BEHIND_ALL
 
 
-def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: Sequence[StoredMessage]) -> list[Delivery]:
+def _deliveries_of(consumer: CoreConsumer, lane: LaneState, taken: list[StoredMessage]) -> list[Delivery]:
     """Make deliveries of messages that have left their list with their charges. From now on they are in flight."""
     counts, in_flight, number = lane.delivery_counts, lane.in_flight, consumer.delivered
     deliveries: list[Delivery] = []
