@@ -6,7 +6,7 @@ from functools import partial
 
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
-from forebay.benchmarks.inside import index_of, targets_of
+from forebay.benchmarks.inside import areas_of, index_of
 from forebay.cache.accounting.charge import charge_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.queue_lane import QueueLaneState
@@ -21,8 +21,8 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 
 def empty(bay: forebay.Forebay) -> TargetList:
-    lane = QueueLaneState(QueueState(targets_of(bay), 1, "bench"), index_of(bay).lane(1, 4), "")
-    target = TargetList(lane, SelectorGroup(None))
+    lane = QueueLaneState(QueueState(areas_of(bay).state_parts, 1, "bench"), index_of(bay).lane(1, 4), "")
+    target = TargetList(lane, SelectorGroup(None), areas_of(bay).memory.consumers)
     target.move_high_watermark(1 << 30, 1.0)
     return target
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from forebay.store.environment.locks import OwnedLock
 
-from ..dispatch.core.areas.target_area import TargetArea
 from ..dispatch.core.memory.watermarks import Watermarks
 from ..dispatch.engine.assembly.areas import AreaLayer
 from ..dispatch.forebay import Forebay
@@ -30,7 +29,3 @@ def areas_of(bay: Forebay) -> AreaLayer:
 
 def watermarks_of(bay: Forebay) -> Watermarks:
     return areas_of(bay).watermarks
-
-
-def targets_of(bay: Forebay) -> TargetArea:
-    return areas_of(bay).target_area

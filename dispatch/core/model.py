@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
+from ...cache.accounting.overdraft import Overdraft
+from ...cache.messages.memory_registry import MemoryRegistry
 from ...cache.messages.message_memory import MessageMemory
 from ...cache.shares import near_bytes
 from ...store.errors import StoreFailed
@@ -28,8 +31,9 @@ from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
-from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore
+from .deliveries.contracts import LaneCache, OverflowCache
 from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
+from .deliveries.lane_parts import LaneParts
 from .lifecycle.lifecycle import DestinationLifecycle
 from .lists.abstract_target_area import AbstractTargetArea
 from .lists.list_contents import NO_MESSAGES
@@ -39,7 +43,13 @@ from .lists.pager import READ_AGAIN
 from .monitor import Monitor
 from .selector_groups.activity import Activity
 from .selector_groups.consumer_stage import ConsumerStage
-from .selector_groups.distribution_roles import Dispatcher, Explainer, LaneListener, MemberCoordinator
+from .selector_groups.distribution_roles import (
+    AbstractDistributionChooser,
+    Dispatcher,
+    Explainer,
+    LaneListener,
+    MemberCoordinator,
+)
 from .selector_groups.matching import NO_NAMES
 from .selector_groups.members import SelectorGroupMembers
 
@@ -277,8 +287,9 @@ class TargetList(ListSupply):
         "is_timed",
     )
 
-    def __init__(self, lane: LaneState, selector_group: SelectorGroup) -> None:
-        super().__init__(lane.target_area.consumer_memory)
+    def __init__(self, lane: LaneState, selector_group: SelectorGroup, consumer_memory: Overdraft) -> None:
+        """Make an empty list. consumer_memory: pays for its runs, as for consumers and their lists."""
+        super().__init__(consumer_memory)
         self.lane = lane
         # The memory that its messages are charged to.
         self.memory = lane.memory
@@ -448,6 +459,7 @@ class LaneState(LaneMessages):
 
     __slots__ = (
         "destination",
+        "parts",
         "target_area",
         "sole_list",
         "purge_count",
@@ -468,12 +480,13 @@ class LaneState(LaneMessages):
 
         destination: the destination that its consumers take from, or its topic.
         """
-        target_area, memory = destination.target_area, destination.memory
-        message_store = target_area.message_store
-        syncs = target_area.syncs_always
-        super().__init__(pending_lane, id_prefix, memory, message_store, target_area.delivery_count_table, syncs=syncs)
+        parts, memory = destination.parts.lane_parts, destination.memory
+        counts, syncs = parts.delivery_count_table, parts.syncs_always
+        super().__init__(pending_lane, id_prefix, memory, parts.message_store, counts, syncs=syncs)
         self.destination = destination
-        self.target_area = target_area
+        self.parts = parts
+        # Each arrival that no sole list takes calls it.
+        self.target_area = destination.parts.target_area
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
         # Arrivals take the fast path to it.
         self.sole_list: TargetList | None = None
@@ -491,7 +504,7 @@ class LaneState(LaneMessages):
         self.pager = READ_AGAIN
         # Charge of the lane; 0 once it is gone.
         self.charged_bytes = self.state_bytes
-        target_area.destination_memory.charge(self.charged_bytes)
+        destination.parts.destination_memory.charge(self.charged_bytes)
 
     @property
     def destination_name(self) -> str:
@@ -590,12 +603,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write the delivery counts of these runs to the journal."""
-        self.target_area.return_counts.count(self.pending_lane.number, runs)
+        self.parts.return_counts.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
         """Record the attempts of runs, some of which are offered again later."""
-        self.target_area.return_counts.put(self.pending_lane.number, runs, now_ms)
+        self.parts.return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -662,11 +675,11 @@ class LaneState(LaneMessages):
 
     def read_one(self, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. Requires: no lock."""
-        return self.target_area.reader.read_one(self, sequence)
+        return self.parts.reader.read_one(self, sequence)
 
     def read_headers(self, sequence: int) -> StoredMessage:
         """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
-        return self.target_area.reader.read_headers(self, sequence)
+        return self.parts.reader.read_headers(self, sequence)
 
     def read_error(self, problem: str) -> StoreFailed:
         """Return the error for a message that can't be read."""
@@ -686,8 +699,23 @@ class Distribution(
         return destination.make_selector_group(selector)
 
 
-CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList, "ConsumedDestination", Distribution]
+CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList]
 """The TargetArea, as lanes, lists and destinations know it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateParts:
+    """The parts of an open store with which the states of its destinations and their lanes are made."""
+
+    target_area: CoreTargetArea
+    lane_parts: LaneParts
+    distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution]
+    """Chooses the distribution of each destination."""
+    monitor: Monitor
+    memories: MemoryRegistry
+    """The memory of each destination's messages."""
+    destination_memory: Overdraft
+    """Pays for open destinations and their lanes."""
 
 
 class ConsumedDestination(DestinationLifecycle):
@@ -696,7 +724,7 @@ class ConsumedDestination(DestinationLifecycle):
     DestinationState, in destinations/destination_state.py, has the lanes. The state lock guards it.
     """
 
-    __slots__ = ("target_area", "selector_groups", "distribution", "exclusive")
+    __slots__ = ("parts", "monitor", "selector_groups", "distribution", "exclusive")
 
     has_lists: ClassVar[bool] = True
     """Whether consumers take from its own lanes."""
@@ -705,29 +733,21 @@ class ConsumedDestination(DestinationLifecycle):
     spans_others: ClassVar[bool] = False
     """Whether its consumer takes from the lanes of other destinations; see `sources`."""
 
-    def __init__(self, target_area: CoreTargetArea, number: int, name: str) -> None:
+    def __init__(self, parts: StateParts, number: int, name: str) -> None:
         super().__init__(number, name)
-        self.target_area = target_area
+        self.parts = parts
+        # Each arrival that may wake somebody asks for it.
+        self.monitor = parts.monitor
         self.selector_groups: dict[str | None, SelectorGroup] = {}
         # Decides which consumer gets which message.
-        self.distribution: Distribution = target_area.distribution_chooser.initial(self)
+        self.distribution: Distribution = parts.distribution_chooser.initial(self)
         # The one consumer that gets everything. None: all consumers may take.
         self.exclusive: CoreConsumer | None = None
 
     @property
-    def monitor(self) -> Monitor:
-        """Return the monitor of the store."""
-        return self.target_area.monitor
-
-    @property
-    def message_store(self) -> PersistentStore:
-        """Return where the messages are that survive a restart."""
-        return self.target_area.message_store
-
-    @property
     def memory(self) -> MessageMemory:
         """The memory to which its messages are charged. O(patterns) if a policy sets memory apart."""
-        return self.target_area.memories.of(self.name)
+        return self.parts.memories.of(self.name)
 
     def make_selector_group(self, selector: Selector | None) -> SelectorGroup:
         """Return a new selector group as the ordinary distribution uses it."""

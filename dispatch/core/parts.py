@@ -14,6 +14,7 @@ from .destinations.grouped_queues import GroupedQueues
 from .destinations.overhead import DestinationOverhead
 from .destinations.queue_registry import QueueRegistry
 from .memory.watermarks import Watermarks
+from .model import StateParts
 from .monitor import Monitor
 from .publication.confirmer import ThreadConfirmer
 from .publication.publisher import Publisher
@@ -44,6 +45,7 @@ class CoreParts:
     monitor: Monitor
     policies: Policies
     target_area: TargetArea
+    state_parts: StateParts
     watermarks: Watermarks
     dispatch_area: DispatchArea
     timed: TimedLanes

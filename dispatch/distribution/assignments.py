@@ -252,6 +252,7 @@ class Assignments:
         self.loads = parts.loads
         self.groups = MessageGroups(parts.group_memory)
         self._dispatch_area = parts.dispatch_area
+        self._consumer_memory = parts.consumer_memory
         self.names = GroupNames(queue)
         self.assigned_by_consumer: dict[CoreConsumer, OwnSelectorGroup] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
@@ -266,7 +267,7 @@ class Assignments:
 
     def add_list(self, assigned: OwnSelectorGroup, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
-        target = TargetList(lane, assigned)
+        target = TargetList(lane, assigned, self._consumer_memory)
         target.frontier = BEHIND_ALL  # it loads nothing by itself
         target.require_claims()
         assigned.add_list(target)

@@ -125,7 +125,7 @@ class Engine:
         with self.monitor.lock:
             used = lanes.used_at_open(self._directory.branches.prepared)
             for queue in core.queues.restore(used):
-                layers.areas.target_area.distribution_chooser.begin_assigning(queue)
+                layers.areas.distribution_chooser.begin_assigning(queue)
             topics.restore(lanes, used)
             subscriptions = self._directory.subscriptions
             rows_bytes = subscriptions.rows_charge + self._directory.index.idle.charge_bytes

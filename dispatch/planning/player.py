@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, Final, cast
 
 from ...cache.accounting.budget import Budget, Holder
@@ -58,15 +57,25 @@ from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
-from ..core.areas.target_area import LaneParts, TargetArea
+from ..core.areas.target_area import DistributionParts, TargetArea
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
+from ..core.deliveries.lane_parts import LaneParts
+from ..core.deliveries.lane_reader import LaneReader
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.group_memory import GroupMemory
 from ..core.memory.memory_rule import MemoryRule
 from ..core.memory.reclaim import MemoryParts
 from ..core.memory.watermarks import ListObserver, Watermarks
-from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList, consumer_of
+from ..core.model import (
+    ConsumedDestination,
+    CoreConsumer,
+    LaneState,
+    SelectorGroup,
+    StateParts,
+    TargetList,
+    consumer_of,
+)
 from ..core.monitor import Monitor
 from ..core.selector_groups.activity import Activity
 from ..core.selector_groups.consumer_stage import TAKING
@@ -234,12 +243,12 @@ class PlayedLane:
 
     __slots__ = ("lane_state", "pending_lane", "base", "is_new")
 
-    def __init__(self, target_area: TargetArea, lane_number: int) -> None:
+    def __init__(self, parts: StateParts, lane_number: int) -> None:
         self.base = 0
         # Whether the lane has only what it had when the store was opened.
         self.is_new = True
         self.pending_lane = NonPersistentLane(Unlimited(), lane_number, 0)
-        queue = QueueState(target_area, lane_number, str(lane_number))
+        queue = QueueState(parts, lane_number, str(lane_number))
         self.lane_state = PlayedLaneState(queue, self.pending_lane)
         queue.put_lane(0, self.lane_state)
 
@@ -403,16 +412,9 @@ class TracePlayer:
             measures=traffic.measures,
         )
         self.target_area = TargetArea(
-            self.monitor,
-            _lane_parts(self.store),
-            memory,
-            self.watermarks,
-            self.loads,
-            self.dispatch_area,
-            events,
-            distribution_chooser=partial(DistributionChooser, Policies({})),
-            traffic=traffic,
+            self.monitor, memory, self.watermarks, self.loads, self.dispatch_area, events, traffic=traffic
         )
+        self.state_parts = self._make_state_parts(memory, reading)
         self.loader = EagerLoader(
             self.monitor,
             self.target_area,
@@ -455,7 +457,7 @@ class TracePlayer:
     def _lane(self, lane_number: int) -> PlayedLane:
         found = self._lanes.get(lane_number)
         if found is None:
-            found = self._lanes[lane_number] = PlayedLane(self.target_area, lane_number)
+            found = self._lanes[lane_number] = PlayedLane(self.state_parts, lane_number)
         return found
 
     # ------------------------------------------------------------------ arrivals
@@ -571,22 +573,36 @@ class TracePlayer:
         lane.pending_lane.remove(first, first + count - 1)
         self._forget_run(lane.lane_state, first, count)
 
+    def _make_state_parts(self, memory: MemoryParts, reading: Holder) -> StateParts:
+        """Return what lanes use: the played store, and the memory that the replay divides."""
+        distributions = DistributionParts(
+            target_area=self.target_area,
+            dispatch_area=self.dispatch_area,
+            loads=self.loads,
+            consumer_memory=memory.consumers,
+            group_memory=memory.groups,
+        )
+        return StateParts(
+            target_area=self.target_area,
+            distribution_chooser=DistributionChooser(Policies({}), distributions),
+            monitor=self.monitor,
+            memories=memory.memories,
+            destination_memory=memory.destinations,
+            lane_parts=LaneParts(
+                message_store=self.store,
+                delivery_count_table=DeliveryCountTable(),
+                return_counts=PlayedReturns(),
+                reader=LaneReader(self.monitor, self.store, Overdraft(reading)),
+                syncs_always=False,
+            ),
+        )
+
     def _forget_run(self, lane: LaneState, first: int, count: int) -> None:
         gone = SequenceSet()
         gone.add(first, first + count - 1)
         for sequence in [sequence for sequence in lane.in_flight if sequence in gone]:
             gone.remove(sequence, sequence)
         self.target_area.forget(lane, gone)
-
-
-def _lane_parts(store: PlayedStore) -> LaneParts:
-    """Return what lanes ask of the played store."""
-    return LaneParts(
-        message_store=store,
-        delivery_count_table=DeliveryCountTable(),
-        return_counts=PlayedReturns(),
-        syncs_always=False,
-    )
 
 
 def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> MemoryParts:

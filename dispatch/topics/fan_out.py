@@ -49,7 +49,7 @@ class FanOut:
         self.next_sequence = lanes.take_sequence(self.pool)
         # Content bytes of all messages sent.
         self.sent_bytes = 0
-        topic.target_area.destination_memory.charge(FAN_OUT_BYTES)
+        topic.parts.destination_memory.charge(FAN_OUT_BYTES)
         # Number of sequences that no sent message has: given to one subscription, refused, or from before the topic
         # was opened.
         self._not_sent = self.next_sequence

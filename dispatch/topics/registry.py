@@ -12,12 +12,11 @@ from ...store.state.property_table import PropertyTable
 from ...store.writers.destination_writer import DestinationWriter
 from ..config.policies import Policies
 from ..config.policy import matches
-from ..core.areas.target_area import TargetArea
 from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
-from ..core.model import CoreConsumer
+from ..core.model import CoreConsumer, StateParts
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
 from .latest_keys import KeyMemory
@@ -34,7 +33,7 @@ class TopicMaker:
     def __init__(
         self,
         *,
-        target_area: TargetArea,
+        state_parts: StateParts,
         subscribers: Subscriptions,
         subscriptions: SubscriptionRegistry,
         properties: PropertyTable,
@@ -49,7 +48,7 @@ class TopicMaker:
 
         keys: pays for the places that "latest_per_key" remembers.
         """
-        self._target_area = target_area
+        self._state_parts = state_parts
         self._subscribers = subscribers
         self._subscriptions = subscriptions
         self._properties = properties
@@ -64,7 +63,7 @@ class TopicMaker:
             most, eviction, key_name = policy.subscriber_max_messages, policy.eviction, policy.eviction_key
             evictor = Evictor(self._removals, most, eviction, key_name, self._keys)
         return TopicState(
-            self._target_area, number, name, self._subscribers, evictor, self._subscriptions, self._properties
+            self._state_parts, number, name, self._subscribers, evictor, self._subscriptions, self._properties
         )
 
 

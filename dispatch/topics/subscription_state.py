@@ -31,7 +31,7 @@ from ..core.lanes.persistent import PersistentLaneState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.lifecycle.counting import DestinationTotals
 from ..core.lists.load import Load
-from ..core.model import CoreTargetArea, LaneState, SelectorGroup, TargetList
+from ..core.model import LaneState, SelectorGroup, StateParts, TargetList
 from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder
@@ -96,7 +96,7 @@ class SubscribedTopic(NamedDestinationState):
 
     def __init__(
         self,
-        target_area: CoreTargetArea,
+        parts: StateParts,
         number: int,
         name: str,
         subscribers: Subscriptions,
@@ -108,7 +108,7 @@ class SubscribedTopic(NamedDestinationState):
         subscribers: the store's part of the subscriptions of all topics.
         evictor: the rule for slow subscribers, if the policy has `subscriber_max_messages`.
         """
-        super().__init__(target_area, number, name)
+        super().__init__(parts, number, name)
         self.subscribers = subscribers
         self.evictor = evictor
         self.registry = registry
@@ -238,7 +238,7 @@ class SubscriptionLaneState(QueueLaneState):
         """Move messages from the lists to the shared cache, for subscriptions that have just come. O(messages)."""
         self._reading.note_neighbours()
         for target in self.destination.lists_over(self):
-            self.destination.target_area.shorten(target)
+            self.target_area.shorten(target)
 
     def _first_of_others(self) -> int:
         """Return the first sequence that another subscription may look for in RAM."""
@@ -285,7 +285,7 @@ class SubscriptionLaneState(QueueLaneState):
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
         if reading.has_neighbours:  # first, because messages that leave the list make room for others
-            self.destination.target_area.shorten(load.target)
+            self.target_area.shorten(load.target)
         if load.regions and least < UNLIMITED:
             reading.keep(load, least)
         reading.cache.discard_before(min([load.target.first_to_load, *fronts]))  # the list may have been cut since
@@ -320,7 +320,7 @@ class SubscriptionState(DestinationState):
     keeps_groups = False
 
     def __init__(self, topic: SubscribedTopic, subscriber: Subscriber, selector: Selector | None) -> None:
-        super().__init__(topic.target_area, subscriber.facts.number, topic.name)
+        super().__init__(topic.parts, subscriber.facts.number, topic.name)
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
@@ -383,7 +383,7 @@ class SubscriptionState(DestinationState):
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
                 non_persistent.persistent_lane = lane
-            self.target_area.add_lane(lane)
+            self.parts.target_area.add_lane(lane)
         assert isinstance(lane, SubscriptionLaneState)
         return lane
 
@@ -398,7 +398,7 @@ class SubscriptionState(DestinationState):
         """Charge for this object, because the topic keeps it from now on. A second call does nothing."""
         if not self.is_charged:
             self.is_charged = True
-            self.target_area.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
+            self.parts.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
 
     def discard_cached(self) -> None:
         """Make the caches forget a subscription that has ended."""
@@ -414,10 +414,10 @@ class SubscriptionState(DestinationState):
     def note_unused(self) -> None:
         """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
         for lane in self.all_lanes():
-            self.target_area.on_lane_gone(lane)
+            self.parts.target_area.on_lane_gone(lane)
         if self.is_charged:
             self.is_charged = False
-            self.target_area.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
+            self.parts.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
 
     def clear(self) -> None:
         """Forget everything, because the subscription has ended.

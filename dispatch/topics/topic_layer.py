@@ -71,7 +71,7 @@ def make_topic_layer(
     writer = directory.subscription_writer
     sweeper = UnmatchedSweeper(monitor, directory.message_store, writer, reading)
     subscriptions = _make_subscriptions(core, directory, sweeper)
-    patterns = PatternRegistry(core.target_area, writer, subscriptions)
+    patterns = PatternRegistry(core.target_area, core.state_parts, writer, subscriptions)
     retention = TopicRetention(
         monitor=monitor,
         writer=writer,
@@ -130,7 +130,7 @@ def _make_topics(
         directory.destination_table,
         core.destinations.opener,
         maker=TopicMaker(
-            target_area=core.target_area,
+            state_parts=core.state_parts,
             subscribers=directory.subscriptions,
             subscriptions=subscriptions,
             properties=directory.host_properties,

@@ -18,7 +18,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.lifecycle.counting import EarlierCounts
-from ..core.model import LANE_STATE_BYTES, CoreTargetArea, LaneState
+from ..core.model import LANE_STATE_BYTES, LaneState, StateParts
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
@@ -46,7 +46,7 @@ class TopicState(SubscribedTopic):
 
     def __init__(
         self,
-        target_area: CoreTargetArea,
+        parts: StateParts,
         number: int,
         name: str,
         subscribers: Subscriptions,
@@ -59,7 +59,7 @@ class TopicState(SubscribedTopic):
         subscribers, evictor, registry: as in SubscribedTopic.
         properties: the host properties, among which the retained messages are.
         """
-        super().__init__(target_area, number, name, subscribers, evictor, registry)
+        super().__init__(parts, number, name, subscribers, evictor, registry)
         self.properties = properties
         # The FanOut of each priority in which non-persistent messages were sent. Its lanes are those of the
         # subscriptions.
@@ -143,7 +143,7 @@ class TopicState(SubscribedTopic):
     def clear(self) -> None:
         """Forget the messages and subscriptions of a deleted or closed topic. Requires: the lock."""
         self.clear_lanes()
-        self.target_area.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
+        self.parts.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
         self.kept, self.fan_outs, self.online = {}, {}, {}
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from forebay.cache.accounting.budget import Budget
 from forebay.cache.accounting.charge import charges_bytes
+from forebay.cache.accounting.overdraft import Overdraft
 from forebay.cache.messages.memory_registry import MemoryRegistry
 from forebay.cache.process.memory_guard import MemoryGuard
 from forebay.cache.process.shortage import MemoryFigures
@@ -35,10 +36,11 @@ from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.persistent import PersistentLaneState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.watermarks import Watermarks
-from forebay.dispatch.core.model import LaneState, TargetList
+from forebay.dispatch.core.model import LaneState, StateParts, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.core.redelivery.timed_lanes import TimedLanes
+from forebay.dispatch.distribution.distribution_chooser import DistributionChooser
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.assembly.environment import Environment
 from forebay.dispatch.engine.assembly.housekeeping import ExplainFunctions
@@ -176,6 +178,18 @@ class Inside:
     @property
     def loads(self) -> LoadRequests:
         return self.__layers.areas.loads
+
+    @property
+    def state_parts(self) -> StateParts:
+        return self.__layers.areas.state_parts
+
+    @property
+    def distribution_chooser(self) -> DistributionChooser:
+        return self.__layers.areas.distribution_chooser
+
+    @property
+    def consumer_memory(self) -> Overdraft:
+        return self.__layers.areas.memory.consumers
 
     @property
     def memories(self) -> MemoryRegistry:

@@ -14,7 +14,7 @@ is given back, and in which order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,21 +22,17 @@ from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_by
 from ....cache.accounting.overdraft import Overdraft
 from ....cache.messages.message_memory import MessageMemory
 from ....store.format.message_properties import header_values_of_each
-from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.message import HeaderValue
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ..deliveries.contracts import PersistentStore, ReturnCounts
-from ..deliveries.lane_reader import LaneReader
 from ..lists.abstract_target_area import AbstractTargetArea
 from ..memory.group_memory import GroupMemory
 from ..memory.reclaim import MemoryParts
 from ..memory.watermarks import Watermarks
-from ..model import ConsumedDestination, Distribution, LaneState, SelectorGroup, TargetList
+from ..model import ConsumedDestination, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
 from ..selector_groups.consumer_memory import LIST_BYTES, selector_group_charge
-from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .dispatch_area import DispatchArea
 from .list_order import arrange
 from .load_requests import LoadRequests
@@ -58,19 +54,6 @@ The next open of the store finds the others again.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneParts:
-    """The parts of the store on disk that every lane of an open store uses."""
-
-    message_store: PersistentStore
-    """Where the messages are that survive a restart."""
-    delivery_count_table: DeliveryCountTable
-    return_counts: ReturnCounts
-    """Where it is written how often messages came back."""
-    syncs_always: bool
-    """Whether acks are durable before they are confirmed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DistributionParts:
     """The parts of an open store that its distributions use."""
 
@@ -83,7 +66,7 @@ class DistributionParts:
     """Pays for message groups."""
 
 
-class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, Distribution]):
+class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     """All messages that lists have ready for consumers: the TargetLists of a store.
 
     The state lock guards it; every method requires it held.
@@ -92,48 +75,28 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
     def __init__(
         self,
         monitor: Monitor,
-        lane_parts: LaneParts,
         memory: MemoryParts,
         watermarks: Watermarks,
         loads: LoadRequests,
         dispatch_area: DispatchArea,
         events: ListEvents,
         *,
-        distribution_chooser: Callable[
-            [DistributionParts], AbstractDistributionChooser[ConsumedDestination, Distribution]
-        ],
         traffic: TrafficObserver,
     ) -> None:
         """Make the one TargetArea of a store.
 
         events: hears of lanes that nobody reads any more, and of those that are gone.
-        distribution_chooser: makes what chooses the distribution of each destination.
         traffic: is told what lists get and lose.
         """
-        budget = memory.budget
-        self.consumer_memory = memory.consumers
-        self.destination_memory = memory.destinations
-        self.reader = LaneReader(monitor, lane_parts.message_store, Overdraft(budget.holders["read_buffers"]))
-        self.monitor = monitor
-        self.message_store = lane_parts.message_store
-        self.delivery_count_table = lane_parts.delivery_count_table
-        self.return_counts = lane_parts.return_counts
-        self.syncs_always = lane_parts.syncs_always
+        self._consumer_memory = memory.consumers
+        self._destination_memory = memory.destinations
+        self._monitor = monitor
         self._loads = loads
-        self.memories = memory.memories
+        self._memories = memory.memories
         self._dispatch_area = dispatch_area
         self._overflow = memory.overflow
         self._events = events
         self._traffic = traffic
-        self.distribution_chooser = distribution_chooser(
-            DistributionParts(
-                target_area=self,
-                dispatch_area=dispatch_area,
-                loads=loads,
-                consumer_memory=memory.consumers,
-                group_memory=memory.groups,
-            )
-        )
         self._watermarks = watermarks
         # All lists: each has a share of the memory limit.
         self.lists = watermarks.lists
@@ -160,7 +123,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         destination.selector_groups[selector.text if selector is not None else None] = selector_group
         if not selector_group.is_charged:
             selector_group.is_charged = True
-            self.consumer_memory.charge(selector_group_charge(selector))
+            self._consumer_memory.charge(selector_group_charge(selector))
             self.listless_selector_groups += 1
         for lane in destination.all_lanes():
             self.add_list(lane, selector_group)
@@ -189,7 +152,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         self._traffic.lane_added(lane)
 
     def add_list(self, lane: LaneState, selector_group: SelectorGroup) -> None:
-        target = TargetList(lane, selector_group)
+        target = TargetList(lane, selector_group, self._consumer_memory)
         if lane.parked or lane.dead_letters:
             target.require_claims()
         self.listless_selector_groups -= not selector_group.lists
@@ -201,7 +164,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
     def adopt(self, target: TargetList) -> None:
         """Give a new list its share of memory."""
         self.make_room(LIST_BYTES, None)
-        self.consumer_memory.charge(LIST_BYTES)
+        self._consumer_memory.charge(LIST_BYTES)
         self._watermarks.begin(target)
 
     def update_sole_lists(self, destination: ConsumedDestination) -> None:
@@ -232,7 +195,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         del destination.selector_groups[key]
         destination.misses += selector_group.misses
         if selector_group.is_charged:
-            self.consumer_memory.release(selector_group_charge(selector_group.selector))
+            self._consumer_memory.release(selector_group_charge(selector_group.selector))
             self.listless_selector_groups -= not selector_group.lists
         for target in selector_group.lists:
             self._end_list(target)
@@ -278,7 +241,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         self._loads.forget(target)
         self._dispatch_area.waits_no_more(target)
         self._watermarks.end(target)
-        self.consumer_memory.release(LIST_BYTES)
+        self._consumer_memory.release(LIST_BYTES)
         if target.load is not None:
             self.leaving[target] = None
 
@@ -385,7 +348,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
                     lane.unmatched.add(sequence, sequence)
             elif is_wanted and target.admit((message,), charge_bytes(message)):
                 is_direct = True
-                selector_group.wake_for(1, self.monitor.deferred)
+                selector_group.wake_for(1, self._monitor.deferred)
             elif behind is None:
                 behind = [target]
             else:
@@ -405,12 +368,12 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
 
     def wake(self, selector_group: SelectorGroup) -> None:
         """Wake the consumers of a selector group, because there may be a message."""
-        selector_group.wake(self.monitor.deferred)
+        selector_group.wake(self._monitor.deferred)
 
     def on_lane_gone(self, lane: LaneState) -> None:
         """Release what a lane that has ended still holds here."""
         self._events.gone(lane)
-        self.destination_memory.release(lane.charged_bytes)
+        self._destination_memory.release(lane.charged_bytes)
         lane.charged_bytes = 0
         self._traffic.lane_gone(lane)
 
@@ -484,7 +447,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList, ConsumedDestination, 
         lanes = {target.lane for target in self.lists}
         for lane in lanes:
             lane._check()
-        lists_bytes: dict[MessageMemory, int] = dict.fromkeys(self.memories.all, 0)
+        lists_bytes: dict[MessageMemory, int] = dict.fromkeys(self._memories.all, 0)
         for target in (*self.lists, *self.leaving):
             loading_bytes = target.load.reserved_bytes if target.load is not None else 0
             lists_bytes[target.memory] += charges_bytes(target.direct) + loading_bytes

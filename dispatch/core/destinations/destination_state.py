@@ -16,7 +16,7 @@ from ....store.numbering import PRIORITIES
 from ..lanes.non_persistent import NonPersistentLaneState
 from ..lanes.persistent import PersistentLaneState
 from ..lifecycle.counting import NOTHING_COUNTED
-from ..model import LANE_STATE_BYTES, ConsumedDestination, CoreTargetArea, LaneState
+from ..model import LANE_STATE_BYTES, ConsumedDestination, LaneState, StateParts
 
 NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""
@@ -31,8 +31,8 @@ class DestinationState(ConsumedDestination):
 
     __slots__ = ("lanes", "non_persistent_lanes", "lasting_charge")
 
-    def __init__(self, target_area: CoreTargetArea, number: int, name: str) -> None:
-        super().__init__(target_area, number, name)
+    def __init__(self, parts: StateParts, number: int, name: str) -> None:
+        super().__init__(parts, number, name)
         # By priority: see `put_lane`.
         self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
         # By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`.

@@ -1,6 +1,6 @@
 """AbstractTargetArea: what lanes, lists and destinations ask of the TargetArea, which keeps all lists of a store.
 
-Lanes, lists, destinations and distributions are type parameters here, because this contract only passes them on.
+Lanes and lists are type parameters here, because this contract only passes them on.
 """
 
 from __future__ import annotations
@@ -9,46 +9,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from ....cache.accounting.overdraft import Overdraft
-from ....cache.messages.memory_registry import MemoryRegistry
-from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.stored_message import StoredMessage
-from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.delivery import LaneMessages
-from ..deliveries.lane_reader import LaneReader
-from ..monitor import Monitor
-from ..selector_groups.distribution_roles import AbstractDistributionChooser
 from .list_supply import ListSupply
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
 ListT = TypeVar("ListT", bound=ListSupply)
-DestinationT = TypeVar("DestinationT")
-"""A destination."""
-DistributionT = TypeVar("DistributionT")
-"""A distribution, the rule of a destination."""
 
 
-class AbstractTargetArea(ABC, Generic[LaneT, ListT, DestinationT, DistributionT]):
+class AbstractTargetArea(ABC, Generic[LaneT, ListT]):
     """The interface of the TargetArea that its lanes and lists call. The state lock guards it."""
-
-    monitor: Monitor
-    message_store: PersistentStore
-    """Where the messages are that survive a restart."""
-    delivery_count_table: DeliveryCountTable
-    return_counts: ReturnCounts
-    """Where it is written how often messages came back."""
-    memories: MemoryRegistry
-    """The memory of each destination's messages."""
-    consumer_memory: Overdraft
-    """Pays for consumers and their lists."""
-    destination_memory: Overdraft
-    """Pays for open destinations and their lanes."""
-    reader: LaneReader
-    """Reads single messages for callers that look at a delivery without a body."""
-    syncs_always: bool
-    """Whether acks are durable before they are confirmed."""
-    distribution_chooser: AbstractDistributionChooser[DestinationT, DistributionT]
-    """Chooses the distribution of each destination."""
 
     @abstractmethod
     def offer_arrival(self, lane: LaneT, message: StoredMessage) -> bool:

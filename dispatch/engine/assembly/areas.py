@@ -14,11 +14,14 @@ from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
-from ...core.areas.target_area import LaneParts, TargetArea
+from ...core.areas.target_area import DistributionParts, TargetArea
+from ...core.deliveries.lane_parts import LaneParts
+from ...core.deliveries.lane_reader import LaneReader
 from ...core.memory.group_memory import GroupMemory
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.reclaim import MemoryParts
 from ...core.memory.watermarks import Watermarks
+from ...core.model import StateParts
 from ...distribution.distribution_chooser import DistributionChooser
 from ..curve_watch import CurveWatch
 from .foundation import FoundationLayer
@@ -37,6 +40,9 @@ class AreaLayer:
     dispatch_area: DispatchArea
     watermarks: Watermarks
     target_area: TargetArea
+    distribution_chooser: DistributionChooser
+    state_parts: StateParts
+    """What open destinations and their lanes are made with."""
 
 
 def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
@@ -83,25 +89,44 @@ def make_areas(
         relieve=dispatch_area.relieve,
         measures=traffic.measures,
     )
-    target_area = TargetArea(
-        foundation.monitor,
-        LaneParts(
-            message_store=directory.message_store,
-            delivery_count_table=directory.index.delivery_count_table,
-            return_counts=directory.return_writer,
-            syncs_always=settings.sync == "always",
-        ),
-        memory,
-        watermarks,
-        loads,
-        dispatch_area,
-        late_calls,
-        distribution_chooser=partial(DistributionChooser, foundation.policies),
-        traffic=traffic,
-    )
+    target_area = TargetArea(foundation.monitor, memory, watermarks, loads, dispatch_area, late_calls, traffic=traffic)
     late_calls.target_area = target_area
+    distributions = DistributionParts(
+        target_area=target_area,
+        dispatch_area=dispatch_area,
+        loads=loads,
+        consumer_memory=memory.consumers,
+        group_memory=memory.groups,
+    )
+    distribution_chooser = DistributionChooser(foundation.policies, distributions)
     return AreaLayer(
-        memory=memory, loads=loads, dispatch_area=dispatch_area, watermarks=watermarks, target_area=target_area
+        memory=memory,
+        loads=loads,
+        dispatch_area=dispatch_area,
+        watermarks=watermarks,
+        target_area=target_area,
+        distribution_chooser=distribution_chooser,
+        state_parts=StateParts(
+            target_area=target_area,
+            distribution_chooser=distribution_chooser,
+            monitor=foundation.monitor,
+            memories=memory.memories,
+            destination_memory=memory.destinations,
+            lane_parts=_make_lane_parts(foundation, store_layer),
+        ),
+    )
+
+
+def _make_lane_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneParts:
+    """Return what lanes use of the store on disk."""
+    directory = store_layer.directory
+    reading = Overdraft(foundation.budget.holders["read_buffers"])
+    return LaneParts(
+        message_store=directory.message_store,
+        delivery_count_table=directory.index.delivery_count_table,
+        return_counts=directory.return_writer,
+        reader=LaneReader(foundation.monitor, directory.message_store, reading),
+        syncs_always=foundation.settings.sync == "always",
     )
 
 

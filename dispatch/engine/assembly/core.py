@@ -84,8 +84,8 @@ def make_core(
         timed=redelivery_layer.timed,
         closable=closable,
     )
-    queues = QueueRegistry(monitor, writer, rows, opener, areas.target_area)
-    groups = GroupedQueues(monitor, writer, overhead, areas.target_area.distribution_chooser)
+    queues = QueueRegistry(monitor, writer, rows, opener, areas.state_parts)
+    groups = GroupedQueues(monitor, writer, overhead, areas.distribution_chooser)
     loader = _make_loader(foundation, store_layer, areas)
     warmer = foundation.late_calls.warmer = CacheWarmer(
         monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number
@@ -103,6 +103,7 @@ def make_core(
             monitor=monitor,
             policies=foundation.policies,
             target_area=areas.target_area,
+            state_parts=areas.state_parts,
             watermarks=areas.watermarks,
             dispatch_area=areas.dispatch_area,
             timed=redelivery_layer.timed,

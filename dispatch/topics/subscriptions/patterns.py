@@ -20,7 +20,7 @@ from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
 from ...core.lanes.persistent import PersistentLaneState
-from ...core.model import LaneState, SelectorGroup
+from ...core.model import LaneState, SelectorGroup, StateParts
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
 from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup
@@ -32,15 +32,22 @@ from .open_subscriptions import OpenSubscriptions
 class PatternRegistry:
     """The patterns that have a consumer. The state lock guards it."""
 
-    def __init__(self, target_area: TargetArea, writer: SubscriptionWriter, subscriptions: OpenSubscriptions) -> None:
+    def __init__(
+        self,
+        target_area: TargetArea,
+        state_parts: StateParts,
+        writer: SubscriptionWriter,
+        subscriptions: OpenSubscriptions,
+    ) -> None:
         self._target_area = target_area
+        self._state_parts = state_parts
         self._writer = writer
         self._subscriptions = subscriptions
         self._selectors: dict[PatternState, Selector | None] = {}
 
     def make_state(self, pattern: str) -> PatternState:
         """Return a new state for a pattern, which refuses sends and may get a consumer."""
-        return PatternState(self._target_area, pattern, self, self._subscriptions.selector_matches)
+        return PatternState(self._state_parts, pattern, self, self._subscriptions.selector_matches)
 
     def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
         """Let new topics join a pattern from now on, because the pattern has a consumer. Requires: the lock."""
@@ -86,9 +93,9 @@ class PatternState(NamedDestinationState):
     spans_others = True
 
     def __init__(
-        self, target_area: TargetArea, pattern: str, registry: PatternRegistry, selector_matches: SelectorMatches
+        self, parts: StateParts, pattern: str, registry: PatternRegistry, selector_matches: SelectorMatches
     ) -> None:
-        super().__init__(target_area, 0, pattern)
+        super().__init__(parts, 0, pattern)
         self.registry = registry
         self._selector_matches = selector_matches
         # By the number of the topic.

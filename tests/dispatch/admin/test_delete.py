@@ -424,7 +424,7 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
     churn(3500, count - 3500)
     assert MemoryStatistics.of(simulated.budget).holders == before
     queues = [found for found in gc.get_objects() if isinstance(found, QueueState)]
-    assert sum(found.target_area is simulated.target_area for found in queues) <= 1  # the loader's last one
+    assert sum(found.parts.target_area is simulated.target_area for found in queues) <= 1  # the loader's last one
     assert not simulated.index.lanes and not simulated.index._forgotten
     assert (
         not simulated.memories.common.head_queue_cache._lanes

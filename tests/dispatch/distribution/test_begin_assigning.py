@@ -25,7 +25,7 @@ def stubborn(bay: SimulatedBay) -> OrdinaryDistribution:
             target_area=bay.target_area,
             dispatch_area=bay.dispatch_area,
             loads=bay.loads,
-            consumer_memory=bay.target_area.consumer_memory,
+            consumer_memory=bay.consumer_memory,
             group_memory=GroupMemory(bay.budget.holders["groups"]),
         )
     )
@@ -36,10 +36,10 @@ def test_an_ordinary_queue_is_assigned_from_then_on_and_only_once() -> None:
     area = bay.queue().destination
     with bay.lock:
         assert area.distribution.is_ordinary
-        bay.target_area.distribution_chooser.begin_assigning(area)
+        bay.distribution_chooser.begin_assigning(area)
         assigner = area.distribution
         assert isinstance(assigner, GroupedDistribution)
-        bay.target_area.distribution_chooser.begin_assigning(area)
+        bay.distribution_chooser.begin_assigning(area)
     assert area.distribution is assigner
 
 

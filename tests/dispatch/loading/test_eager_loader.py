@@ -379,7 +379,7 @@ def test_a_load_whose_list_was_evicted_meanwhile_stays_behind_what_was_evicted()
     with bay.queue().subscribe() as consumer:
         bay.loader.step()
         (target,) = bay.lists()
-        elsewhere = TargetList(target.lane, target.selector_group)
+        elsewhere = TargetList(target.lane, target.selector_group, bay.consumer_memory)
         with under_way(bay, target):
             bay.target_area.make_room(bay.budget.limit_bytes, elsewhere)
         assert len(target.direct) == 1

@@ -31,9 +31,8 @@ def memory_under(rule: MemoryRule, pattern: str | None) -> MessageMemory:
     """The memory that destinations have under a rule: what all share, or what those of one pattern have."""
     policy = DestinationPolicy(memory_share=QUOTA_BYTES, memory_reserve=QUOTA_BYTES // 2)
     player = TracePlayer(shares_of(Settings(memory_limit="8MiB", policies={"logs.>": policy})), {}, rule)
-    return (
-        player.target_area.memories.of_patterns[pattern] if pattern is not None else player.target_area.memories.common
-    )
+    memories = player.state_parts.memories
+    return memories.of_patterns[pattern] if pattern is not None else memories.common
 
 
 def keeps_far_behind_what_is_loaded(memory: MessageMemory) -> bool:

@@ -27,11 +27,11 @@ def message(sequence: int) -> StoredMessage:
 
 def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontier: int) -> TargetList:
     """A list that stands alone."""
-    queue = QueueState(bay.target_area, 1, "orders")
+    queue = QueueState(bay.state_parts, 1, "orders")
     lane = QueueLaneState(queue, bay.index.lane(1, 4), "")
     bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published_end = 1000
-    target = TargetList(lane, SelectorGroup(None))
+    target = TargetList(lane, SelectorGroup(None), bay.consumer_memory)
     target.move_high_watermark(MIB, 1.0)
     for sequence in direct:
         target.append(message(sequence), charge_bytes(message(sequence)))

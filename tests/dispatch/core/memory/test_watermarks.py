@@ -130,8 +130,7 @@ def test_memory_is_taken_from_the_list_with_the_most_seconds_of_supply() -> None
     assert before[1] > before[0], "the fast one's list is the fuller one"
     target_area = bay.target_area
     in_caches = (
-        target_area.memories.common.head_queue_cache.holder.held_bytes
-        + target_area.memories.common.pending_cache.holder.held_bytes
+        bay.memories.common.head_queue_cache.holder.held_bytes + bay.memories.common.pending_cache.holder.held_bytes
     )
     target_area.make_room(bay.budget.free_bytes + in_caches + before[0] // 2, None)
     after = [consumer.statistics().watermark_bytes for consumer in (slow, fast)]
