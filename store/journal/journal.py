@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from ..disk.disk import NO_SPACE, Disk, File, known_free_bytes
 from ..disk.thrifty_disk import NO_DESCRIPTOR
@@ -52,6 +52,9 @@ from .data_log_files import DataLogFiles, NewDataLog
 from .fullness import Fullness
 from .open_data_logs import OpenDataLogs
 from .reserve import SETTLING, DiskReserve
+
+SyncListener: TypeAlias = Callable[[], None]
+"""Called under the lock after each sync, with `Journal.durable` as it is now."""
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
@@ -128,9 +131,8 @@ class Journal:
         self.files: Final = DataLogFiles(disk, reserve, max_file_bytes)
         self.open_data_logs: Final = OpenDataLogs(disk, self.files.sync_names, self.sync_lock, self.fail)
         self._on_synced: Callable[[int], object] = _nobody
-        # Called under the lock after each sync, with `durable` as it is now. With sync "always" it publishes what the
-        # sync has made durable. It spares callers a section of their own.
-        self.publish_synced: Callable[[], None] = _nothing
+        # See `tell_of_syncs`.
+        self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
         # Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed or failed.
         self._limit = -1
@@ -166,6 +168,14 @@ class Journal:
         self._restamp()
         self._word = next_log_sequence << WORD_SHIFT | MAGIC
         self._start_data_log(data_log, self.files.create_first(data_log))
+
+    def tell_of_syncs(self, listener: SyncListener) -> None:
+        """Call a listener after each sync from now on; there is one at most, which is made after the journal.
+
+        With sync "always" it publishes what the sync has made durable. That spares callers a section of their own.
+        """
+        assert self._sync_listener is _nothing
+        self._sync_listener = listener
 
     @property
     def end(self) -> int:
@@ -512,7 +522,7 @@ class Journal:
     def sync(self, position: int | None = None) -> bool:
         """Return once everything up to position (None: up to now) is on the device. Requires: no state lock.
 
-        True: this call made a sync, and `publish_synced` was called. False: others have synced so far already.
+        True: this call made a sync, and the SyncListener was called. False: others have synced so far already.
 
         One caller syncs for all that have appended before. The others find the sync done.
         """
@@ -545,7 +555,7 @@ class Journal:
                 if end > self.durable:
                     self.durable = end
                     self._stamp = stamp(self.epoch, end)
-                self.publish_synced()
+                self._sync_listener()
         return True
 
     def sync_at_standstill(self) -> None:

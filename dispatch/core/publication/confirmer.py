@@ -77,8 +77,7 @@ class ThreadConfirmer(Confirmer):
     def confirm(self, position: int) -> None:
         """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if one is due.
 
-        Journal.sync publishes: after a sync it calls `publish_synced`, which is Publisher's. Requires: no
-        lock.
+        Journal.sync publishes: after a sync it calls its listener, `Publisher.publish_synced`. Requires: no lock.
         """
         if self._syncs_always:
             # If this thread syncs, publish_synced publishes as far as there is room.

@@ -5,7 +5,7 @@ message that a power cut could take back. confirmer.py makes messages durable. A
 
     Publisher.hold_until_durable     under the lock of the write: the message waits with its position in the journal
     ThreadConfirmer.confirm          without the lock, asks for a sync up to that position
-    Journal.sync                     syncs for all that wait, and calls `publish_synced` under the lock
+    Journal.sync                     syncs for all that wait, and calls its SyncListener under the lock
     Publisher.publish_synced         takes everything up to `Journal.durable` out of the line
     TargetArea.publish               lets it arrive at its lanes, which wake consumers
 

@@ -159,7 +159,7 @@ def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas:
         syncs_always=foundation.settings.sync == "always",
     )
     if publisher.syncs_always:
-        journal.publish_synced = publisher.publish_synced
+        journal.tell_of_syncs(publisher.publish_synced)
     return publisher
 
 
