@@ -12,7 +12,7 @@ guards all of them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
@@ -32,7 +32,7 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .deliveries.contracts import LaneCache, OverflowCache
-from .deliveries.delivery import Delivery, LaneMessages, SettlingConsumer, counted_runs
+from .deliveries.delivery import Delivery, LaneMessages, counted_runs
 from .deliveries.lane_parts import LaneParts
 from .lifecycle.lifecycle import DestinationLifecycle
 from .lists.abstract_target_area import AbstractTargetArea
@@ -41,8 +41,6 @@ from .lists.list_supply import ListSupply
 from .lists.load import Load
 from .lists.pager import READ_AGAIN
 from .monitor import Monitor
-from .selector_groups.activity import Activity
-from .selector_groups.consumer_stage import ConsumerStage
 from .selector_groups.distribution_roles import (
     AbstractDistributionChooser,
     Dispatcher,
@@ -51,121 +49,26 @@ from .selector_groups.distribution_roles import (
     MemberCoordinator,
 )
 from .selector_groups.matching import NO_NAMES
+from .selector_groups.member_consumer import MemberConsumer
 from .selector_groups.members import SelectorGroupMembers
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for an open lane, without its messages and its part of the index."""
 
 
-class CoreConsumer(SettlingConsumer):
-    """The consumer as the core sees it: what it takes from, what it may take, how it waits, how it ends.
+class CoreConsumer(MemberConsumer):
+    """The consumer as the core sees it: a MemberConsumer, and what it takes from.
 
     Consumer, in dispatch/consumer, defines all of it. The state lock guards it.
     """
 
-    __slots__ = (
-        "ack_deadline_seconds",
-        "activity",
-        "dispatcher",
-        "delivered",
-        "destination",
-        "is_exclusive",
-        "is_polling",
-        "prefetch_limit",
-        "priority",
-        "selector_group",
-        "stage",
-    )
+    __slots__ = ("destination", "dispatcher", "selector_group")
 
     destination: ConsumedDestination
     selector_group: SelectorGroup
     """Has the lists that the consumer takes from."""
     dispatcher: Dispatcher[CoreConsumer]
     """Hands out to it from RAM. It is that of its queue, kept here so that no take has to ask for it."""
-    stage: ConsumerStage
-    """Whether it takes, is held up, drains or is closed."""
-    activity: Activity
-    priority: int
-    """Consumers of higher priority are served first."""
-    prefetch_limit: int
-    """Most unsettled deliveries it may hold; 0: only the size of a take limits it."""
-    delivered: int
-    """Number of deliveries so far; each delivery keeps its number. Only the DispatchArea changes it."""
-    is_exclusive: bool
-    """Whether it gets all messages, or waits to take over."""
-    ack_deadline_seconds: float | None
-    """A delivery that is not settled within this time comes back. None: there is no limit. Read-only for callers."""
-    is_polling: bool
-    """Whether it has no `on_ready`: it takes when it wants to, in a thread that may load what is missing."""
-
-    @property
-    @abstractmethod
-    def credit(self) -> int:
-        """How many more messages its prefetch allows it to take; 0 or less: none.
-
-        UNLIMITED if only the size of a take limits it. This does not say whether its queue holds it up or memory is
-        short; see `allowance`.
-        """
-
-    @property
-    @abstractmethod
-    def demand(self) -> int:
-        """How many messages may be kept for the consumer: its credit.
-
-        With prefetch 0 it wants one, and only while it waits.
-        """
-
-    @abstractmethod
-    def allowance(self, most: int) -> int:
-        """Return how many of `most` messages it may take now, 0 or less: none. Requires: the lock."""
-
-    @abstractmethod
-    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
-
-    @property
-    @abstractmethod
-    def charge_bytes(self) -> int:
-        """Return its charge in RAM, without its selector group and lists."""
-
-    @property
-    @abstractmethod
-    def is_waiting(self) -> bool:
-        """Whether it waits for messages, or for room to hold more. Requires: the lock."""
-
-    @abstractmethod
-    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
-        """Give deliveries back as `release` does, and leave the callbacks that are due to `Monitor.run_deferred`."""
-
-    @abstractmethod
-    def try_again(self) -> None:
-        """Go on if it waited for credit and has some now. Requires: the lock."""
-
-    @abstractmethod
-    def reconfigure(self) -> None:
-        """Follow a change of the queue's distribution. Requires: the lock."""
-
-    @abstractmethod
-    def end(self, held: Sequence[Delivery]) -> None:
-        """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
-
-        held: its deliveries, highest priority first.
-        """
-
-    @abstractmethod
-    def wake_outside(self) -> None:
-        """Wake what waits for this consumer outside the lock, to learn that it drains or the lock is broken.
-
-        Requires: the lock.
-        """
-
-    @abstractmethod
-    def held_in_transactions(self) -> list[Delivery]:
-        """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
-
-    @abstractmethod
-    def disable_in_child(self) -> None:
-        """Take and return nothing any more, because this is the copy in a forked child."""
 
     @abstractmethod
     def move_to(self, selector_group: SelectorGroup) -> None:
@@ -211,48 +114,6 @@ class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
     def in_turn(self) -> Iterable[TargetList]:
         """Return the lists in the order in which messages are handed out from them."""
         return self.lists
-
-    def wake(self, ready: list[Callable[[], None]]) -> None:
-        """Wake the consumers, because there may be a message. Callbacks that are due are added to ready.
-
-        Requires: the lock.
-        """
-        if self.waiting:
-            self.arrived.notify_all()
-        if self.is_armed:
-            self.call_armed(ready)
-
-    def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
-        """Wake as `wake` does, but only as many threads as messages came into RAM: the others would find nothing.
-
-        Those that have waited longest come first. One that takes nothing wakes another. Requires: the lock.
-        """
-        if self.waiting:
-            self.arrived.notify(messages)
-        if self.is_armed:
-            self.call_armed(ready)
-
-    def call_armed(self, ready: list[Callable[[], None]]) -> None:
-        """Add the callbacks of consumers that wait for a message to ready. Requires: the lock."""
-        self.is_armed = False
-        for consumer in self.consumers:
-            consumer.become_ready(ready)
-        # The consumer that is woken first may take all messages, so next time another one is first.
-        self.rotate_consumers()
-
-    def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
-        self.wake(ready)
-
-    def rate_fraction(self, consumer: CoreConsumer) -> float:
-        """Return a consumer's rate as a fraction of the rate of all consumers. O(consumers).
-
-        So much of the lists' messages is its part. The fractions are equal while no consumer takes.
-        """
-        if consumer not in self.consumers:
-            return 0.0
-        total = sum(other.activity.messages_per_second for other in self.consumers)
-        return consumer.activity.messages_per_second / total if total else 1.0 / len(self.consumers)
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
         """Claim a message that a list names for a hand-out; return False if another consumer has it or it is gone.

@@ -1,19 +1,19 @@
-"""SelectorGroupMembers: who is in a selector group, what they want, how they wait and in which order they are called.
+"""SelectorGroupMembers: who is in a selector group, how they wait, and in which order they are woken.
 
-What they take from and how they are woken is not said here: a selector group is its members and their lists
-(model.py). Nothing here is stored.
+What they take from is not said here: a SelectorGroup (model.py) is its members and their lists. Nothing here is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from ....store.environment.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
 from .matching import SelectorMatcher
+from .member_consumer import MemberConsumer
 
-ConsumerT = TypeVar("ConsumerT")
+ConsumerT = TypeVar("ConsumerT", bound=MemberConsumer)
 
 
 class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
@@ -94,3 +94,45 @@ class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
     def arm(self) -> None:
         """Call on_ready of the waiting consumers at the next arrival. Requires: the lock."""
         self.is_armed = True
+
+    def wake(self, ready: list[Callable[[], None]]) -> None:
+        """Wake the consumers, because there may be a message. Callbacks that are due are added to ready.
+
+        Requires: the lock.
+        """
+        if self.waiting:
+            self.arrived.notify_all()
+        if self.is_armed:
+            self.call_armed(ready)
+
+    def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
+        """Wake as `wake` does, but only as many threads as messages came into RAM: the others would find nothing.
+
+        Those that have waited longest come first. One that takes nothing wakes another. Requires: the lock.
+        """
+        if self.waiting:
+            self.arrived.notify(messages)
+        if self.is_armed:
+            self.call_armed(ready)
+
+    def call_armed(self, ready: list[Callable[[], None]]) -> None:
+        """Add the callbacks of consumers that wait for a message to ready. Requires: the lock."""
+        self.is_armed = False
+        for consumer in self.consumers:
+            consumer.become_ready(ready)
+        # The consumer that is woken first may take all messages, so next time another one is first.
+        self.rotate_consumers()
+
+    def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
+        self.wake(ready)
+
+    def rate_fraction(self, consumer: ConsumerT) -> float:
+        """Return a consumer's rate as a fraction of the rate of all consumers. O(consumers).
+
+        So much of the lists' messages is its part. The fractions are equal while no consumer takes.
+        """
+        if consumer not in self.consumers:
+            return 0.0
+        total = sum(other.activity.messages_per_second for other in self.consumers)
+        return consumer.activity.messages_per_second / total if total else 1.0 / len(self.consumers)
