@@ -4,9 +4,9 @@ These classes are one module because each holds the next, in a circle: a destina
 group lists and consumers, a list its lane, a lane and a consumer their destination. A lane also holds its only list,
 and all of them are on the path of each message, so each attribute has the class that it holds as its type.
 
-Whatever needs less is elsewhere: below this module deliveries, what lists know of themselves, and the contracts of
-distributions and of the TargetArea; above it the two kinds of lane, and destinations with their lanes. The state lock
-guards all of them.
+Whatever needs less is elsewhere: below this module deliveries, what lists and lanes know of themselves, how members of
+a selector group wait, and the contracts of distributions and of the TargetArea; above it the two kinds of lane, and
+destinations with their lanes. The state lock guards all of them.
 """
 
 from __future__ import annotations
@@ -21,25 +21,18 @@ from ...cache.accounting.overdraft import Overdraft
 from ...cache.messages.memory_registry import MemoryRegistry
 from ...cache.messages.message_memory import MessageMemory
 from ...cache.shares import near_bytes
-from ...store.errors import StoreFailed
-from ...store.format.return_record import ReturnedRun
-from ...store.format.state_record import CountedRun
-from ...store.index.fingerprint import BlockSurvey
-from ...store.index.fingerprints import Candidate
 from ...store.index.pending_lane import PendingLane
-from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
-from .deliveries.contracts import LaneCache, OverflowCache
-from .deliveries.delivery import Delivery, LaneMessages, counted_runs
+from .deliveries.delivery import Delivery
 from .deliveries.lane_parts import LaneParts
 from .lifecycle.lifecycle import DestinationLifecycle
 from .lists.abstract_target_area import AbstractTargetArea
 from .lists.list_contents import NO_MESSAGES
 from .lists.list_supply import ListSupply
 from .lists.load import Load
-from .lists.pager import READ_AGAIN
+from .lists.readable_lane import ReadableLane
 from .monitor import Monitor
 from .selector_groups.distribution_roles import (
     AbstractDistributionChooser,
@@ -48,7 +41,6 @@ from .selector_groups.distribution_roles import (
     LaneListener,
     MemberCoordinator,
 )
-from .selector_groups.matching import NO_NAMES
 from .selector_groups.member_consumer import MemberConsumer
 from .selector_groups.members import SelectorGroupMembers
 
@@ -311,26 +303,14 @@ class TargetList(ListSupply):
         super()._check()
 
 
-class LaneState(LaneMessages):
-    """Dispatch's state of one lane: how its messages arrive, wait for consumers and leave RAM.
+class LaneState(ReadableLane):
+    """Dispatch's state of one lane: how its messages arrive and get to the lists of its destination.
 
     `pending_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
     state lock guards it.
     """
 
-    __slots__ = (
-        "destination",
-        "parts",
-        "target_area",
-        "sole_list",
-        "purge_count",
-        "unmatched",
-        "is_timed",
-        "pending_cache",
-        "caches",
-        "pager",
-        "charged_bytes",
-    )
+    __slots__ = ("destination", "target_area", "sole_list", "unmatched", "charged_bytes")
     state_bytes: ClassVar[int] = LANE_STATE_BYTES
     """Charged for the lane itself."""
     joins_slices: ClassVar[bool] = True
@@ -341,28 +321,15 @@ class LaneState(LaneMessages):
 
         destination: the destination that its consumers take from, or its topic.
         """
-        parts, memory = destination.parts.lane_parts, destination.memory
-        counts, syncs = parts.delivery_count_table, parts.syncs_always
-        super().__init__(pending_lane, id_prefix, memory, parts.message_store, counts, syncs=syncs)
+        super().__init__(pending_lane, id_prefix, destination.memory, destination.parts.lane_parts)
         self.destination = destination
-        self.parts = parts
         # Each arrival that no sole list takes calls it.
         self.target_area = destination.parts.target_area
         # The only list of this lane, if there is just one, without a selector and with the ordinary distribution.
         # Arrivals take the fast path to it.
         self.sole_list: TargetList | None = None
-        # How often messages were removed from the middle. A load that began before a removal must check again.
-        self.purge_count = 0
         # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unmatched: SequenceSet | None = None
-        # Whether messages have, or had, a delay or an expiry; see core/redelivery/timed_lanes.py.
-        self.is_timed = False
-        # The cache for messages for which a list has no room.
-        self.pending_cache: OverflowCache = memory.pending_cache
-        # The caches that may hold a message that is in no list.
-        self.caches: tuple[LaneCache, ...] = (memory.pending_cache, memory.head_queue_cache)
-        # Handles messages that must leave RAM.
-        self.pager = READ_AGAIN
         # Charge of the lane; 0 once it is gone.
         self.charged_bytes = self.state_bytes
         destination.parts.destination_memory.charge(self.charged_bytes)
@@ -386,10 +353,6 @@ class LaneState(LaneMessages):
                     lists.append(target)  # no comprehension: machine code would ask for an iterator object each time
         return lists
 
-    def is_retained(self, sequence: int) -> bool:
-        """Return False: only a lane of non-persistent messages can hold a retained message."""
-        return False
-
     def readers(self) -> Iterator[LaneState]:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
         yield self
@@ -397,26 +360,6 @@ class LaneState(LaneMessages):
     def every_reader(self) -> list[LaneState]:
         """Return the readers, and the lanes of durable subscriptions that nobody has read since the open."""
         return list(self.readers())
-
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return the headers by which a scan for a selector may skip blocks: all that the selector names, or none."""
-        return NO_NAMES
-
-    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return where the next message may be that a selector matches. None: there is none. Requires: the lock.
-
-        names: the `skip_names` of the selector. O(blocks); it reads none of them.
-        """
-        return Candidate(sequence, NO_NAMES)
-
-    def note_survey(self, survey: BlockSurvey) -> None:
-        """Take in the headers of examined messages. Requires: the lock."""
-
-    def make_survey_room(self) -> None:
-        """Make room for what `note_survey` takes in next, if there is none. Requires: no lock."""
-
-    def note_unmatched(self, first: int, end: int) -> None:
-        """Note that no message matches from a sequence up to another one, exclusively. Requires: the lock."""
 
     def acknowledge_parked(self, first: int, last: int) -> None:
         """Count a run as acknowledged that a transaction held and has committed.
@@ -439,50 +382,9 @@ class LaneState(LaneMessages):
         self.destination.dead_lettered += messages
 
     @property
-    def reads_for_others(self) -> bool:
-        """Whether messages that are read for one of its lists will soon be needed by others."""
-        return False
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether acks of this lane are in the journal."""
-        return self.is_persistent
-
-    @property
-    def list_bytes_max(self) -> int:
-        """Most bytes that a list over this lane should hold."""
-        return UNLIMITED
-
-    @property
     def expiry_lane(self) -> LaneState:
         """The lane from which expired messages of this one are removed."""
         return self
-
-    @abstractmethod
-    def remove_all(self) -> None:
-        """Remove all messages, because the queue is deleted or the subscription has ended."""
-
-    def record_attempts(self, runs: Sequence[CountedRun]) -> None:
-        """Write the delivery counts of these runs to the journal."""
-        self.parts.return_counts.count(self.pending_lane.number, runs)
-        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
-
-    def record_returns(self, runs: Sequence[ReturnedRun], now_ms: int) -> None:
-        """Record the attempts of runs, some of which are offered again later."""
-        self.parts.return_counts.put(self.pending_lane.number, runs, now_ms)
-        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
-
-    def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
-        """Count deliveries of a lane to which a message has come back before.
-
-        Counts of messages that came back, or that a killed process may have had, are written now. Otherwise a message
-        that kills this process as well would do so for ever. Requires: `delivery_counts` is not None.
-        """
-        known = self.delivery_counts
-        assert known is not None
-        counted = [delivery for delivery in deliveries if known.find(delivery.sequence) is not None]
-        if counted:
-            self.record_attempts(counted_runs(counted))
 
     @abstractmethod
     def arrive(self, message: StoredMessage) -> None:
@@ -497,54 +399,11 @@ class LaneState(LaneMessages):
         """Let everything before `end` arrive. New messages among them are not in RAM, or not due yet."""
         self.target_area.offer_unloaded(self, end)
 
-    @abstractmethod
-    def give_up(self, sequence: int) -> None:
-        """Give up a message that can't be read and that a list has passed."""
-
-    def quarantine(self, sequence: int) -> bool:
-        """Set aside a message that can't be read, if it is in the journal; return whether it was. Requires: no lock."""
-        return False
-
-    def drop_copies(self, sequence: int) -> None:
-        """Drop the cached copies of a message, because whoever has it needs no copy."""
-        for cache in self.caches:
-            cache.take(self.pending_lane.number, sequence)
-
-    def peek(self, sequence: int) -> StoredMessage | None:
-        """Return a message if RAM holds it; the copy in RAM may be the only one."""
-        return None
-
-    def load_room(self, list_bytes: int, first: int) -> int:
-        """Return how many bytes a load from this sequence on may bring for a list that has room for so many.
-
-        EagerLoader.begin calls it. Default: as many as the list has room for.
-        """
-        return list_bytes
-
-    def waits_for_takes(self, sequence: int, room_bytes: int) -> bool:
-        """Return whether the first message from this sequence on stays where it is until somebody asks for it.
-
-        room_bytes: what its list has room for. Default: the loader puts it into the list ahead of that.
-        """
-        return False
-
     def on_loaded(self, load: Load[TargetList]) -> None:
         """Note that a load was put into its list, because others may need the same messages.
 
         EagerLoader.install calls it. Default: no other list needs them.
         """
-
-    def read_one(self, sequence: int) -> StoredMessage:
-        """Read one pending message into the caller's own memory. Requires: no lock."""
-        return self.parts.reader.read_one(self, sequence)
-
-    def read_headers(self, sequence: int) -> StoredMessage:
-        """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
-        return self.parts.reader.read_headers(self, sequence)
-
-    def read_error(self, problem: str) -> StoreFailed:
-        """Return the error for a message that can't be read."""
-        return StoreFailed(f"a message of {self.destination.name!r} can't be read ({problem})")
 
 
 class Distribution(
