@@ -10,7 +10,7 @@ from ...store.directory_store import DirectoryStore
 from ..core.parts import CoreParts
 from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 from .browse import Browsers
 from .dead_letter_recovery import DeadLetterRecovery
 from .dead_letter_writer import DeadLetterWriter

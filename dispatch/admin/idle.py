@@ -14,7 +14,7 @@ from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.queue_registry import QueueRegistry
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import TopicRegistry
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 
 DestinationT = TypeVar("DestinationT", bound=DestinationState)
 

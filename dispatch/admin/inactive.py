@@ -18,7 +18,7 @@ from ..core.monitor import Monitor, in_sections
 from ..core.publication.confirmer import Confirmer
 from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 from .queue_admin import QueueAdmin
 
 DestinationT = TypeVar("DestinationT", bound=NamedDestinationState)

@@ -18,7 +18,7 @@ from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.removal import Removals
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 
 
 class QueueAdmin:

@@ -19,7 +19,8 @@ from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery
-from ..transactions.transaction import Transaction, TransactionRegistry
+from ..transactions.transaction import Transaction
+from ..transactions.transaction_registry import TransactionRegistry
 
 Check = Callable[[Sequence[Delivery]], None]
 """Raises what `ack` raises if one of these deliveries is not the caller's to settle. Requires: the lock."""

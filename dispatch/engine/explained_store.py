@@ -18,7 +18,7 @@ from ..core.redelivery.delayed_redelivery import DelayedRedelivery
 from ..core.redelivery.due import DueMessages
 from ..producer.space_lines import SpaceLines
 from ..topics.registry import TopicRegistry
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 
 
 @dataclass(frozen=True, slots=True)

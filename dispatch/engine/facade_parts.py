@@ -28,7 +28,7 @@ from ..topics.subscriptions.patterns import PatternRegistry
 from ..topics.subscriptions.subscription_admin import SubscriptionAdmin
 from ..topics.topic_admin import TopicAdmin
 from ..topics.topic_consumer_factory import TopicConsumerFactory
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 from .health import HealthCheck
 from .reports import Reports
 from .resizing import Resizing

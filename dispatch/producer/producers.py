@@ -12,7 +12,7 @@ from ..core.publication.confirmer import ThreadConfirmer
 from ..core.publication.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
 from ..topics.fan_out_opener import FanOutOpener
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 from .full_policy import FullPolicy
 from .lifetimes import Lifetimes
 from .slice_writer import SliceWriter

@@ -11,7 +11,7 @@ from ..core.lifecycle.lifecycle import Lifecycle
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.removal import Removals
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 from .registry import TopicRegistry
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .topic_state import TopicState

@@ -10,7 +10,7 @@ from ...store.directory_store import DirectoryStore
 from ..consumer.consumer_factory import ConsumerFactory
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.parts import CoreParts
-from ..transactions.transaction import TransactionRegistry
+from ..transactions.transaction_registry import TransactionRegistry
 from .fan_out_opener import FanOutOpener
 from .latest_keys import KeyMemory
 from .numbered_lanes import NumberedLanes

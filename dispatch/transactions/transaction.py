@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
-from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.environment.locks import require_outside
 from ...store.errors import (
-    ArgumentError,
     Closed,
     ForebayError,
-    SettingsError,
     StoreFailed,
     StoreFull,
     TransactionError,
@@ -37,9 +35,9 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.deliveries.delivery import Delivery, content_bytes
+from ..core.deliveries.delivery import Delivery
 from ..core.lanes.persistent import PersistentLaneState
-from ..core.model import ConsumedDestination, CoreConsumer, LaneState, consumer_of
+from ..core.model import ConsumedDestination, LaneState
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
 from ..host_properties import Properties
@@ -62,6 +60,22 @@ PUBLIC: Final = ("commit", "is_open", "is_prepared", "prepare", "properties", "r
 """The names that `dir` of a transaction shows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionParts:
+    """The parts of an open store that its transactions use."""
+
+    monitor: Monitor
+    message_store: MessageStore
+    transaction_writer: TransactionWriter
+    branches: Branches
+    confirmer: Confirmer
+    windows: DuplicateWindows
+    """Know which ids are undecided, and which were sent."""
+    memory: TransactionMemory
+    staging: Staging
+    properties: PropertyStaging
+
+
 class Transaction:
     """A transaction, made by `Forebay.transaction` or found by `Forebay.prepared`. Thread-safe.
 
@@ -71,22 +85,19 @@ class Transaction:
     with another store.
     """
 
-    def __init__(self, registry: TransactionRegistry, branch: Branch) -> None:
-        """Make an open transaction. Requires: the lock, and the charge of an empty branch."""
-        self.registry = registry
-        self._monitor = registry.monitor
-        self._message_store = registry.message_store
-        self._transaction_writer = registry.transaction_writer
-        self._branches = registry.branches
-        self._duplicates = registry.windows.persistent
-        self._memory = registry.memory
-        self._confirmer = registry.confirmer
+    def __init__(self, parts: TransactionParts, branch: Branch, on_end: Callable[[int], object]) -> None:
+        """Make an open transaction. Requires: the lock, and the charge of an empty branch.
+
+        on_end: called with the number of the branch once there is an outcome. Requires: the lock.
+        """
+        self.parts = parts
         self._branch = branch
+        self._on_end = on_end
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
         # Every lane to which the transaction sends or in which it acknowledges, by number.
         self._lanes: dict[int, LaneState] = {}
-        staging = registry.staging
+        staging = parts.staging
         self._slices = staging.slices(branch, self._lanes)
         self._non_persistent = staging.non_persistent(branch)
         self._acks = staging.acks(branch, self._lanes)
@@ -112,7 +123,7 @@ class Transaction:
         Changes here take effect with the commit; the last commit wins. They count under the limit at once. Nothing is
         written before the commit or `prepare`.
         """
-        return Properties(self.registry.properties.of(self._branch, self._require_open))
+        return Properties(self.parts.properties.of(self._branch, self._require_open))
 
     # ------------------------------------------------------------------ sending
 
@@ -126,10 +137,10 @@ class Transaction:
 
         PropertiesFull or StoreFull: nothing has changed.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
+        with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
-            self._replaces |= self.registry.properties.stage_retained(self._branch, name, value)
+            self._replaces |= self.parts.properties.stage_retained(self._branch, name, value)
 
     def add(
         self,
@@ -143,7 +154,7 @@ class Transaction:
 
         StoreFull: `ids` has the ids of the first messages, which are added.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
+        with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN)
             lane.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
@@ -162,10 +173,10 @@ class Transaction:
         branch = self._branch
         found = identity_of(lane.destination.number, properties)
         assert found is not None
-        duplicates = self._duplicates
-        if duplicates.decides(found) == branch.number or self.registry.windows.is_stored(found):
+        duplicates = self.parts.windows.persistent
+        if duplicates.decides(found) == branch.number or self.parts.windows.is_stored(found):
             return
-        with self._memory.admitted(IDENTITY_CHARGE_BYTES):
+        with self.parts.memory.admitted(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
         branch.identities.append(found)
         duplicates.hold_undecided((found,), branch.number)
@@ -180,7 +191,7 @@ class Transaction:
         ids: list[str],
     ) -> None:
         """Add non-persistent messages, as `add` does with persistent ones."""
-        with self._monitor.lock, self._monitor.all_or_broken:
+        with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN)
             target.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
@@ -188,8 +199,8 @@ class Transaction:
                 if own_id is not None and target.destination.is_watched:
                     found = identity_of(target.destination.number, properties)
                     assert found is not None
-                    is_own = self._duplicates.decides(found) == self._branch.number
-                    if is_own or self.registry.windows.is_stored(found):
+                    is_own = self.parts.windows.persistent.decides(found) == self._branch.number
+                    if is_own or self.parts.windows.is_stored(found):
                         ids.append(own_id)
                         continue
                 if own_id is None:
@@ -216,7 +227,7 @@ class Transaction:
 
     def keep_room(self, limits: DestinationLimits, reservation: Reservation) -> None:
         """Take over the room that its messages have reserved in a destination, unless the transaction has ended."""
-        with self._monitor.lock, self._monitor.all_or_broken:
+        with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             if self._state == OPEN:
                 kept = self._room.setdefault(limits, Reservation())
                 kept.messages += reservation.messages
@@ -231,7 +242,7 @@ class Transaction:
         Requires: the lock; they are in flight. For users they stay in flight.
         """
         self._require(OPEN)
-        self._memory.charge(HELD_CHARGE_BYTES * len(deliveries))
+        self.parts.memory.charge(HELD_CHARGE_BYTES * len(deliveries))
         self._acks.hold(deliveries)
 
     def hold_rejected(
@@ -251,7 +262,7 @@ class Transaction:
         """
         self._require(OPEN)
         _, properties, body, timestamp = message
-        with self._memory.charged(HELD_CHARGE_BYTES):
+        with self.parts.memory.charged(HELD_CHARGE_BYTES):
             if target is not None:
                 self._slices.add(target, timestamp, properties, body or b"", 0)
             if non_persistent_target is not None:
@@ -315,33 +326,33 @@ class Transaction:
         store until it is applied, for 0.3 µs per message. StoreFull: nothing has changed. StoreFailed: the outcome is
         unknown.
         """
-        message_store = self._message_store
-        with self._monitor.lock, self._monitor.all_or_broken:
+        message_store = self.parts.message_store
+        with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             self._write_last()
-            is_done = self._transaction_writer.is_small(self._branch)
+            is_done = self.parts.transaction_writer.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
-            position = self._confirmer.written
+            position = self.parts.confirmer.written
         if not is_done:
-            require_outside(self._monitor.lock, message_store.sync_lock)
+            require_outside(self.parts.monitor.lock, message_store.sync_lock)
             with (
                 message_store.checkpoint_lock,
                 message_store.sync_lock,
-                self._monitor.lock,
-                self._monitor.all_or_broken,
+                self.parts.monitor.lock,
+                self.parts.monitor.all_or_broken,
             ):
                 self._require(OPEN, PREPARED)
                 self._slices.write_all(keeps=True)
-                message_store.make_index_room(self._confirmer.written, message_store.next_log_sequence)
+                message_store.make_index_room(self.parts.confirmer.written, message_store.next_log_sequence)
                 self._commit(is_large=True)
-                position = self._confirmer.written
-        self._confirmer.confirm(position)
+                position = self.parts.confirmer.written
+        self.parts.confirmer.confirm(position)
 
     def _write_last(self) -> None:
         """Write messages that are still in RAM, and keep them there, because they arrive next. Requires: the lock."""
         if self._replaces:
-            with self._message_store.accepting_replacements():
+            with self.parts.message_store.accepting_replacements():
                 self._slices.write_all(keeps=True)
         else:
             self._slices.write_all(keeps=True)
@@ -349,13 +360,13 @@ class Transaction:
     def _commit(self, *, is_large: bool) -> None:
         """Write the commit record and apply it. Requires: the lock, and that an interruption breaks the lock."""
         branch = self._branch
-        message_store = self._message_store
+        message_store = self.parts.message_store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
-            self._transaction_writer.commit(
+            self.parts.transaction_writer.commit(
                 branch, self._slices.written_lengths, message_store.make_index_room if is_large else None
             )
         else:
-            self._branches.forget(branch.number)
+            self.parts.branches.forget(branch.number)
         message_store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
             for reader in self._lanes[number].readers():
@@ -370,39 +381,39 @@ class Transaction:
 
         For want of space, only the rollback of a prepared transaction can fail: StoreFull, and nothing has changed.
         """
-        with self._monitor.lock, self._monitor.all_or_broken:
+        with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN, PREPARED)
             was_prepared = self._state == PREPARED
             any_delayed = False
             if was_prepared:
-                self._transaction_writer.rollback(self._branch)
+                self.parts.transaction_writer.rollback(self._branch)
                 self._state = ROLLED_BACK
-                position = self._confirmer.written
+                position = self.parts.confirmer.written
             else:
                 any_delayed = self.rollback_open()
         if was_prepared:
             try:
                 # A power cut must not give messages back to the transaction that have gone back to consumers.
-                self._confirmer.confirm(position)
-                with self._monitor.lock:
+                self.parts.confirmer.confirm(position)
+                with self.parts.monitor.lock:
                     self._acks.free()
                     self._end(ROLLED_BACK)
             except BaseException as error:
-                self._monitor.lock.break_between(error)
+                self.parts.monitor.lock.break_between(error)
                 raise
         elif any_delayed:
-            self._confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
-        self._monitor.run_deferred()
+            self.parts.confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
+        self.parts.monitor.run_deferred()
 
     def rollback_open(self) -> bool:
         """Roll back if not prepared; return whether messages may have been delayed. Requires: the lock."""
         branch = self._branch
         try:
             if len(branch):
-                self._transaction_writer.rollback(branch)
+                self.parts.transaction_writer.rollback(branch)
         except ForebayError:
             pass  # a crash would leave the same
-        self._branches.forget(branch.number)
+        self.parts.branches.forget(branch.number)
         self._slices.end()
         self._non_persistent.let_ids_go()
         any_delayed = self._acks.take_back()
@@ -424,9 +435,9 @@ class Transaction:
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
-        with self._monitor.lock, self._monitor.all_or_broken:
+        with self.parts.monitor.lock, self.parts.monitor.all_or_broken:
             self._require(OPEN)
-            if self._branches.is_prepared(xid):
+            if self.parts.branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
             if len(self._non_persistent) or self._branch.unrecorded_acks:
                 raise TransactionError(
@@ -436,15 +447,15 @@ class Transaction:
                 )
             self.write_gathered()
             self._slices.leave_ram()
-            self._transaction_writer.prepare(self._branch, xid)
+            self.parts.transaction_writer.prepare(self._branch, xid)
             self._state = PREPARED
             self._acks.prepare()
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            position = self.parts.confirmer.written
+        self.parts.confirmer.confirm(position)
 
     def _require(self, *states: str) -> None:
         """Raise TransactionError unless it is in one of these states, or Closed. Requires: the lock."""
-        if self._monitor.is_closed:
+        if self.parts.monitor.is_closed:
             raise Closed("the store")
         if self._state not in states:
             raise TransactionError(f"the transaction {self._state}: begin another one")
@@ -454,7 +465,7 @@ class Transaction:
         self._require(OPEN)
 
     def _end(self, outcome: str) -> None:
-        self._memory.release(self._branch_bytes)
+        self.parts.memory.release(self._branch_bytes)
         self._slices.end()
         self._non_persistent.end()
         self._acks.end()
@@ -463,7 +474,7 @@ class Transaction:
         for limits, kept in self._room.items():
             limits.release(kept)
         self._room.clear()
-        del self.registry.undecided[self._branch.number]
+        self._on_end(self._branch.number)
 
     # ------------------------------------------------------------------ memory and state
 
@@ -522,108 +533,3 @@ class Transaction:
 
     def __repr__(self) -> str:
         return f"<Transaction {self.name} {self._state}>"
-
-
-class TransactionRegistry:
-    """All transactions of a store without an outcome.
-
-    The state lock guards it. Every method except `begin` requires the state lock.
-    """
-
-    def __init__(
-        self,
-        *,
-        monitor: Monitor,
-        message_store: MessageStore,
-        transaction_writer: TransactionWriter,
-        branches: Branches,
-        confirmer: Confirmer,
-        windows: DuplicateWindows,
-        memory: TransactionMemory,
-        staging: Staging,
-        properties: PropertyStaging,
-    ) -> None:
-        """Make the one TransactionRegistry of a store. windows: know which ids are undecided, and which were sent."""
-        self.monitor = monitor
-        self.message_store = message_store
-        self.transaction_writer = transaction_writer
-        self.branches = branches
-        self.confirmer = confirmer
-        self.windows = windows
-        self.memory = memory
-        self.staging = staging
-        self.properties = properties
-        # By number, in the order in which they were begun.
-        self.undecided: dict[int, Transaction] = {}
-
-    def begin(self) -> Transaction:
-        """Begin a transaction. StoreFull: memory_limit has no room for another one."""
-        with self.monitor.lock, self.monitor.while_open:
-            self.memory.charge(BRANCH_CHARGE_BYTES)
-            return self._add(self.transaction_writer.begin())
-
-    def _add(self, branch: Branch) -> Transaction:
-        transaction = self.undecided[branch.number] = Transaction(self, branch)
-        return transaction
-
-    def recover(self, lane: Callable[[int], LaneState]) -> None:
-        """Restore prepared transactions after an open. Messages that they acknowledge wait for the outcome.
-
-        lane: returns the lane of a queue, topic or durable subscription by its number. SettingsError: memory_limit is
-            smaller than they need.
-        """
-        for branch in self.branches.prepared:
-            transaction = self._add(branch)
-            charge = transaction.charge_bytes
-            if not self.memory.reserve(charge):
-                raise SettingsError(
-                    f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
-                )
-            transaction.recover(lane(number) for number in {*branch.acks, *(placed.lane_number for placed in branch)})
-
-    def checked(self, transaction: object) -> Transaction:
-        """Return the transaction argument of a call. ArgumentError, TransactionError. The lock need not be held."""
-        if type(transaction) is not Transaction:
-            raise ArgumentError(f"a transaction is expected, not {type(transaction).__name__}")
-        if transaction.registry is not self:
-            raise TransactionError("the transaction belongs to another store")
-        return transaction
-
-    def use_destinations(self, numbers: Container[int]) -> bool:
-        """Return whether a transaction sends to one of these destinations or acknowledges there. O(transactions)."""
-        return any(transaction.uses_destinations(numbers) for transaction in self.undecided.values())
-
-    def destination_numbers(self) -> set[int]:
-        """Return the numbers of all destinations in which a transaction sends or acknowledges."""
-        return {number for transaction in self.undecided.values() for number in transaction.destination_numbers()}
-
-    def raise_if_held(self, delivery: Delivery) -> None:
-        """Raise TransactionError if a transaction has acknowledged this delivery."""
-        if any(transaction.holds(delivery) for transaction in self.undecided.values()):
-            raise TransactionError("the message was acknowledged in a transaction, which decides about it")
-
-    def held_by(self, consumer: CoreConsumer) -> list[Delivery]:
-        """Return the deliveries of a consumer that open transactions hold. O(deliveries held)."""
-        return [
-            delivery
-            for transaction in self.undecided.values()
-            for delivery in transaction.held
-            if consumer_of(delivery) is consumer
-        ]
-
-    def prepared(self) -> list[Transaction]:
-        return [transaction for transaction in self.undecided.values() if transaction.is_prepared]
-
-    def close(self) -> None:
-        """Roll back all transactions that are not prepared."""
-        for transaction in list(self.undecided.values()):
-            if transaction.is_open:
-                transaction.rollback_open()
-
-    def audit(self) -> tuple[int, int]:
-        """Return (charge of the transactions, charge of their deliveries in flight), computed from the live ones."""
-        held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
-        bodies = sum(map(content_bytes, held))
-        own = sum(transaction.counted_bytes for transaction in self.undecided.values())
-        own += self.staging.postponed_bytes
-        return own, bodies + OVERHEAD_BYTES * len(held)

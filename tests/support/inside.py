@@ -61,7 +61,7 @@ from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.topics.subscriptions.open_subscriptions import OpenSubscriptions
 from forebay.dispatch.topics.topic_state import TopicState
-from forebay.dispatch.transactions.transaction import TransactionRegistry
+from forebay.dispatch.transactions.transaction_registry import TransactionRegistry
 from forebay.store.directory_store import DirectoryStore
 from forebay.store.disk.disk import Disk, File
 from forebay.store.environment.bare_lock import BareLock

@@ -20,8 +20,9 @@ from ...core.redelivery.removal import Removals
 from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...transactions.staging import PropertyStaging, Staging
-from ...transactions.transaction import TransactionRegistry
+from ...transactions.transaction import TransactionParts
 from ...transactions.transaction_memory import TransactionMemory
+from ...transactions.transaction_registry import TransactionRegistry
 from .areas import AreaLayer
 from .foundation import FoundationLayer
 from .redelivery import RedeliveryLayer
@@ -173,25 +174,28 @@ def _make_transactions(
 ) -> TransactionRegistry:
     directory, budget = store_layer.directory, foundation.budget
     memory = TransactionMemory(budget.holder("transactions"), budget, areas.target_area)
-    return TransactionRegistry(
-        monitor=foundation.monitor,
-        message_store=directory.message_store,
+    staging = Staging(
         transaction_writer=directory.transaction_writer,
-        branches=directory.branches,
-        confirmer=confirmer,
+        dispatch_area=areas.dispatch_area,
+        redelivery=redelivery_layer.redelivery,
+        publisher=publisher,
+        timed=redelivery_layer.timed,
         windows=store_layer.windows,
         memory=memory,
-        staging=Staging(
+        now_ms=directory.steady.now_ms,
+    )
+    return TransactionRegistry(
+        TransactionParts(
+            monitor=foundation.monitor,
+            message_store=directory.message_store,
             transaction_writer=directory.transaction_writer,
-            dispatch_area=areas.dispatch_area,
-            redelivery=redelivery_layer.redelivery,
-            publisher=publisher,
-            timed=redelivery_layer.timed,
+            branches=directory.branches,
+            confirmer=confirmer,
             windows=store_layer.windows,
             memory=memory,
-            now_ms=directory.steady.now_ms,
-        ),
-        properties=PropertyStaging(foundation.monitor, directory.host_properties, directory.property_writer),
+            staging=staging,
+            properties=PropertyStaging(foundation.monitor, directory.host_properties, directory.property_writer),
+        )
     )
 
 

@@ -15,7 +15,7 @@ from ....store.maintenance.time_search import TimeSearch
 from ....store.writers.subscription_writer import SubscriptionWriter
 from ...core.monitor import Monitor
 from ...core.publication.confirmer import Confirmer
-from ...transactions.transaction import TransactionRegistry
+from ...transactions.transaction_registry import TransactionRegistry
 from ..subscription_state import SubscriptionState
 from ..topic_state import TopicState
 from .cursors import Landing, SeekTarget, within

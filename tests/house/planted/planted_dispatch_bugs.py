@@ -186,7 +186,7 @@ DISPATCH_BUGS = (
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),
-    Bug("a commit is not synced", "Transaction.commit", "self._confirmer.confirm(position)", "pass", TRANSACTIONS),
+    Bug("a commit is not synced", "Transaction.commit", "self.parts.confirmer.confirm(position)", "pass", TRANSACTIONS),
     Bug(
         "a non-persistent message that RAM lets go of is lost",
         "TmpPager.spill",
