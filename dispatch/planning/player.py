@@ -38,8 +38,10 @@ from ...store.format.trace import (
     Event,
 )
 from ...store.index.delivery_counts import DeliveryCountTable
+from ...store.index.destination_lane import DestinationLane
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate, Question
+from ...store.index.index import Index
 from ...store.journal.regions import REGION_BYTES_MAX, ReadableFile, Region
 from ...store.message import HeaderValue
 from ...store.numbering import BLOCK_MASK, UNLIMITED
@@ -113,6 +115,10 @@ class _NoDisk:
         return []
 
 
+def _no_block(lane_number: int, block: int) -> bytes:
+    raise AssertionError("a played message is in no index")
+
+
 class PlayedTimes:
     """The LaneDueTimes of a replay. The trace tells when messages were offered, so no message is due by itself."""
 
@@ -144,6 +150,8 @@ class PlayedStore:
 
     def __init__(self) -> None:
         self.timetable = PlayedTimes()
+        # The lane of an index that stays empty. It stands for the places of all played messages, which have none.
+        self.empty_lane = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block).lane(1, 0)
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
@@ -218,24 +226,17 @@ class PlayedStore:
 
 
 class PlayedLaneState(QueueLaneState):
-    """The state of a lane that is in no index. It is never closed, so it is not charged for that either.
+    """The state of a lane whose messages have lengths and no places, as in tmp-storage. So they are in no index.
 
-    Its messages have lengths and no places, as in tmp-storage. So there is no DestinationLane, and what a
-    PersistentLaneState asks of its `destination_lane` is answered here or never asked.
+    It is never closed, so it is not charged for that.
     """
 
     __slots__ = ()
     state_bytes = 0
 
-    def __init__(self, queue: QueueState, lane: NonPersistentLane) -> None:
-        LaneState.__init__(self, queue, lane, "")  # not that of PersistentLaneState, which sets `destination_lane`
-
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return no names, because a trace has no headers."""
         return NO_NAMES
-
-    def note_survey(self, survey: BlockSurvey) -> None:
-        """Do nothing: a trace has no headers."""
 
 
 class PlayedLane:
@@ -243,13 +244,14 @@ class PlayedLane:
 
     __slots__ = ("lane_state", "pending_lane", "base", "is_new")
 
-    def __init__(self, parts: StateParts, lane_number: int) -> None:
+    def __init__(self, parts: StateParts, empty_lane: DestinationLane, lane_number: int) -> None:
+        """Make a lane without messages. empty_lane: as in PlayedStore."""
         self.base = 0
         # Whether the lane has only what it had when the store was opened.
         self.is_new = True
         self.pending_lane = NonPersistentLane(Unlimited(), lane_number, 0)
         queue = QueueState(parts, lane_number, str(lane_number))
-        self.lane_state = PlayedLaneState(queue, self.pending_lane)
+        self.lane_state = PlayedLaneState(queue, empty_lane, "", self.pending_lane)
         queue.put_lane(0, self.lane_state)
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
@@ -457,7 +459,7 @@ class TracePlayer:
     def _lane(self, lane_number: int) -> PlayedLane:
         found = self._lanes.get(lane_number)
         if found is None:
-            found = self._lanes[lane_number] = PlayedLane(self.state_parts, lane_number)
+            found = self._lanes[lane_number] = PlayedLane(self.state_parts, self.store.empty_lane, lane_number)
         return found
 
     # ------------------------------------------------------------------ arrivals

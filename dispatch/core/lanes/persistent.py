@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....store.index.destination_lane import DeletedLane, DestinationLane
 from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, has_fingerprints
-from ....store.index.pending_lane import JournaledLane
+from ....store.index.pending_lane import JournaledLane, PendingLane
 from ...selectors.selector import Selector
 from ..model import ConsumedDestination, LaneState
 from ..selector_groups.matching import NO_NAMES
@@ -30,14 +30,14 @@ class PersistentLaneState(LaneState):
         destination: ConsumedDestination,
         destination_lane: DestinationLane,
         id_prefix: str,
-        subscription_lane: JournaledLane | None = None,
+        pending_lane: PendingLane | None = None,
     ) -> None:
         """Make the state of a lane.
 
         destination_lane: the lane of the queue or topic.
-        subscription_lane: the lane of a subscription to that topic, or None.
+        pending_lane: in which messages are pending, if that is another one, as in a subscription to that topic.
         """
-        super().__init__(destination, subscription_lane or destination_lane, id_prefix)
+        super().__init__(destination, destination_lane if pending_lane is None else pending_lane, id_prefix)
         # The lane of the queue or topic to which records add messages.
         self.destination_lane = destination_lane
 
