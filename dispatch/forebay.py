@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
@@ -433,15 +432,16 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
     disk = OsDisk(root, maps=chosen.map_journal, fills=chosen.sync == "always")
     elsewhere = chosen.archive_directory if chosen.archive_data_logs else None
     archive_disk = OsDisk(archive_root(elsewhere, chosen.broker_name, root)) if elsewhere is not None else None
-    with ExitStack() as undo:
-        lock = _acquired_lock(root, disk, chosen)
-        undo.callback(lock.release)
-        admin_socket = _admin_socket(root) if chosen.admin else None
-        if admin_socket is not None:
-            undo.callback(admin_socket.discard)
-        trace = _new_trace(str(chosen.record_trace)) if chosen.record_trace is not None else None
-        if trace is not None:
-            undo.callback(trace.close)
+    lock = _acquired_lock(root, disk, chosen)
+    admin_socket: AdminSocket | None = None
+    trace: File | None = None
+    try:
+        if chosen.admin:
+            admin_socket = _admin_socket(root)
+        if chosen.record_trace is not None:
+            from .planning.recorder import new_trace  # few need it: those who plan
+
+            trace = new_trace(str(chosen.record_trace))
         environment = Environment(
             disk,
             partial(_metadata_store, root, chosen),
@@ -452,23 +452,22 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
             status=StatusFile(root),
             on_progress=on_progress,
         )
-        engine = _made_engine(chosen, environment)
-        undo.pop_all()
+        engine = Engine(chosen, environment, _EXPLAINING)
+    except BaseException as error:
+        if admin_socket is not None:
+            admin_socket.discard()
+        if trace is not None:
+            trace.close()
+        lock.release()
+        if isinstance(error, StoreFailed) and lacks_descriptors(error):
+            raise TooManyFiles from error
+        raise
     if admin_socket is None:
         return Forebay(engine, lock)
     from .remote.server import AdminServer  # few need it: those who ask for it
 
     # A Forebay of its own for the same store, so that a store that was never closed can still be collected.
     return Forebay(engine, lock, AdminServer(admin_socket, Forebay(engine, None)))
-
-
-def _made_engine(chosen: Settings, environment: Environment) -> Engine:
-    try:
-        return Engine(chosen, environment, _EXPLAINING)
-    except StoreFailed as error:
-        if lacks_descriptors(error):
-            raise TooManyFiles from error
-        raise
 
 
 def _acquired_lock(root: str, disk: OsDisk, chosen: Settings) -> DirectoryLock:
@@ -497,12 +496,6 @@ def _metadata_store(root: str, chosen: Settings, store_id: bytes, cache_bytes: i
         return on_disk
     on_disk.clear()  # nobody updates it from now on
     return MemoryMetadataStore(cache_bytes)
-
-
-def _new_trace(path: str) -> File:
-    from .planning.recorder import new_trace  # few need it: those who plan
-
-    return new_trace(path)
 
 
 def _admin_socket(root: str) -> AdminSocket:
