@@ -30,7 +30,7 @@ from forebay.benchmarks.brokers.comparison import Brokers
 from forebay.benchmarks.load.words import counted
 from forebay.benchmarks.works.build import Build, NoBuild, build_of, this_build
 from forebay.benchmarks.works.claims import judged
-from forebay.benchmarks.works.disturbance import Undisturbed
+from forebay.benchmarks.works.disturbance import Undisturbed, others_share
 from forebay.benchmarks.works.kahadb import NEEDED, KahaDB, Peer, has_java, java_version
 from forebay.benchmarks.works.machine import file_system, machine
 from forebay.benchmarks.works.measured import Measured
@@ -192,7 +192,7 @@ class Sides:
         elif not has_java():
             self.missing(f"No KahaDB: there is no java or no javac. {NEEDED}")
         else:
-            self.kahadb = stack.enter_context(KahaDB(peers / "kahadb", arguments.dir))
+            self.kahadb = stack.enter_context(KahaDB(peers / "kahadb", arguments.dir, self.undisturbed))
         if (peers / "python" / "peers.py").is_file():
             self._queues = PythonQueues(peers / "python", arguments.peers_python, arguments.dir)
         else:
@@ -243,22 +243,19 @@ class Sides:
                     yield build.name, row, measure(row.work, self._arguments.dir, build.python)
 
     def _measure_ours(self, work: Work, build: Build) -> Facts:
-        return self.undisturbed.measure(lambda: measure(work, self._arguments.dir, build.python))
+        return self.undisturbed.measure(lambda: measure(work, self._arguments.dir, build.python), others_share)
 
     def _measure_other(self, work: Peer | PythonQueue) -> Facts | None:
         """Measure a peer once. None: it is not installed."""
         if isinstance(work, Peer):
-            return self._measure_kahadb(self.kahadb, work) if self.kahadb is not None else None
+            return self.kahadb.measure(work) if self.kahadb is not None else None
         return self._measure_queue(work) if self._queues is not None else None
-
-    def _measure_kahadb(self, kahadb: KahaDB, peer: Peer) -> Facts:
-        return self.undisturbed.measure(lambda: kahadb.measure(peer), lambda: kahadb.forget(peer))
 
     def _measure_queue(self, queue: PythonQueue) -> Facts | None:
         queues = self._queues
         assert queues is not None
         try:
-            return self.undisturbed.measure(lambda: queues.measure(queue))
+            return self.undisturbed.measure(lambda: queues.measure(queue), others_share)
         except NotThere:
             self.missing(f"No {queue.name}: its package is not there; pip install {' '.join(PACKAGES)}")
             return None

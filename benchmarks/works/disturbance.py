@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from forebay.benchmarks.calibration import floor_seconds
 from forebay.benchmarks.load.words import counted
 
 from .stopwatch import Facts
+
+Found = TypeVar("Found")
 
 OTHERS_MOST: Final = 0.2
 """The part of one core that other processes and the host may use during a pass. The kernel writes pages back by it."""
@@ -17,11 +19,19 @@ SLOWER_MOST: Final = 0.15
 ATTEMPTS: Final = 3
 
 
+def others_share(facts: Facts) -> float:
+    """Return the part of one core that others used during a pass; 0.0: its clock does not tell."""
+    return facts.get("others_seconds", 0.0) / facts["seconds"] if facts.get("seconds") else 0.0
+
+
 class Undisturbed:
     """Passes of one run. Each is measured up to three times until the machine is left alone during it.
 
-    Neither limit looks at the figure that is measured, so a pass is not repeated because its result is bad. The same
-    limits hold for both sides of a comparison. Where every attempt is disturbed, the least disturbed one counts.
+    Neither limit looks at the figure that is measured, so a pass is not repeated because its result is bad. Both sides
+    of a comparison have the same limits, but for the Python queues: their driver does not tell what others used, so
+    only the pace beside their passes is judged. Where every attempt is disturbed, the least disturbed one counts.
+
+    Short passes that take turns are not measured in this way: the median of their ratios forgets a disturbed one.
     """
 
     def __init__(self, pace: Callable[[], float] = floor_seconds) -> None:
@@ -32,24 +42,22 @@ class Undisturbed:
         self._repeated = 0
         self._disturbed = 0
 
-    def measure(self, once: Callable[[], Facts], forget: Callable[[], None] | None = None) -> Facts:
-        """Measure a pass until one is undisturbed, at most ATTEMPTS times; return the facts of the best one.
+    def measure(self, once: Callable[[], Found], others: Callable[[Found], float]) -> Found:
+        """Measure a pass until one is undisturbed, at most ATTEMPTS times; return what the best one found.
 
-        forget: called before each repetition, where `once` remembers what it found.
+        others: the part of one core that others used during the pass.
         """
         self._passes += 1
-        least, facts = self._attempt(once)
+        least, best = self._attempt(once, others)
         for _ in range(ATTEMPTS - 1):
             if least <= 1.0:
-                return facts
+                return best
             self._repeated += 1
-            if forget is not None:
-                forget()
-            found, again = self._attempt(once)
-            if found < least:
-                least, facts = found, again
+            disturbance, found = self._attempt(once, others)
+            if disturbance < least:
+                least, best = disturbance, found
         self._disturbed += least > 1.0
-        return facts
+        return best
 
     def sentence(self) -> str:
         """Say how many passes were disturbed, and what that means."""
@@ -59,12 +67,11 @@ class Undisturbed:
             f"{100 * SLOWER_MOST:.0f} % slower beside it than at its best; {self._disturbed} stayed disturbed"
         )
 
-    def _attempt(self, once: Callable[[], Facts]) -> tuple[float, Facts]:
-        """Measure a pass once; return its disturbance, which is above 1.0 if a limit is passed, and its facts."""
+    def _attempt(self, once: Callable[[], Found], others: Callable[[Found], float]) -> tuple[float, Found]:
+        """Measure a pass once; return its disturbance, which is above 1.0 if a limit is passed, and what it found."""
         before = self._pace()
-        facts = once()
+        found = once()
         after = self._pace()
         self._best_pace = min(self._best_pace, before, after)
         slower = max(before, after) / self._best_pace - 1.0
-        others = facts.get("others_seconds", 0.0) / facts["seconds"] if facts.get("seconds") else 0.0
-        return max(slower / SLOWER_MOST, others / OTHERS_MOST), facts
+        return max(slower / SLOWER_MOST, others(found) / OTHERS_MOST), found

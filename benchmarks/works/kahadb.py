@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from forebay.dispatch.config.sizes import MIB
 
+from .disturbance import Undisturbed
 from .process import PREFIX, PassFailed
 from .stopwatch import Facts
 
@@ -64,8 +65,9 @@ class Peer:
 class KahaDB:
     """Runs the driver. A context manager, which keeps the compiled driver for all passes."""
 
-    def __init__(self, folder: Path, directory: Path) -> None:
+    def __init__(self, folder: Path, directory: Path, undisturbed: Undisturbed) -> None:
         """Prepare the driver. folder: has run.sh. directory: on the disk that is measured."""
+        self._undisturbed = undisturbed
         self._script = folder.resolve() / "run.sh"
         self._directory = directory
         self._classes = TemporaryDirectory(dir=directory, prefix=PREFIX)
@@ -85,7 +87,7 @@ class KahaDB:
         """Measure the last pass of a fresh virtual machine, which is the warm one. Raises PassFailed."""
         key = (peer.command, peer.java_options)
         if key not in self._printed:
-            self._printed[key] = self._run(peer)
+            self._printed[key] = self._undisturbed.measure(lambda: self._run(peer), _others_share)
         lines = self._printed[key]
         own = [line for line in lines if line["case"] == peer.case]
         if not own:
@@ -93,10 +95,6 @@ class KahaDB:
         if peer.case.startswith("W9"):
             return _stuck(own[-1])
         return _facts(own[-1], peer.messages) | _beside(peer.case, own[-1], lines)
-
-    def forget(self, peer: Peer) -> None:
-        """Forget what the command of this case printed, so that the next measurement runs it again."""
-        self._printed.pop((peer.command, peer.java_options), None)
 
     def _run(self, peer: Peer) -> list[dict[str, Any]]:
         with TemporaryDirectory(dir=self._directory, prefix=PREFIX) as place:
@@ -133,6 +131,12 @@ def java_version() -> str:
     """Return the version that `java` reports."""
     told = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.split('"')
     return f"Java {told[1]}" if len(told) > 1 else "Java"
+
+
+def _others_share(lines: list[dict[str, Any]]) -> float:
+    """Return the part of one core that others used during the last pass of any case of a command."""
+    last = {line["case"]: line for line in lines if "other_cpu_s" in line}
+    return max((line["other_cpu_s"] / line["wall_s"] for line in last.values()), default=0.0)
 
 
 def _facts(line: dict[str, Any], messages: int) -> Facts:

@@ -210,7 +210,8 @@ class AsyncForebay:
     async def close(self, timeout: float | None = None) -> None:
         """Stop, write a checkpoint, leave the marker of a clean shutdown, release the directory.
 
-        A second call waits for one that is under way, and ends as that does; otherwise it does nothing.
+        A second call waits for one that is under way or was cancelled, whatever its own timeout, and ends as that does;
+        otherwise it does nothing.
 
         Waiting takes end with Closed. If it is cancelled, it still goes on to its end. timeout: seconds to wait for
         each background thread.

@@ -185,10 +185,12 @@ class Settlements:
     def _check_open_and_held(self, consumer: CoreConsumer, batch: Sequence[Delivery]) -> None:
         """Check a batch before a change in RAM, which the journal does not refuse. Requires: the lock.
 
-        Closed: this is the copy in a forked child. A store that was closed holds nothing.
+        Closed: this is the copy in a forked child. A store that was closed holds nothing, so there only an empty batch
+        passes.
         """
         self.check_held(consumer, batch)
-        self._monitor.raise_if_closed()
+        if batch:
+            self._monitor.raise_if_closed()
 
     def check_held(self, consumer: CoreConsumer, deliveries: Sequence[object]) -> None:
         """Raise what `ack` raises if one of these is not the consumer's to settle. Requires: the lock."""

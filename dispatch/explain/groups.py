@@ -51,8 +51,9 @@ def unmatched_by_owners(queue: ConsumedDestination, consumers: Iterable[CoreCons
 
     Requires: the lock, and none is within the reach of any of these consumers, which are all.
     """
-    kept = (sum(queue.distribution.kept_for_others(consumer)) for consumer in consumers)
-    return min(max(kept, default=0), free)
+    # What is kept from one consumer is kept from all that have its selector.
+    kept = {consumer.selector_group.common: queue.distribution.kept_for_others(consumer) for consumer in consumers}
+    return min(sum(map(sum, kept.values())), free)
 
 
 def unmatched_by_owners_cause(messages: int) -> Cause:

@@ -608,9 +608,9 @@ def _contents_alike(part: list[Message], first: Message, lifetime: bytes) -> lis
     priority: object = first.priority
     expires_in: object = first.expires_in
     bodies = [
-        message.body
+        body
         for message in part
-        if type(message.body) is bytes
+        if type(body := message.body) is bytes  # read once: another thread may set it
         and message.message_id is None
         and message.producer is None
         and message.group is None

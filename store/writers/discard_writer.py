@@ -29,7 +29,7 @@ class DiscardWriter:
         """Give sequences to messages that no subscription receives; return the first. Requires: the lock.
 
         Writes one record of 48 bytes, an ack of all of them. identities: of the messages that have an id of their own.
-        StoreFull: nothing has changed.
+        StoreFull, as for any send: nothing has changed.
         """
         first = lane.next_sequence
         with self._journal.all_or_broken:

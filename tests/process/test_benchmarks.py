@@ -481,7 +481,7 @@ def test_a_command_with_several_cases_is_run_once_a_round(
 
 
 def test_peer_moves_messages_over_a_backlog_that_its_first_passes_have_left(tmp_path: Path, fake_peers: Path) -> None:
-    with KahaDB(fake_peers / "kahadb", tmp_path) as kahadb:
+    with KahaDB(fake_peers / "kahadb", tmp_path, Undisturbed(pace=lambda: 1.0)) as kahadb:
         facts = kahadb.measure(Peer("W8", "W8-send+consume-at-depth", 150, backlog=1500))
     calls = (fake_peers / "kahadb" / "calls").read_text(encoding="utf-8")
     assert calls == "W8 N=1800 M=150 LAG=1000 JOPT=\n"
@@ -491,7 +491,7 @@ def test_peer_moves_messages_over_a_backlog_that_its_first_passes_have_left(tmp_
 def test_peer_that_stores_more_than_it_was_told_is_counted_by_the_message(tmp_path: Path, fake_peers: Path) -> None:
     script = fake_peers / "kahadb" / "run.sh"
     script.write_text(script.read_text(encoding="utf-8").replace("""$N}',"wall""", """$N}'0,"wall"""), encoding="utf-8")
-    with KahaDB(fake_peers / "kahadb", tmp_path) as kahadb:
+    with KahaDB(fake_peers / "kahadb", tmp_path, Undisturbed(pace=lambda: 1.0)) as kahadb:
         facts = kahadb.measure(Peer("W3", "W3-add-32t", 100))
     assert facts["seconds"] == pytest.approx(0.2)
 

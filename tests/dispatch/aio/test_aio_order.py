@@ -128,3 +128,64 @@ def test_a_send_that_is_cancelled_as_its_turn_comes_is_cancelled(timeout: float 
         assert order.held == {}
 
     asyncio.run(main())
+
+
+def test_a_task_that_went_on_after_a_cancellation_is_told_that_its_time_is_over() -> None:
+    """A cancellation that came before the send has nothing to do with it."""
+
+    async def main() -> None:
+        order = SendOrder()
+
+        async def send() -> None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                async with order.turn("orders", 0.001):
+                    pass
+
+        async with order.turn("orders", None):
+            notice = asyncio.create_task(send())
+            await ticks()
+            notice.cancel()
+            with pytest.raises(StoreFull):
+                await notice
+        assert order.held == {}
+
+    asyncio.run(main())
+
+
+def test_who_sends_again_at_once_comes_behind_those_that_wait_and_keeps_its_timeout() -> None:
+    async def main() -> None:
+        order, told = SendOrder(), list[str]()
+        is_free = asyncio.Event()
+
+        async def wait_for_room() -> None:
+            async with order.turn("orders", None):
+                told.append("the one that waited")
+                await is_free.wait()
+
+        async with order.turn("orders", None):
+            waiting = asyncio.create_task(wait_for_room())
+            await ticks()
+        with pytest.raises(StoreFull):
+            async with order.turn("orders", 0.001):
+                told.append("the one that sends again")
+        is_free.set()
+        await waiting
+        assert told == ["the one that waited"]
+        assert order.held == {}
+
+    asyncio.run(main())
+
+
+def test_who_waits_no_longer_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        order = SendOrder()
+        async with order.turn("orders", None):
+            for _ in range(3):
+                with pytest.raises(StoreFull):
+                    async with order.turn("orders", 0.0):
+                        pass
+            assert not order.held["orders"]._waiting
+
+    asyncio.run(main())

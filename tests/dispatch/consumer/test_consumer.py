@@ -492,6 +492,16 @@ def test_iteration_ends_when_the_store_is_closed(bay: SimulatedBay, queue: Queue
         bay.bay.close()
 
 
+def test_no_deliveries_at_all_may_be_settled_after_the_store_is_closed(bay: SimulatedBay, queue: Queue) -> None:
+    """Whoever settles what is left in a finally clause is not told of a close that has nothing to do with it."""
+    consumer = queue.subscribe()
+    bay.bay.close()
+    consumer.ack([])
+    consumer.nack([])
+    consumer.release([])
+    consumer.extend([], 5.0)
+
+
 def test_a_closed_consumer_takes_and_settles_nothing(bay: SimulatedBay, queue: Queue) -> None:
     send_equal(queue, 5)
     consumer = queue.subscribe()

@@ -407,6 +407,19 @@ def a_queue_whose_groups_are_owned_by_a_consumer_that_does_not_match() -> Staged
     return bay.queue(), causes, "3 messages are not matched by the owner of their group."
 
 
+def a_queue_whose_groups_are_owned_crosswise() -> Staged:
+    bay = SimulatedBay()
+    tea, rum = (bay.queue().subscribe(selector=f"kg = {kg}") for kg in (7, 3))
+    for owner, kg, group in ((tea, 7, "tea"), (rum, 3, "rum")):
+        send(bay, 1, headers={"kg": kg}, group=group)
+        owner.ack(owner.take())
+    send(bay, 3, headers={"kg": 3}, group="tea")
+    send(bay, 5, headers={"kg": 7}, group="rum")
+    assert tea.take(9) == rum.take(9) == []
+    causes = [("group", "the owners of their groups", 8)]
+    return bay.queue(), causes, "8 messages are not matched by the owner of their group."
+
+
 def a_queue_that_is_to_be_read() -> Staged:
     bay = SimulatedBay()
     send(bay, 3)
@@ -504,6 +517,7 @@ STAGES: list[Any] = [
     a_queue_of_which_a_selector_matches_some,
     a_queue_of_which_one_of_two_consumers_wants_all,
     a_queue_whose_groups_are_owned_by_a_consumer_that_does_not_match,
+    a_queue_whose_groups_are_owned_crosswise,
     a_queue_that_is_to_be_read,
     a_queue_that_is_paused,
     a_paused_queue_without_consumers,
