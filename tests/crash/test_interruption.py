@@ -30,10 +30,10 @@ def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
 def interrupted_once(method: Callable[..., Any]) -> Callable[..., Any]:
     calls = iter((True,))
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         if next(calls, False):
             raise KeyboardInterrupt
-        return method(*arguments)
+        return method(*arguments, **named)
 
     return call
 
@@ -159,8 +159,8 @@ def test_checkpoint_that_is_interrupted_forgets_no_block(method: str, monkeypatc
     original = getattr(Index, method)
     calls = iter((True,))
 
-    def call(*arguments: Any) -> Any:
-        result = original(*arguments)
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
         if next(calls, False):
             raise KeyboardInterrupt
         return result
