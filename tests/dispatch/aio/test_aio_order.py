@@ -138,7 +138,7 @@ def test_a_task_that_went_on_after_a_cancellation_is_told_that_its_time_is_over(
 
         async def send() -> None:
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 async with order.turn("orders", 0.001):
                     pass
