@@ -414,6 +414,37 @@ def test_names_of_the_source_in_recipes_and_in_the_lives_of_messages_exist(text:
     assert checked > 10
 
 
+def callers(calls: Callable[[ast.Attribute], bool]) -> set[str]:
+    """Return the functions of dispatch that make certain calls, as recipes name them."""
+    found = set()
+    for path in (ROOT / "dispatch").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        scopes: list[ast.Module | ast.ClassDef] = [tree]
+        scopes += [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        for scope in scopes:
+            prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else f"{path.relative_to(ROOT).as_posix()}:"
+            for function in (node for node in scope.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+                made = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+                if any(isinstance(called, ast.Attribute) and calls(called) for called in made):
+                    found.add(f"{prefix}{function.name}")
+    return found
+
+
+def test_recipe_of_a_delivery_rule_names_all_who_wake_consumers() -> None:
+    def notifies(called: ast.Attribute) -> bool:
+        owner = called.value
+        return called.attr in ("notify", "notify_all") and isinstance(owner, ast.Attribute) and owner.attr == "arrived"
+
+    recipe = section(TEXTS["docs/internals/recipes.md"], "A delivery rule")
+    threads, callbacks = (
+        re.findall(r"`([^`]+)`", item) for item in re.findall(r"^- (.*(?:\n  .*)*)", recipe, re.MULTILINE)
+    )
+    assert set(threads) == callers(notifies)
+    caller, *for_whom = callbacks
+    assert caller == "SelectorGroupMembers.call_armed"
+    assert set(for_whom) == callers(lambda called: called.attr == "call_armed")
+
+
 # ------------------------------------------------------------------ reference and guide
 
 
