@@ -46,8 +46,8 @@ def memory_parts(view: StoreView) -> list[Part]:
 def curve_picture(view: StoreView) -> Chart | None:
     """Return the hit ratio by memory limit; None: nothing is known before the first delivery.
 
-    Limits go from left to right, doubling at equal steps. The marks are the present limit and the
-    recommended one, if they are within the curve.
+    Limits go from left to right, doubling at equal steps. The marks are the present limit and the recommended one, if
+    they are within the curve.
     """
     if len(view.curve) < 2:
         return None

@@ -1,8 +1,7 @@
 """Broker: the interface of a server with its client, or of a library without a server, for a pass.
 
-A broker belongs to one pass, one process and one event loop. Blocking
-clients may block, because nothing else runs in that loop. Data and settings of a server are in the directory of the
-pass; nothing outside is read or changed.
+A broker belongs to one pass, one process and one event loop. Blocking clients may block, because nothing else runs in
+that loop. Data and settings of a server are in the directory of the pass; nothing outside is read or changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command `forebay demo`: a story of one to five minutes about one memory limit, with a verdict.
 
-The parts are those of the load test: a broker process with a journal, killed
-with SIGKILL and recovered, and a supervisor that accounts for every message.
+The parts are those of the load test: a broker process with a journal, killed with SIGKILL and recovered, and a
+supervisor that accounts for every message.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Result: the figures of a run, and their JSON.
 
-Series and percentiles have the field names and units of the OpenMessaging
-Benchmark, so that its charts and scripts can read them: latencies in
-milliseconds, delays of sends in microseconds. Further columns, which that benchmark does not have, are
-memory, disk, and the verdict.
+Series and percentiles have the field names and units of the OpenMessaging Benchmark, so that its charts and scripts can
+read them: latencies in milliseconds, delays of sends in microseconds. Further columns, which that benchmark does not
+have, are memory, disk, and the verdict.
 """
 
 from __future__ import annotations

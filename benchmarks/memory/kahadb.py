@@ -1,9 +1,8 @@
 """The other side: ActiveMQ's KahaDB under the same memoryLimit, driven by a `run.sh` that is not part of this project.
 
-`run.sh W7` and `run.sh W8`, with N, M, DATA, CLASSES and JOPT=-Dmem=<MiB> in
-the environment, must print one JSON line a pass with case and rate. Its
-queues, topics and speeds can't be varied, and it reports no hit ratio. So the comparison has one queue that overflows,
-and one deep queue.
+`run.sh W7` and `run.sh W8`, with N, M, DATA, CLASSES and JOPT=-Dmem=<MiB> in the environment, must print one JSON line
+a pass with case and rate. Its queues, topics and speeds can't be varied, and it reports no hit ratio. So the comparison
+has one queue that overflows, and one deep queue.
 """
 
 from __future__ import annotations

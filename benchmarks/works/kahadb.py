@@ -1,13 +1,10 @@
 """The other side: ActiveMQ's KahaDB and its broker, driven by a `run.sh` that is not part of this project.
 
-The user gives a folder with that script. `run.sh W1 sync` and the like, with N, LAG,
-DATA (a directory to work in), CLASSES and JOPT (options of Java) in the
-environment, must print one JSON line a pass: case, msgs, rate, cpu_us_per_msg,
-other_cpu_s, wall_s, written_mib, peak_rss_mib, and for W1 journal_alloc_mib and
-index_alloc_mib. W4 leaves a store for W5. W8 takes M messages twice from the
-head of a backlog of N before it sends and takes as many. For W9 there is one
-line more, with the case W9-after-every, written_files, files_left, journal_mib
-and live_bytes.
+The user gives a folder with that script. `run.sh W1 sync` and the like, with N, LAG, DATA (a directory to work in),
+CLASSES and JOPT (options of Java) in the environment, must print one JSON line a pass: case, msgs, rate,
+cpu_us_per_msg, other_cpu_s, wall_s, written_mib, peak_rss_mib, and for W1 journal_alloc_mib and index_alloc_mib. W4
+leaves a store for W5. W8 takes M messages twice from the head of a backlog of N before it sends and takes as many. For
+W9 there is one line more, with the case W9-after-every, written_files, files_left, journal_mib and live_bytes.
 """
 
 from __future__ import annotations

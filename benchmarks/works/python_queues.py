@@ -1,9 +1,8 @@
 """The other side in Python: packaged queues on disk, driven by a `peers.py` that is not part of this project.
 
 The user gives a folder with that script, and a Python that has the packages.
-`peers.py W2 --child NAME --n N --depth DEPTH --limit-s SECONDS --vary` must
-store, get and acknowledge one message after the other over a backlog and
-print one JSON line: n, wall, cpu.
+`peers.py W2 --child NAME --n N --depth DEPTH --limit-s SECONDS --vary` must store, get and acknowledge one message
+after the other over a backlog and print one JSON line: n, wall, cpu.
 """
 
 from __future__ import annotations

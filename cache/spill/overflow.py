@@ -32,7 +32,10 @@ COMPACTIONS: Final = 16
 
 
 class Overflow:
-    """Keeps and spills non-persistent messages, and is the store of their lanes. Requires the lock, except `read`."""
+    """Keeps and spills non-persistent messages, and is the store of their lanes.
+
+    Every method requires the lock, except `read` and `read_headers`.
+    """
 
     def __init__(
         self,

@@ -88,9 +88,7 @@ class Browsers:
         reading: Holder,
         current: Callable[[QueueState], QueueState],
     ) -> None:
-        """Make the one Browsers of a store.
-
-        watermarks: says how much one load may bring, which a resize changes.
+        """watermarks: says how much one load may bring, which a resize changes.
         reclaim: gives memory of the HeadQueueCache.
         is_expired: returns whether a message with the given properties has expired.
         holder: pays for loads.

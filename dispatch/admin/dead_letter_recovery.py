@@ -38,9 +38,7 @@ class DeadLetterRecovery:
         policies: Policies,
         waiting: dict[LaneState, None],
     ) -> None:
-        """Make the one DeadLetterRecovery of a store.
-
-        subscribers: what the store has of each subscription.
+        """subscribers: what the store has of each subscription.
         waiting: this object adds the lanes that have dead letters.
         """
         self._branches = branches

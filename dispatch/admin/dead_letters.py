@@ -45,7 +45,7 @@ class DeadLetterMover:
         policies: Policies,
         wake_maintenance: Callable[[], None],
     ) -> None:
-        """Make the one DeadLetterMover of a store. waiting: the lanes that have dead letters."""
+        """waiting: the lanes that have dead letters."""
         self._monitor = monitor
         self._removals = removals
         self._browsers = browsers

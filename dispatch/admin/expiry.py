@@ -49,7 +49,7 @@ class ExpirySweeper:
         writer: DeadLetterWriter,
         policies: Policies,
     ) -> None:
-        """Make the one ExpirySweeper of a store. now_ms: returns the store's time."""
+        """now_ms: returns the store's time."""
         self._monitor = monitor
         self._message_store = message_store
         self._branches = branches

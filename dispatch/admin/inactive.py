@@ -58,10 +58,7 @@ class InactiveDestinations:
         transactions: TransactionRegistry,
         shortest_seconds: float | None,
     ) -> None:
-        """Make the one InactiveDestinations of a store.
-
-        shortest_seconds: the least `inactive_seconds` of any policy; None: no destination is ever deleted.
-        """
+        """shortest_seconds: the least `inactive_seconds` of any policy; None: no destination is ever deleted."""
         self._monitor = monitor
         self._confirmer = confirmer
         self._queues = queues

@@ -47,7 +47,7 @@ class Mover:
         browsers: Browsers,
         transfer: LaneTransfer,
     ) -> None:
-        """Make the one Mover of a store. now_ms: returns the store's time."""
+        """now_ms: returns the store's time."""
         self._monitor = monitor
         self._message_store = message_store
         self._now_ms = now_ms

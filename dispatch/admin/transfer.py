@@ -41,7 +41,7 @@ class LaneTransfer:
         timed: TimedLanes,
         slice_messages_max: int,
     ) -> None:
-        """Make the one LaneTransfer of a store. slice_messages_max: most messages that are moved in one slice."""
+        """slice_messages_max: most messages that are moved in one slice."""
         self._message_store = message_store
         self._transaction_writer = transaction_writer
         self._branches = branches

@@ -19,10 +19,7 @@ class Quarantine:
     """Records unreadable messages as lost. Only one thread calls `step`."""
 
     def __init__(self, monitor: Monitor, unreadable: deque[tuple[LaneState, int]]) -> None:
-        """Make the one Quarantine of a store.
-
-        unreadable: (lane, sequence) of messages that were skipped because they can't be read. `step` empties it.
-        """
+        """unreadable: (lane, sequence) of messages that were skipped because they can't be read. `step` empties it."""
         self._monitor = monitor
         self._unreadable = unreadable
 

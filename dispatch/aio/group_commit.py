@@ -75,7 +75,7 @@ class GroupCommit:
         self._write_mean = _Mean()
 
     def wait(self, position: int) -> asyncio.Future[None]:
-        """Return once the journal is confirmed up to `position`; raise what confirming raised."""
+        """Return a future that ends once the journal is confirmed up to `position`, or with what confirming raised."""
         if position > self._position:
             self._position = position
         future: asyncio.Future[None] = self._loop.create_future()

@@ -108,7 +108,7 @@ class LoopConfirmer(Confirmer):
             self.monitor.run_deferred()
 
     def confirmed(self) -> asyncio.Future[None]:
-        """Return once everything that this tick owes is done; raise what doing it raised."""
+        """Return a future that ends once everything that this tick owes is done, or with what doing it raised."""
         owed, self.owed = self.owed, 0
         return self._group_commit.wait(owed)
 

@@ -62,8 +62,8 @@ class Settings:
     """The keywords of `forebay.open`, which also takes them as this one object.
 
     Sizes are bytes as an int, or a string such as "64MiB" or "1.5 GB". Durations are seconds. A size field keeps what
-    was given; the number it stands for is in an attribute of that
-    name with `_bytes`; that of `max_message_bytes` is `max_message_size_bytes`.
+    was given; the number it stands for is in an attribute of that name with `_bytes`; that of `max_message_bytes` is
+    `max_message_size_bytes`.
     """
 
     # Behaviour: promises and limits.

@@ -26,9 +26,7 @@ class ConsumerFactory:
         distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution],
         overhead: DestinationOverhead,
     ) -> None:
-        """Make the one ConsumerFactory of a store.
-
-        parts: what each consumer needs.
+        """parts: what each consumer needs.
         overhead: refuses a consumer for which memory has no room.
         """
         self._parts = parts

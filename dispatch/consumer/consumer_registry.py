@@ -26,7 +26,7 @@ class ConsumerRegistry:
     """
 
     def __init__(self, memory: Overdraft, deadlines: AckDeadlines, redelivery: Redelivery) -> None:
-        """Make the one ConsumerRegistry of a store. memory: pays for consumers."""
+        """memory: pays for consumers."""
         self._memory = memory
         self._deadlines = deadlines
         self._redelivery = redelivery

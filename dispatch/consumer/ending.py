@@ -30,7 +30,6 @@ class ConsumerEnding:
     """Drains and closes the consumers of an open store. `waits` is always that of the consumer."""
 
     def __init__(self, monitor: Monitor, dispatch_area: DispatchArea, registry: ConsumerRegistry) -> None:
-        """Make the one ConsumerEnding of a store."""
         self._monitor = monitor
         self._dispatch_area = dispatch_area
         self._registry = registry

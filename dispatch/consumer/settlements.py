@@ -43,10 +43,7 @@ class Settlements:
         transactions: TransactionRegistry,
         reject: Reject,
     ) -> None:
-        """Make the one Settlements of a store.
-
-        reject: makes dead letters of deliveries. Requires: no lock.
-        """
+        """reject: makes dead letters of deliveries. Requires: no lock."""
         self._monitor = monitor
         self._message_store = message_store
         self._cleanup = cleanup

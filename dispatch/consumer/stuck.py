@@ -34,10 +34,7 @@ class StuckConsumers:
     """Finds stuck consumers and logs why they are stuck."""
 
     def __init__(self, why: Callable[[CoreConsumer], tuple[int, str] | None]) -> None:
-        """Make the one StuckConsumers of a store.
-
-        why: returns the log level and the sentence for a consumer, or None if there is nothing to report.
-        """
+        """why: returns the log level and the sentence for a consumer, or None if there is nothing to report."""
         self._why = why
         self._stuck: list[CoreConsumer] = []
         # Number of consumers before those that are checked next.

@@ -87,8 +87,7 @@ class Monitor:
 
         This is for a section that had to wait. Otherwise two busy threads hand the lock to each other at each message:
         the waiting thread gets the lock at the next release, before it has the interpreter, so the other thread finds
-        the lock taken again at once: see
-        docs/decisions/0025-lock-convoys.md.
+        the lock taken again at once: see docs/decisions/0025-lock-convoys.md.
         """
         self.deferred.append(self._pause)
 

@@ -21,7 +21,7 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
     """The distributions of all destinations of a store. The state lock guards it; every method requires it held."""
 
     def __init__(self, policies: Policies, parts: DistributionParts) -> None:
-        """Make the one DistributionChooser of a store. policies: those that a distribution may follow."""
+        """policies: those that a distribution may follow."""
         self._policies = policies
         self._parts = parts
         # One for all destinations without groups and priorities.

@@ -62,6 +62,8 @@ class DestinationStatistics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicStatistics:
+    """Messages of a topic, counted since the directory was opened; consumers and what it retains are present values."""
+
     enqueued: int
     """Messages sent since the directory was opened, including those to which nobody had subscribed."""
     enqueued_bytes: int
@@ -83,6 +85,8 @@ class TopicStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
+    """What `Forebay.statistics` returns: the figures of a whole store."""
+
     memory: MemoryStatistics
     store: StoreStatistics
     tmp_storage: TmpStorageStatistics

@@ -57,9 +57,7 @@ class EagerLoader:
         spill_account: SpillAccount,
         reading: Holder,
     ) -> None:
-        """Make the one EagerLoader of a store.
-
-        spill_account: lends memory for one reference if bookkeeping fills all memory.
+        """spill_account: lends memory for one reference if bookkeeping fills all memory.
         reading: pays for read buffers.
         """
         self._monitor = monitor

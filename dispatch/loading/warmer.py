@@ -60,9 +60,7 @@ class CacheWarmer:
         reading: Holder,
         queues: Mapping[int, QueueState],
     ) -> None:
-        """Make the one CacheWarmer of a store.
-
-        watermarks: says how much memory each part may have, which a resize changes.
+        """watermarks: says how much memory each part may have, which a resize changes.
         reading: pays for read buffers.
         queues: open queues by number.
         """
@@ -152,6 +150,7 @@ class CacheWarmer:
             if lane.destination.selector_groups or not lane.destination.is_open:
                 del lanes[lane]
                 continue
+            # content_bytes: the charge of the runs, with the overhead of each message.
             runs, content_bytes, following = self._choose(lane, sequence, room // len(lanes))
             if not runs and following >= lane.published_end:
                 del lanes[lane]

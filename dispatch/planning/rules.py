@@ -190,4 +190,4 @@ RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
     "prefetch: half": lambda: ReadAhead(0.5),
     "prefetch: the whole watermark": lambda: ReadAhead(1.0),
 }
-"""The function that makes each rule, by name. The first is the library's own."""
+"""The function that makes each rule, by name. The first is the library's own. By "two thirds" a name means 0.65."""

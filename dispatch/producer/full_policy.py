@@ -75,7 +75,7 @@ class FullPolicy:
         removals: Removals,
         policies: Policies,
     ) -> None:
-        """Make the one FullPolicy of a store. epoch: that of the journal at the open, which no other open has."""
+        """epoch: that of the journal at the open, which no other open has."""
         self._monitor = monitor
         self._message_store = message_store
         self._epoch = epoch

@@ -22,10 +22,7 @@ class Lifetimes:
     """Computes lifetimes in any thread: an answer is one object, which is read and replaced at once."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """Make the one Lifetimes of a store.
-
-        now_ms: the time of the store's SteadyClock.
-        """
+        """now_ms: the time of the store's SteadyClock."""
         self._now_ms = now_ms
         self._last: Begun = (0, None, 0, b"")
         # The times of the last message with a delay, and their encoded field.

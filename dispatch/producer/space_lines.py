@@ -28,10 +28,7 @@ class SpaceLines:
         policies: Policies,
         ask_for_cleanup: Callable[[], bool],
     ) -> None:
-        """Make the one SpaceLines of a store.
-
-        ask_for_cleanup: makes the background thread clean up now; returns False if there is none.
-        """
+        """ask_for_cleanup: makes the background thread clean up now; returns False if there is none."""
         self._monitor = monitor
         self._cleanup = cleanup
         self._overflow = overflow

@@ -7,9 +7,8 @@
 {"do": "pause" | "resume" | "purge", "queue": NAME}
 {"do": "move", "queue": NAME, "to": NAME}, with "selector": TEXT and "limit": N
 
-An answer is {"ok": true, "result": {...}}, or {"ok": false, "error": NAME,
-"problem": TEXT}. Whoever asks is the owner of the directory, or root; what
-they send is checked as if they were not.
+An answer is {"ok": true, "result": {...}}, or {"ok": false, "error": NAME, "problem": TEXT}. Whoever asks is the owner
+of the directory, or root; what they send is checked as if they were not.
 """
 
 from __future__ import annotations

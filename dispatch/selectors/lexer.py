@@ -1,9 +1,8 @@
 """Splits a selector into tokens, and spells the canonical text of tokens.
 
-The lexer is written by hand: one pass from left to right, linear in the length.
-Words follow Java's rule for identifiers (letters of any script, `_`, `$`,
-currency signs, then also digits and combining marks); keywords count in any
-case, names and literals exactly as they stand. Words joined by points are one name.
+The lexer is written by hand: one pass from left to right, linear in the length. Words follow Java's rule for
+identifiers (letters of any script, `_`, `$`, currency signs, then also digits and combining marks); keywords count in
+any case, names and literals exactly as they stand. Words joined by points are one name.
 """
 
 from __future__ import annotations

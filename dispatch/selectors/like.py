@@ -15,8 +15,8 @@ _ANY_RUN: Final = "any run"
 def like_matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
     """Return a predicate that tells whether a text matches the pattern.
 
-    `_` is any one character and `%` any run of them; `escape` makes the next
-    `_`, `%` or itself plain. O(text x pattern / 30), whatever both hold.
+    `_` is any one character and `%` any run of them; `escape` makes the next `_`, `%` or itself plain.
+    O(text x pattern / 30), whatever both hold.
     """
     elements = _like_elements(pattern, escape)
     if _ANY_ONE in elements:
@@ -78,9 +78,8 @@ def _like_pieces(pieces: list[str]) -> Callable[[str], bool]:
 def _like_states(elements: list[str]) -> Callable[[str], bool]:
     """Return a matcher that keeps all places which the pattern can have reached, as bits of one int.
 
-    Bit n says that the first n elements are matched. A two-pointer matcher
-    backtracks, and `%` before a thousand `_` costs it a thousand steps a
-    character; this costs a few operations on a small int.
+    Bit n says that the first n elements are matched. A two-pointer matcher backtracks, and `%` before a thousand `_`
+    costs it a thousand steps a character; this costs a few operations on a small int.
     """
     advance: dict[str, int] = {}
     advance_any = stay = 0

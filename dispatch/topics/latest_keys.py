@@ -41,10 +41,7 @@ class KeyMemory:
     """The charge for keys of all subscriptions together. The state lock guards it."""
 
     def __init__(self, holder: Holder, make_room: Callable[[int], None]) -> None:
-        """Make the one KeyMemory of a store.
-
-        make_room: gives back what caches hold, as far as possible.
-        """
+        """make_room: gives back what caches hold, as far as possible."""
         self.holder = holder
         self._make_room = make_room
 

@@ -18,7 +18,7 @@ class NumberedLanes:
     def __init__(
         self, queues: QueueRegistry, topics: TopicRegistry, lanes: DestinationLanes, subscribers: Subscriptions
     ) -> None:
-        """Make the one NumberedLanes of a store. subscribers: what the store has of each subscription."""
+        """subscribers: what the store has of each subscription."""
         self._queues = queues
         self._topics = topics
         self._lanes = lanes

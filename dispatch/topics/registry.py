@@ -41,9 +41,7 @@ class TopicMaker:
         policies: Policies,
         keys: KeyMemory,
     ) -> None:
-        """Make the one TopicMaker of a store.
-
-        subscribers: what the store has of each subscription.
+        """subscribers: what the store has of each subscription.
         properties: the host properties, among which the retained messages are.
 
         keys: pays for the places that "latest_per_key" remembers.
@@ -84,10 +82,7 @@ class TopicRegistry(DestinationRegistry[TopicState]):
         patterns: PatternRegistry,
         retention: TopicRetention,
     ) -> None:
-        """Make the one TopicRegistry of a store.
-
-        patterns: those that match a new topic get its messages. retention: says which topics keep messages.
-        """
+        """patterns: those that match a new topic get its messages. retention: says which topics keep messages."""
         super().__init__(monitor, writer, rows, opener)
         self._maker = maker
         self._patterns = patterns

@@ -35,10 +35,7 @@ class RetainedMessages:
         confirmer: Confirmer,
         fan_out_opener: FanOutOpener,
     ) -> None:
-        """Make the one RetainedMessages of a store.
-
-        properties: the host properties, among which the retained messages are. now_ms: returns the store's time.
-        """
+        """properties: the host properties, among which the retained messages are. now_ms: returns the store's time."""
         self._monitor = monitor
         self._properties = properties
         self._writer = writer

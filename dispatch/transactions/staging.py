@@ -37,9 +37,7 @@ class Staging:
         memory: TransactionMemory,
         now_ms: Callable[[], int],
     ) -> None:
-        """Make the one Staging of a store.
-
-        now_ms: returns the store's time.
+        """now_ms: returns the store's time.
         windows: know which ids are undecided, and which were sent.
         """
         self._transaction_writer = transaction_writer

@@ -18,9 +18,7 @@ class TransactionMemory:
     """The charge of all transactions of a store. The state lock guards it. Every method requires the state lock."""
 
     def __init__(self, holder: Holder, budget: Budget, target_area: TargetArea) -> None:
-        """Make the one TransactionMemory of a store.
-
-        holder: pays for all transactions.
+        """holder: pays for all transactions.
         target_area: gives room from lists and caches.
         """
         self._holder = holder

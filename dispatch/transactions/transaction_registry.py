@@ -19,7 +19,6 @@ class TransactionRegistry:
     """
 
     def __init__(self, parts: TransactionParts) -> None:
-        """Make the one TransactionRegistry of a store."""
         self._parts = parts
         # By number, in the order in which they were begun.
         self.undecided: dict[int, Transaction] = {}

@@ -72,9 +72,7 @@ class Checkpointer:
         root_state: Callable[[int], StateRecord],
         give_up_readers: Callable[[], int],
     ) -> None:
-        """Make the one Checkpointer of a store.
-
-        replay_position: where a replay would begin now.
+        """replay_position: where a replay would begin now.
         root_state: returns the state for a root with the next log sequence; called under the state lock.
         give_up_readers: closes files that are open only for reading, and returns how many.
         """

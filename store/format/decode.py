@@ -1,8 +1,10 @@
 """Decoding of records: the payload of each kind as a value of its own type, which has the name of the kind.
 
 So a `return` record is a ReturnRecord, a `survivors` record is a SurvivorsRecord, and so on for all of KIND_NAMES. The
-bytes of each payload are encoded and decoded beside its noun in this package. All code that reads whole journals
-matches over these types: replay, dump, and the facts for offline queries.
+bytes of most payloads are encoded and decoded in the file of their noun in this package. Those of destination, delete,
+subscribe, unsubscribe and drop records are in state_record.py, which restates what they say; those of message and ack
+records in record.py. All code that reads whole journals matches over these types: replay, dump, and the facts for
+offline queries.
 """
 
 from __future__ import annotations

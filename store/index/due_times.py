@@ -31,10 +31,7 @@ class DueTimes:
         index: Index,
         stored_blocks: Callable[[int, int, tuple[int, int], int, int], list[tuple[int, int]]],
     ) -> None:
-        """Make the one DueTimes of a store.
-
-        stored_blocks: MetadataStore.timed of the open metadata store.
-        """
+        """stored_blocks: MetadataStore.timed of the open metadata store."""
         self._index = index
         self._stored_blocks = stored_blocks
 

@@ -60,9 +60,7 @@ class Cleaner:
         retention_reasons: Callable[[], RetentionReasons],
         leases: Callable[[], Sequence[Lease]] = tuple,
     ) -> None:
-        """Make the one Cleaner of a store.
-
-        archive: keeps removed data logs; None: they are deleted.
+        """archive: keeps removed data logs; None: they are deleted.
         replay_position: returns where the next open begins to replay.
         is_full: returns whether the disk or store_limit refuses what adds something.
         leases: returns the leases that count.

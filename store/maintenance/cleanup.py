@@ -31,10 +31,7 @@ class Cleanup:
         clock: Clock,
         checkpoint: Callable[[], bool],
     ) -> None:
-        """Make the one Cleanup of a store.
-
-        checkpoint: brings the index on disk up to now; returns False if the disk is too full.
-        """
+        """checkpoint: brings the index on disk up to now; returns False if the disk is too full."""
         self.cleaner = cleaner
         self.relocation = relocation
         self.trimmer = trimmer

@@ -149,10 +149,7 @@ class Relocation:
         sealed: Callable[[], set[int]],
         now: float,
     ) -> None:
-        """Make the one Relocation of a store.
-
-        sealed: returns the data logs that cleanup may delete once nothing needs them; called under the state lock.
-        """
+        """sealed: returns the data logs that cleanup may delete when nothing needs them; called with the state lock."""
         self._index = index
         self._branches = branches
         self._journal = journal

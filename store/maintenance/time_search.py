@@ -36,9 +36,7 @@ class TimeSearch:
     """Searches lanes by time. No method may be called under the state lock, which they take for moments."""
 
     def __init__(self, cache: BlockCache, lock: OwnedLock, reader: Callable[[int], tuple[ReadableFile, int]]) -> None:
-        """Make the one TimeSearch of a store.
-
-        cache: that of the index's blocks.
+        """cache: that of the index's blocks.
         reader: returns an open file of a data log and its salt; called with the lock held.
         """
         self._cache = cache

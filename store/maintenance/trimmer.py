@@ -45,9 +45,7 @@ class Trimmer:
         remove: Callable[[JournaledLane, int, int], int],
         newest: Callable[[], int],
     ) -> None:
-        """Make the one Trimmer of a store.
-
-        remove: acknowledges a run with one record; called with the lock held.
+        """remove: acknowledges a run with one record; called with the lock held.
         newest: returns the data log that is written to; called with the lock held.
         """
         self._subscriptions = subscriptions

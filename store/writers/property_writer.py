@@ -23,7 +23,7 @@ class PropertyWriter:
     """
 
     def __init__(self, journal: Journal, table: PropertyTable, now_ms: Callable[[], int]) -> None:
-        """Make the one PropertyWriter of a store. now_ms: the store's time."""
+        """now_ms: the store's time."""
         self._journal = journal
         self._table = table
         self._now_ms = now_ms

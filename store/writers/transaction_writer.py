@@ -36,9 +36,7 @@ class TransactionWriter:
         properties: PropertyTable,
         acked_lane: Callable[[int], JournaledLane],
     ) -> None:
-        """Make the one TransactionWriter of a store.
-
-        now_ms: the store's time, for delays that begin with a commit.
+        """now_ms: the store's time, for delays that begin with a commit.
         acked_lane: returns the lane of a number, of a queue or a subscription, in which a branch acknowledges.
         """
         self._branches = branches

@@ -78,9 +78,7 @@ class LoadRequests:
     """
 
     def __init__(self, wake_loader: Callable[[], None], clock: Clock | None) -> None:
-        """Make the one LoadRequests of a store.
-
-        wake_loader: wakes the loader's thread.
+        """wake_loader: wakes the loader's thread.
         clock: None if the loader never leaves a list to its consumer.
         """
         self.wake_loader = wake_loader

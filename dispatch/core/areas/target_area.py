@@ -7,8 +7,8 @@ It makes and ends lists, offers arrivals to them, and reoffers what they have pa
 Watermarks say how much each list may hold. There is one TargetArea for each open store. Lanes and lists call it through
 its abstract class, AbstractTargetArea. Messages that were handed out belong to the DispatchArea.
 
-It decides under the state lock; loading/eager.py reads outside the lock. memory/reclaim.py decides which memory
-is given back, and in which order.
+It decides under the state lock; loading/eager.py reads outside the lock. memory/reclaim.py decides which memory is
+given back, and in which order.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         *,
         traffic: TrafficObserver,
     ) -> None:
-        """Make the one TargetArea of a store.
-
-        events: hears of lanes that nobody reads any more, and of those that are gone.
+        """events: hears of lanes that nobody reads any more, and of those that are gone.
         traffic: is told what lists get and lose.
         """
         self._consumer_memory = memory.consumers

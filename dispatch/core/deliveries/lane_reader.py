@@ -23,10 +23,7 @@ class LaneReader:
     """The reader for all lanes of an open store. No method may be called under the lock."""
 
     def __init__(self, monitor: Monitor, message_store: PersistentStore, memory: Overdraft) -> None:
-        """Make the one LaneReader of a store.
-
-        memory: pays while headers are read of messages that are too large for RAM.
-        """
+        """memory: pays while headers are read of messages that are too large for RAM."""
         self._monitor = monitor
         self._message_store = message_store
         self._memory = memory

@@ -33,10 +33,7 @@ class ClosableDestinations:
     """
 
     def __init__(self, undecided: Callable[[], Container[int]]) -> None:
-        """Make the one ClosableDestinations of a store.
-
-        undecided: returns the numbers of destinations with messages in transactions without an outcome.
-        """
+        """undecided: returns the numbers of destinations with messages in transactions without an outcome."""
         self._undecided = undecided
         self._in_turn: dict[DestinationState, IdleCloser] = {}
 

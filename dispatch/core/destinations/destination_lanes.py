@@ -39,7 +39,7 @@ class DestinationLanes:
         timed: TimedLanes,
         removals: Removals,
     ) -> None:
-        """Make the one DestinationLanes of a store. epoch: of the journal, which has a new one at each open."""
+        """epoch: of the journal, which has a new one at each open."""
         self._monitor = monitor
         self._message_store = message_store
         self._epoch = epoch

@@ -34,10 +34,7 @@ class DestinationOpener:
         timed: TimedLanes,
         closable: ClosableDestinations,
     ) -> None:
-        """Make the one DestinationOpener of a store.
-
-        rows: all queues and topics that exist, open or closed.
-        """
+        """rows: all queues and topics that exist, open or closed."""
         self._rows = rows
         self._policy_applier = policy_applier
         self._lanes = lanes

@@ -101,9 +101,7 @@ class DestinationOverhead:
         consumer_memory: Overdraft,
         closable: ClosableDestinations,
     ) -> None:
-        """Make the one DestinationOverhead of a store.
-
-        destination_memory: pays for open destinations and their lanes.
+        """destination_memory: pays for open destinations and their lanes.
         consumer_memory: pays for consumers and their lists.
         closable: closes some queues and topics that are empty.
         """

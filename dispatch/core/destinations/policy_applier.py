@@ -17,7 +17,7 @@ class PolicyApplier:
     """
 
     def __init__(self, monitor: Monitor, rows: DestinationTable, windows: DuplicateWindows, policies: Policies) -> None:
-        """Make the one PolicyApplier of a store. rows: all queues and topics that exist."""
+        """rows: all queues and topics that exist."""
         self._monitor = monitor
         self._rows = rows
         self._windows = windows

@@ -1,8 +1,8 @@
 """QueueLaneState: how a stored message arrives at a lane from which consumers take.
 
 If the lane has just one list, without a selector and with the ordinary distribution, an arrival goes to that list, or
-to the PendingCache behind it. Otherwise TargetArea.offer_arrival offers it to the lists. If nobody has room,
-it stays in the journal, where the loader finds it.
+to the PendingCache behind it. Otherwise TargetArea.offer_arrival offers it to the lists. If nobody has room, it stays
+in the journal, where the loader finds it.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class GroupMemory:
         self.charge(charge_bytes)
 
     def release_halt(self, charge_bytes: int) -> None:
-        """Release the charge of such a message. Call `go_on` once the whole change is made."""
+        """Release the charge of such a message. Call `retry_refused` once the whole change is made."""
         self.halted_bytes -= charge_bytes
         self.release(charge_bytes)
 

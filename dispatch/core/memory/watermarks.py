@@ -72,10 +72,10 @@ class Watermarks:
         relieve: Callable[[], object],
         measures: Callable[[float], object],
     ) -> None:
-        """Make the one Watermarks of a store.
+        """observer: makes what is told about lists. request_load: asks for a load.
 
-        observer: makes what is told about lists. request_load: asks for a load. bound_in_flight, relieve: those of the
-            DispatchArea. measures: is told when a second has passed.
+        bound_in_flight, relieve: those of the DispatchArea.
+        measures: is told when a second has passed.
         """
         self._memory = memory
         self._memory_rule = memory.memory_rule

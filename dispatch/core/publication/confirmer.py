@@ -59,10 +59,7 @@ class ThreadConfirmer(Confirmer):
         publisher: Publisher,
         leave_checkpoint: Callable[[], bool],
     ) -> None:
-        """Make the one ThreadConfirmer of a store.
-
-        leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it.
-        """
+        """leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it."""
         super().__init__(journal)
         self._monitor = monitor
         self._message_store = message_store

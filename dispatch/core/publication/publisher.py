@@ -73,7 +73,7 @@ class Publisher:
         holder: Holder,
         syncs_always: bool,
     ) -> None:
-        """Make the one Publisher of a store. holder: pays for messages that wait in RAM."""
+        """holder: pays for messages that wait in RAM."""
         self._monitor = monitor
         self._journal = journal
         self._target_area = target_area
@@ -196,8 +196,8 @@ class Publisher:
     def publish_synced(self) -> None:
         """Dispatch what has become durable, in the order of storing. Requires: the lock.
 
-        With sync "always" the journal calls it after each sync. A store that closes dispatches
-        nothing: its consumers have ended, and its tmp-storage is closed.
+        With sync "always" the journal calls it after each sync. A store that closes dispatches nothing: its consumers
+        have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:
             return

@@ -105,10 +105,7 @@ class AckDeadlines:
         *,
         has_background: bool,
     ) -> None:
-        """Make the one AckDeadlines of a store.
-
-        has_background: a thread calls `release_due` in time, so that no caller has to.
-        """
+        """has_background: a thread calls `release_due` in time, so that no caller has to."""
         self._monitor = monitor
         self._target_area = target_area
         self._redelivery = redelivery

@@ -1,7 +1,7 @@
 """DelayedRedelivery: the messages that a nack or a redelivery policy has delayed.
 
-A delayed message keeps its place in its lane and comes back into it. The time of its return is in the index and
-in the journal, so a delay survives a crash.
+A delayed message keeps its place in its lane and comes back into it. The time of its return is in the index and in the
+journal, so a delay survives a crash.
 """
 
 from __future__ import annotations
@@ -38,10 +38,7 @@ class DelayedRedelivery:
         find: Callable[[int], LaneState | None],
         wake_maintenance: Callable[[], None],
     ) -> None:
-        """Make the one DelayedRedelivery of a store.
-
-        find: returns the lane of a number, or None if nobody has it open. Requires: the lock.
-        """
+        """find: returns the lane of a number, or None if nobody has it open. Requires: the lock."""
         self._index = index
         self._timetable = timetable
         self._steady = steady

@@ -24,8 +24,8 @@ RUN_MESSAGES_MAX: Final = (1 << 32) - 1
 class Removals:
     """Removes messages that no consumer holds. The state lock guards it; every method requires it held.
 
-    A delayed message, or a dead letter, can be removed although it can't be handed out. So this class does not
-    ask LaneState.is_free.
+    A delayed message, or a dead letter, can be removed although it can't be handed out. So this class does not ask
+    LaneState.is_free.
     """
 
     def __init__(self, branches: Branches, target_area: TargetArea, delayed: DelayedRedelivery) -> None:

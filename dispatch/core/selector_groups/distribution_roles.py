@@ -60,7 +60,10 @@ NO_DISPATCH: Final = NoDispatch()
 
 @trait
 class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
-    """The role in which a distribution hands out messages to its members. Every method requires the lock."""
+    """The role in which a distribution says who takes part: members come, go and wait, and each has its `dispatcher`.
+
+    Every method requires the lock.
+    """
 
     is_ordinary: ClassVar[bool] = False
     """Whether all consumers of a selector group share its lists, and the next take gets the next message."""
@@ -171,9 +174,7 @@ class Explainer(Generic[LaneT, ConsumerT]):
         return []
 
     def count_waiting(self) -> int:
-        """Return how many messages wait behind a message of their group that comes back later. The figure may be too
-        high.
-        """
+        """Return how many messages wait behind a message of their group that comes back later, or a higher figure."""
         return 0
 
     def is_outranked(self, consumer: ConsumerT) -> bool:
@@ -200,6 +201,6 @@ class AbstractDistributionChooser(ABC, Generic[DestinationT, DistributionT]):
     def begin_assigning(self, destination: DestinationT) -> None:
         """Assign messages of a destination to its consumers by groups and priorities from now on.
 
-        Does nothing if it honours both already. Raise StateError as `require_assignable` does; nothing has
-        changed then.
+        Does nothing if it honours both already. Raise StateError as `require_assignable` does; nothing has changed
+        then.
         """

@@ -124,7 +124,10 @@ class SelectorGroupMembers(SelectorMatcher, Generic[ConsumerT]):
         self.rotate_consumers()
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
+        """Wake those who wait, because a load has ended, whatever it brought. Requires: the lock.
+
+        Here `wake` does all of it. A group in which `wake` leaves some out wakes those too.
+        """
         self.wake(ready)
 
     def rate_fraction(self, consumer: ConsumerT) -> float:

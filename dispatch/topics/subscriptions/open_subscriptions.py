@@ -48,9 +48,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         unrecorded: UnrecordedStore,
         sweeper: UnmatchedSweeper,
     ) -> None:
-        """Make the one OpenSubscriptions of a store.
-
-        subscribers: the store's part of each subscription.
+        """subscribers: the store's part of each subscription.
         unrecorded: settles messages whose acks are in no record.
         """
         self._monitor = monitor

@@ -54,10 +54,7 @@ class UnmatchedSweeper:
     def __init__(
         self, monitor: Monitor, message_store: MessageStore, writer: SubscriptionWriter, reading: Holder
     ) -> None:
-        """Make the one UnmatchedSweeper of a store.
-
-        reading: pays for messages in RAM while they are examined.
-        """
+        """reading: pays for messages in RAM while they are examined."""
         self._monitor = monitor
         self._message_store = message_store
         self._writer = writer
