@@ -66,7 +66,7 @@ class Holder:
         Use it for the few bytes without which memory could not be freed. Requires: the holder has no guarantee.
         """
         budget = self._budget
-        if budget.owed_bytes + charge_bytes > budget.limit_bytes:
+        if budget.committed_bytes + charge_bytes > budget.limit_bytes:
             return False
         budget.held_bytes += charge_bytes
         budget.held_bytes_max = max(budget.held_bytes_max, budget.held_bytes)
@@ -76,7 +76,7 @@ class Holder:
     def reserve_unkept(self, charge_bytes: int) -> bool:
         """Charge the bytes as reserve_last does, but take nothing that quotas keep. Return whether they fit."""
         budget = self._budget
-        return budget.owed_bytes + budget.kept_bytes + charge_bytes <= budget.limit_bytes and self.reserve_last(
+        return budget.committed_bytes + budget.kept_bytes + charge_bytes <= budget.limit_bytes and self.reserve_last(
             charge_bytes
         )
 
@@ -201,7 +201,7 @@ class QuotaHolder(Holder):
         changes hands.
         """
         budget = self._budget
-        if budget.owed_bytes + charge_bytes > budget.limit_bytes:
+        if budget.committed_bytes + charge_bytes > budget.limit_bytes:
             return False
         self._charge(charge_bytes)
         return True
@@ -277,7 +277,7 @@ class Budget:
         return self.ceiling_bytes - self.held_bytes
 
     @property
-    def owed_bytes(self) -> int:
+    def committed_bytes(self) -> int:
         """Bytes that are held, plus unused guarantees."""
         return self.held_bytes + self.target_bytes - self.ceiling_bytes - self.kept_bytes
 
@@ -289,11 +289,11 @@ class Budget:
 
     def follow(self) -> None:
         """Lower a falling limit as far as held memory allows."""
-        owed_bytes, target_bytes = self.owed_bytes, self.target_bytes
-        if owed_bytes <= target_bytes:
+        committed_bytes, target_bytes = self.committed_bytes, self.target_bytes
+        if committed_bytes <= target_bytes:
             self.limit_bytes = target_bytes
         else:
-            self.limit_bytes = max(target_bytes, min(self.limit_bytes, owed_bytes + SPARE_BYTES))
+            self.limit_bytes = max(target_bytes, min(self.limit_bytes, committed_bytes + SPARE_BYTES))
 
     def share_statistics(self) -> dict[str, ShareStatistics]:
         """Return by name what the holders of each quota have together, and may have."""

@@ -293,7 +293,7 @@ def _is_starved(store: ExplainedStore) -> bool:
     budget = store.memory.budget
     given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
     possible = budget.free_bytes + store.memory.overflow.could_give_bytes + given
-    return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
+    return max(possible, budget.limit_bytes - budget.committed_bytes) < OVERHEAD_BYTES
 
 
 def _loading(store: ExplainedStore, name: str, target: TargetList) -> Cause:

@@ -102,21 +102,21 @@ class Report:
     """Messages that wait out the delay of a nack, counted at each comparison."""
     held_peak: float = 0.0
     """The most that was held, at any charge, as a part of the limit."""
-    owed_peak: float = 0.0
+    committed_peak: float = 0.0
     """The most that was held behind a step, or guaranteed to somebody and not held."""
     done: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Report) -> None:
-        held_peak, owed_peak = max(self.held_peak, other.held_peak), max(self.owed_peak, other.owed_peak)
+        held_peak, committed_peak = max(self.held_peak, other.held_peak), max(self.committed_peak, other.committed_peak)
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
-        self.held_peak, self.owed_peak = held_peak, owed_peak
+        self.held_peak, self.committed_peak = held_peak, committed_peak
 
     def __str__(self) -> str:
         mix = ", ".join(f"{name} {count:,}" for name, count in self.done.most_common())
         return (
             f"{self.steps:,} steps; at most {self.held_peak:.4f} of the limit held at any charge, and "
-            f"{self.owed_peak:.4f} with what was guaranteed; nearly full behind {self.full:,} steps; "
+            f"{self.committed_peak:.4f} with what was guaranteed; nearly full behind {self.full:,} steps; "
             f"{self.delivered:,} delivered, {self.loads:,} loads, {self.refused:,} refused, "
             f"{self.refused_sends:,} of single sends; of {self.compared:,} "
             f"comparisons {self.spilled:,} found spilled messages, and all together {self.delayed:,} delayed\n{mix}"
@@ -166,21 +166,21 @@ class MemoryWalk:
 
     def run(self, steps: int) -> Report:
         operations = self._operations()
-        done, full, owed_peak = self.report.done, 0, 0.0
+        done, full, committed_peak = self.report.done, 0, 0.0
         for at in range(steps):
             if at % PHASE_STEPS == 0:
                 drawn = iter(self._drawn(operations))
             operation = next(drawn)
             done[operation.__name__ if operation() else self._instead()] += 1
             budget = self.budget
-            owed = budget.owed_bytes / budget.limit_bytes
-            assert owed <= 1, f"{budget.owed_bytes} of {budget.limit_bytes} are held or guaranteed"
+            committed = budget.committed_bytes / budget.limit_bytes
+            assert committed <= 1, f"{budget.committed_bytes} of {budget.limit_bytes} are held or guaranteed"
             assert budget.held_bytes_max <= self._limit_bytes_max, f"{budget.held_bytes_max} were held"
-            owed_peak = max(owed_peak, owed)
+            committed_peak = max(committed_peak, committed)
             full += budget.free_bytes < NEARLY_FULL_BYTES
             if (at + 1) % COMPARED_STEPS == 0:
                 self._compare()
-        self.report.steps, self.report.full, self.report.owed_peak = steps, full, owed_peak
+        self.report.steps, self.report.full, self.report.committed_peak = steps, full, committed_peak
         self._drain()
         return self.report
 

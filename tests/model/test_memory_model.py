@@ -425,7 +425,7 @@ def checked(reserve: Callable[[Holder, int], bool]) -> Callable[[Holder, int], b
         budget = self._budget
         was_above = budget.held_bytes > budget.ceiling_bytes
         admitted = reserve(self, charge_bytes)
-        assert budget.owed_bytes <= budget.limit_bytes
+        assert budget.committed_bytes <= budget.limit_bytes
         if was_above and admitted and reserve.__name__ == "reserve":
             assert self.held_bytes <= self.guaranteed_bytes, "charged above a limit that falls"
         return admitted

@@ -195,7 +195,7 @@ def test_the_head_queue_cache_gives_before_the_pending_cache_and_that_before_the
     budget = bay.budget
     while budget.holders["target_lists"].held_bytes > 2 * KIB:
         before = [budget.holders[name].held_bytes for name in order]
-        budget.resize(budget.owed_bytes - MIB)
+        budget.resize(budget.committed_bytes - MIB)
         bay.target_area.make_room(0, None)
         after = [budget.holders[name].held_bytes for name in order]
         assert budget.free_bytes >= 0 or not any(after[:2])
