@@ -38,8 +38,7 @@ class Overdraft:
         self._ended: deque[int] = deque()
         self._lasting_bytes = 0
 
-    @property
-    def lasting_bytes(self) -> int:
+    def release_ended(self) -> int:
         """Release lasting charges that have ended; return the sum of the others."""
         self.catch_up()
         return self._lasting_bytes

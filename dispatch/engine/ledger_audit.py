@@ -83,7 +83,7 @@ class DestinationAudit:
         opened: list[DestinationState] = [*self._opened.queues_and_topics(), *subscriptions]
         return (
             self._opened.count_destinations().charge_bytes
-            + self._memory.destinations.lasting_bytes
+            + self._memory.destinations.release_ended()
             + self._opened.idle_charge
             + sum(lane.charged_bytes for each in opened for lane in each.all_lanes())
             + OPEN_SUBSCRIPTION_BYTES * len(subscriptions)
