@@ -38,7 +38,7 @@ def add_bounded(lane: LaneState, runs: SequenceSet, first: int, last: int) -> No
     Runs of non-persistent messages stay exact: one that is only in another list must not be looked for.
     """
     runs.add(first, last)
-    if len(runs) > RUNS_MAX and lane.is_persistent:
+    if runs.run_count > RUNS_MAX and lane.is_persistent:
         runs.coarsen()
 
 
@@ -72,7 +72,7 @@ class _Halt:
         """Its charge."""
         held_bytes = (HALT_BYTES + len(self.group.encode())) * len(self.places)
         for runs in () if self.waiting is None else self.waiting.values():
-            held_bytes += WAITING_BYTES + RUN_BYTES * len(runs)
+            held_bytes += WAITING_BYTES + runs.held_bytes
         return held_bytes
 
 
@@ -216,9 +216,9 @@ class MessageGroups:
         if runs is None:
             runs = halt.waiting[lane] = SequenceSet()
             charge = WAITING_BYTES
-        before = len(runs)
+        before = runs.run_count
         add_bounded(lane, runs, sequence, sequence)
-        charge += RUN_BYTES * (len(runs) - before)
+        charge += RUN_BYTES * (runs.run_count - before)
         if charge > 0:
             self.memory.charge_halt(charge)
         elif charge < 0:

@@ -585,7 +585,7 @@ class Relocation:
         for lane, extent in found:
             runs = source.survivors.setdefault(lane.number, SequenceSet())
             runs.add(extent.first_sequence, extent.first_sequence + extent.messages - 1)
-        ranges = sum(len(runs) for runs in source.survivors.values())
+        ranges = sum(runs.run_count for runs in source.survivors.values())
         charge_bytes = RANGE_CHARGE_BYTES * ranges - source.charge_bytes
         is_noted = ranges <= SURVIVOR_RANGES_MAX and (charge_bytes <= 0 or self._account.reserve(charge_bytes))
         if not is_noted:

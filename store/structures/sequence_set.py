@@ -37,10 +37,6 @@ class SequenceSet:
     def __bool__(self) -> bool:
         return bool(self._firsts)
 
-    def __len__(self) -> int:
-        """Return the number of runs."""
-        return len(self._firsts)
-
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield each run as (first, last), in order."""
         return zip(self._firsts, self._lasts, strict=True)
@@ -48,6 +44,10 @@ class SequenceSet:
     def __contains__(self, number: int) -> bool:
         at = bisect_right(self._firsts, number) - 1
         return at >= 0 and number <= self._lasts[at]
+
+    @property
+    def run_count(self) -> int:
+        return len(self._firsts)
 
     @property
     def first(self) -> int:

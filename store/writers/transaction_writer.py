@@ -114,7 +114,9 @@ class TransactionWriter:
 
     def is_small(self, branch: Branch) -> bool:
         """Return whether the index has room for the whole branch at once."""
-        blocks = len(branch) + TIMES_BLOCKS * len(branch.timed) + 2 * sum(map(len, branch.acks.values()))
+        blocks = (
+            len(branch) + TIMES_BLOCKS * len(branch.timed) + 2 * sum([runs.run_count for runs in branch.acks.values()])
+        )
         return self._index.has_room_for(blocks)
 
     def commit(

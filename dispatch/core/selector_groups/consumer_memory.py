@@ -49,14 +49,14 @@ class ListRuns(SequenceSet):
 
     def add(self, first: int, last: int) -> None:
         super().add(first, last)
-        if len(self) > self._paid_runs:
+        if self.run_count > self._paid_runs:
             self._pay()
 
     def remove(self, first: int, last: int) -> None:
         super().remove(first, last)
-        if len(self) > self._paid_runs:
+        if self.run_count > self._paid_runs:
             self._pay()
-        elif len(self) + 2 * STEP_RUNS <= self._paid_runs or not self:
+        elif self.run_count + 2 * STEP_RUNS <= self._paid_runs or not self:
             self._refund()
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class ListRuns(SequenceSet):
     @property
     def charge_bytes(self) -> int:
         """Return what these runs should be charged. AssertionError if there are more runs than were paid for."""
-        assert len(self) <= self._paid_runs
+        assert self.run_count <= self._paid_runs
         return STEP_BYTES * (self._paid_runs // STEP_RUNS)
 
     def _pay(self) -> None:
@@ -75,7 +75,7 @@ class ListRuns(SequenceSet):
         self.memory.charge(STEP_BYTES)
 
     def _refund(self) -> None:
-        spare = (self._paid_runs - len(self)) // STEP_RUNS
+        spare = (self._paid_runs - self.run_count) // STEP_RUNS
         self._paid_runs -= STEP_RUNS * spare
         self.memory.release(STEP_BYTES * spare)
 

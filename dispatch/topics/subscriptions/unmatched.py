@@ -114,7 +114,7 @@ class UnmatchedSweeper:
         for subscription in list(self.subscriptions):
             for lane in subscription.open_lanes():
                 assert lane.unmatched is not None
-                if len(lane.unmatched) >= UNMATCHED_RUNS_MAX or lane.unmatched.count >= UNMATCHED_MESSAGES_MAX:
+                if lane.unmatched.run_count >= UNMATCHED_RUNS_MAX or lane.unmatched.count >= UNMATCHED_MESSAGES_MAX:
                     self._acknowledge_unmatched(lane, is_durable=subscription.is_durable)
                 run = self._choose(lane)
                 if run is None and lane.unmatched:

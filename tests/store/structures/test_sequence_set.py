@@ -33,7 +33,7 @@ def as_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 def test_empty_runs_are_false_and_cost_nothing() -> None:
     runs = SequenceSet()
-    assert not runs and len(runs) == runs.count == runs.held_bytes == 0
+    assert not runs and runs.run_count == runs.count == runs.held_bytes == 0
     assert 0 not in runs and runs.next_from(0) is None
     runs.remove(0, LARGEST)
     runs._check()
@@ -110,7 +110,7 @@ def agree(runs: SequenceSet, model: set[int], random: Random) -> None:
     runs._check()
     expected = as_runs(model)
     assert list(runs) == expected
-    assert (len(runs), runs.count, bool(runs)) == (len(expected), len(model), bool(model))
+    assert (runs.run_count, runs.count, bool(runs)) == (len(expected), len(model), bool(model))
     assert runs.held_bytes == RUN_BYTES * len(expected)
     if model:
         assert (runs.first, runs.last) == (min(model), max(model))
