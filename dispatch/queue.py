@@ -55,7 +55,7 @@ class Queue(Sender):
     __slots__ = ("parts",)
 
     def __init__(self, parts: QueueParts, queue: QueueState, confirmer: Confirmer | None = None) -> None:
-        super().__init__(parts.producers, queue, confirmer)
+        super().__init__(parts.sender_parts, queue, confirmer)
         self.parts = parts
 
     @property

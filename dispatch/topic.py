@@ -108,7 +108,7 @@ class Topic(Sender):
     __slots__ = ("parts",)
 
     def __init__(self, parts: TopicParts, topic: TopicState, confirmer: Confirmer | None = None) -> None:
-        super().__init__(parts.producers, topic, confirmer)
+        super().__init__(parts.sender_parts, topic, confirmer)
         self.parts = parts
 
     @property
@@ -203,8 +203,8 @@ class Topic(Sender):
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:
         """Send a message and retain it. One commit covers both, so a crash leaves both or neither."""
-        with self.producers.transactions.begin() as own:
-            timestamp = self.producers.clock_ms()
+        with self.sender_parts.transactions.begin() as own:
+            timestamp = self.sender_parts.clock_ms()
             own_id = self._send_batch(batch.within(own))
             if own.sent:  # it was not sent before, and not given up for want of room
                 properties, body = batch.contents[0]
@@ -218,14 +218,14 @@ class Topic(Sender):
 
     def _held_reopened(self) -> AbstractContextManager[TopicState]:
         """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
-        return self.parts.topics.held_reopened(self._topic, self.producers.confirmer)
+        return self.parts.topics.held_reopened(self._topic, self.sender_parts.confirmer)
 
     def _open_non_persistent(
         self, destination: NamedDestinationState, priority: int
     ) -> NonPersistentLaneState | FanOut:
         """Return the fan-out for non-persistent messages of a priority, made if needed. Requires: no lock."""
         assert isinstance(destination, TopicState)
-        return destination.fan_outs.get(priority) or self.producers.fan_out_opener.ensure(destination, priority)
+        return destination.fan_outs.get(priority) or self.sender_parts.fan_out_opener.ensure(destination, priority)
 
     @property
     def current(self) -> TopicState:
@@ -337,7 +337,7 @@ class TopicPattern(Topic):
     __slots__ = ()
 
     def __init__(self, parts: TopicParts, pattern: str, confirmer: Confirmer | None = None) -> None:
-        Sender.__init__(self, parts.producers, parts.patterns.make_state(pattern), confirmer)
+        Sender.__init__(self, parts.sender_parts, parts.patterns.make_state(pattern), confirmer)
         self.parts = parts
 
     def _subscribe(self, durable: object, shared: object, options: ConsumerOptions) -> Consumer:
@@ -349,7 +349,7 @@ class TopicPattern(Topic):
         self, destination: NamedDestinationState, priority: int
     ) -> NonPersistentLaneState | FanOut:
         """Refuse with SettingsError, because nothing can be sent to a pattern."""
-        return self.producers.lanes.create_non_persistent(destination, priority)
+        return self.sender_parts.lanes.create_non_persistent(destination, priority)
 
     @property
     def _topic(self) -> TopicState:

@@ -21,7 +21,7 @@ from ..core.publication.publisher import Publisher
 from ..core.redelivery.deadlines import AckDeadlines
 from ..host_properties import StoreProperties
 from ..loading.eager import EagerLoader
-from ..producer.producers import Producers
+from ..producer.sender_parts import SenderParts
 from ..topics.registry import TopicRegistry
 from ..topics.retained_messages import RetainedMessages
 from ..topics.subscriptions.patterns import PatternRegistry
@@ -55,7 +55,7 @@ class QueueParts:
     """
 
     monitor: Monitor
-    producers: Producers
+    sender_parts: SenderParts
     confirmer: Confirmer
     policies: Policies
     queues: QueueRegistry
@@ -72,7 +72,7 @@ class TopicParts:
     """The parts of an open store that its topics use. All topics share one object, as with QueueParts."""
 
     monitor: Monitor
-    producers: Producers
+    sender_parts: SenderParts
     confirmer: Confirmer
     policies: Policies
     topics: TopicRegistry

@@ -22,7 +22,7 @@ from ..core.areas.target_area import TargetArea
 from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.memory.watermarks import Watermarks
 from ..core.monitor import Monitor
-from ..producer.producers import Producers
+from ..producer.sender_parts import SenderParts
 from .index_fit import IndexFit
 
 CHECKPOINTS_MAX: Final = 3
@@ -61,7 +61,7 @@ class Resizing:
         budget: Budget,
         target_area: TargetArea,
         watermarks: Watermarks,
-        producers: Producers,
+        sender_parts: SenderParts,
         windows: DuplicateWindows,
         settings: Settings,
     ) -> None:
@@ -71,7 +71,7 @@ class Resizing:
         self._budget = budget
         self._target_area = target_area
         self._watermarks = watermarks
-        self._producers = producers
+        self._sender_parts = sender_parts
         self._windows = windows
         # The present settings, with the memory limit of the last resize.
         self.settings = settings
@@ -108,7 +108,7 @@ class Resizing:
             self._index_fit.shares = shares
             self.is_under_way = True
             self.settings = settings
-            self._producers.limit_messages(settings)
+            self._sender_parts.limit_messages(settings)
             self._budget.resize(shares.limit_bytes)
             self._watermarks.take_shares(shares)
             self._windows.resize(shares)

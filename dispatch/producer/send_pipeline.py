@@ -23,7 +23,7 @@ from ..core.lanes.persistent import PersistentLaneState
 from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
-from .producers import Producers
+from .sender_parts import SenderParts
 
 UNPUBLISHED_SLICES_MAX: Final = 8
 """With sync "always", slices wait in RAM until they are durable. One call has at most so many there (2 MiB)."""
@@ -75,13 +75,13 @@ class SendPipeline:
 
     def __init__(
         self,
-        producers: Producers,
+        parts: SenderParts,
         destination: NamedDestinationState,
         confirmer: Confirmer,
         open_non_persistent: Callable[[NamedDestinationState, int], NonPersistentLaneState | FanOut],
     ) -> None:
         """open_non_persistent: returns where non-persistent messages of a destination and a priority go."""
-        self._producers = producers
+        self._parts = parts
         self._destination = destination
         self._confirmer = confirmer
         self._open_non_persistent = open_non_persistent
@@ -91,7 +91,7 @@ class SendPipeline:
     def confirm(self, batch: Batch) -> str:
         """Confirm one stored message and return its id."""
         if batch.transaction is None:
-            self._confirmer.confirm(self._producers.confirmer.position())
+            self._confirmer.confirm(self._parts.confirmer.position())
         return batch.ids[0]
 
     def store(self, batch: Batch, full: StoreFull | None = None) -> Generator[Wait, None, None]:
@@ -111,7 +111,7 @@ class SendPipeline:
             return
         begin, sizes = 0, batch.sizes
         while begin < len(sizes):
-            self._producers.monitor.raise_if_closed()  # in the child of a fork nobody would ever make room
+            self._parts.monitor.raise_if_closed()  # in the child of a fork nobody would ever make room
             end = begin + self._count_fresh(batch, begin)
             if end == begin:
                 stored_id = batch.own_ids[begin]
@@ -152,7 +152,7 @@ class SendPipeline:
         """
         if not self._destination.is_watched or batch.transaction is not None:
             return len(batch.contents) - begin
-        return self._producers.slices.fresh(self._destination, batch.contents[begin:])
+        return self._parts.slices.fresh(self._destination, batch.contents[begin:])
 
     def _admit(
         self, limits: DestinationLimits, sizes: Sequence[int], reservation: Reservation, batch: Batch
@@ -166,7 +166,7 @@ class SendPipeline:
         admitted = limits.admit_now(sizes, reservation, batch.deadline)
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
-            self._confirmer.confirm(self._producers.confirmer.position())
+            self._confirmer.confirm(self._parts.confirmer.position())
             admitted = yield from limits.wait_for_space(sizes, reservation, self._confirmer.waker(), batch.deadline)
         return admitted
 
@@ -196,7 +196,7 @@ class SendPipeline:
         def attempt() -> None:
             self.store_now(batch.part(len(batch.ids) - before))
 
-        space = self._producers.space
+        space = self._parts.space
         line = space.line(batch.persistent is True)
         yield from space.retry(line, self._destination, batch.sizes, full, batch.deadline, attempt, self._confirmer)
 
@@ -207,27 +207,24 @@ class SendPipeline:
 
         StoreFull: the ids say how many are stored.
         """
-        producers = self._producers
+        parts = self._parts
         if batch.persistent is not True:
             self._store_non_persistent(batch)
             return
         lane = self.ensure_lane(batch.priority)
-        timestamp = producers.clock_ms()
+        timestamp = parts.clock_ms()
         contents, own_ids, ids = batch.contents, batch.own_ids, batch.ids
         if batch.transaction is not None:
             batch.transaction.add(lane, timestamp, contents, own_ids, ids)
             return
         if self._destination.is_watched:
-            producers.slices.store_once(lane, timestamp, contents, own_ids, ids)
+            parts.slices.store_once(lane, timestamp, contents, own_ids, ids)
         elif has_times(contents[0][0]):
-            producers.slices.store_timed(lane, contents, own_ids, ids)
+            parts.slices.store_timed(lane, contents, own_ids, ids)
         else:
             self._store_slices(lane, timestamp, contents, own_ids, ids)
-        if (
-            producers.message_store.is_checkpoint_urgent
-            or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX
-        ):
-            self._confirmer.confirm(producers.confirmer.position())
+        if parts.message_store.is_checkpoint_urgent or len(parts.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
+            self._confirmer.confirm(parts.confirmer.position())
 
     def _store_slices(
         self,
@@ -237,21 +234,21 @@ class SendPipeline:
         own_ids: list[str | None],
         ids: list[str],
     ) -> None:
-        producers, prefix = self._producers, lane.id_prefix
+        parts, prefix = self._parts, lane.id_prefix
         begin = 0
-        with producers.monitor.lock, producers.monitor.all_or_broken:
+        with parts.monitor.lock, parts.monitor.all_or_broken:
             destination_lane = lane.destination_lane  # not before: until here the queue may go
             while begin < len(contents):
                 part = contents[begin : begin + destination_lane.slice_capacity]
                 before_bytes = destination_lane.added_bytes
-                first = producers.message_store.append_slice(destination_lane, timestamp, part)
+                first = parts.message_store.append_slice(destination_lane, timestamp, part)
                 behind = first + len(part)
                 of_each = [properties for properties, _ in part]
                 bodies = [body for _, body in part]
                 # By columns, so that all messages share one int for the time in machine code too.
                 arrived = list(zip(range(first, behind), of_each, bodies, repeat(timestamp)))
                 charge = contents_charge(len(part), destination_lane.added_bytes - before_bytes)
-                producers.publisher.publish_when_durable(lane, arrived, charge)
+                parts.publisher.publish_when_durable(lane, arrived, charge)
                 ids += [
                     own if own is not None else f"{prefix}{first + at}"
                     for at, own in enumerate(own_ids[begin : begin + len(part)])
@@ -260,16 +257,16 @@ class SendPipeline:
 
     def _store_non_persistent(self, batch: Batch) -> None:
         """Add non-persistent messages one after the other. The ids say how many are stored."""
-        producers, ids = self._producers, batch.ids
+        parts, ids = self._parts, batch.ids
         lane = self._lane_of_non_persistent(batch)
-        timestamp = producers.clock_ms()
+        timestamp = parts.clock_ms()
         prefix = lane.id_prefix
         if batch.transaction is not None:
             batch.transaction.add_non_persistent(lane, timestamp, batch.contents, batch.own_ids, ids)
             return
-        with producers.monitor.lock, producers.monitor.while_open:
+        with parts.monitor.lock, parts.monitor.while_open:
             if self._destination.is_watched:
-                producers.slices.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
+                parts.slices.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
                 return
             times = times_of_each(batch.contents) if has_times(batch.contents[0][0]) else []
             for at, ((properties, body), own) in enumerate(zip(batch.contents, batch.own_ids, strict=True)):
@@ -283,7 +280,7 @@ class SendPipeline:
 
     def _drop_oldest(self, messages: int, size_bytes: int) -> int:
         """Remove waiting messages of so many bytes, if there are; return how many messages. Requires: the lock."""
-        return self._producers.full_policy.drop_oldest(self._destination, messages, size_bytes)
+        return self._parts.full_policy.drop_oldest(self._destination, messages, size_bytes)
 
     def _give_up(self, limits: DestinationLimits, batch: Batch) -> str:
         """Do with one message what the policy says, and return its id."""
@@ -294,13 +291,13 @@ class SendPipeline:
         own_id = batch.own_ids[0]
         if limits.diverts:
             priority, content = lane.pending_lane.priority, batch.contents[0]
-            full_policy = self._producers.full_policy
+            full_policy = self._parts.full_policy
             stored_id = full_policy.dead_letter(self._destination, priority, is_persistent, *content)
             if stored_id is not None:
                 return stored_id
         if own_id is not None:
             return own_id
-        return self._producers.full_policy.dropped_id(lane.id_prefix)
+        return self._parts.full_policy.dropped_id(lane.id_prefix)
 
     # ------------------------------------------------------------------ lanes
 
@@ -313,7 +310,7 @@ class SendPipeline:
         """Return the lane of a priority, made if needed. ArgumentError, SettingsError."""
         checked = checked_priority(priority)
         lane = self._destination.lanes[checked]
-        return lane if lane is not None else self._producers.lanes.create(self._destination, checked)
+        return lane if lane is not None else self._parts.lanes.create(self._destination, checked)
 
 
 def checked_priority(priority: object) -> int:

@@ -41,8 +41,8 @@ from ..core.lifecycle.lifecycle import Lifecycle
 from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
-from .producers import Producers
 from .send_pipeline import Batch, SendPipeline, checked_non_persistent
+from .sender_parts import SenderParts
 
 PUBLIC: Final = ("name", "send", "send_many")
 """The public names of every sender. Queue and Topic add theirs."""
@@ -83,24 +83,24 @@ class Sender:
     class: in machine code Queue and Topic would share one cache of ABCMeta, and isinstance would err about topics.
     """
 
-    __slots__ = ("producers", "_destination", "_confirmer", "_limits", "__weakref__")
+    __slots__ = ("sender_parts", "_destination", "_confirmer", "_limits", "__weakref__")
 
     def __init__(
-        self, producers: Producers, destination: NamedDestinationState, confirmer: Confirmer | None = None
+        self, parts: SenderParts, destination: NamedDestinationState, confirmer: Confirmer | None = None
     ) -> None:
         """Make a sender for a destination.
 
         confirmer: that of an event loop; None: the thread that sends waits itself.
         """
-        self.producers = producers
+        self.sender_parts = parts
         self._destination = destination
-        self._confirmer: Confirmer = confirmer if confirmer is not None else producers.confirmer
+        self._confirmer: Confirmer = confirmer if confirmer is not None else parts.confirmer
         self._limits = destination.limits
 
     @property
     def _pipeline(self) -> SendPipeline:
         """Return the pipeline for sends that wait or have several messages; it is made for each call."""
-        return SendPipeline(self.producers, self._destination, self._confirmer, self._open_non_persistent)
+        return SendPipeline(self.sender_parts, self._destination, self._confirmer, self._open_non_persistent)
 
     @property
     def name(self) -> str:
@@ -162,17 +162,17 @@ class Sender:
             return self.send_message(message, retain, transaction, timeout)
         if timeout is not None:
             self._deadline(timeout)  # an invalid timeout is refused even if there is room
-        producers = self.producers
+        parts = self.sender_parts
         properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
         expires_at = 0
         if expires_in is None:
-            now_ms = producers.clock_ms()
+            now_ms = parts.clock_ms()
         else:
-            now_ms, _, expires_at, lifetime = producers.lifetimes.from_now(expires_in)
+            now_ms, _, expires_at, lifetime = parts.lifetimes.from_now(expires_in)
             properties = lifetime + properties
-        if len(body) + len(properties) > producers.max_message_bytes:
+        if len(body) + len(properties) > parts.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         if transaction is not None or (message_id is not None and self._destination.is_watched):
             if transaction is not None and persistent is True:
@@ -197,12 +197,12 @@ class Sender:
         timeout: object,
     ) -> str:
         """Store one persistent message without a transaction and without an id that counts once; return its id."""
-        producers, position = self.producers, 0
+        parts, position = self.sender_parts, 0
         try:
             lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if lane is None:
                 lane = self._pipeline.ensure_lane(priority)
-            monitor = producers.monitor
+            monitor = parts.monitor
             entries = monitor.entries
             if monitor.is_inside():
                 raise NestedCall
@@ -216,17 +216,17 @@ class Sender:
                     if self._limits is not None:
                         self._limits.require_space(len(properties) + len(body))
                     if expires_at:
-                        sequence = producers.message_store.add_expiring(
+                        sequence = parts.message_store.add_expiring(
                             lane.destination_lane, now_ms, properties, body, expires_at
                         )
                         if not lane.is_timed:
-                            producers.timed.note(lane)
+                            parts.timed.note(lane)
                     else:
-                        sequence = producers.message_store.add(lane.destination_lane, now_ms, properties, body)
+                        sequence = parts.message_store.add(lane.destination_lane, now_ms, properties, body)
                     message = (sequence, properties, body, now_ms)
-                    if producers.syncs_always:
+                    if parts.syncs_always:
                         charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_bytes, written inline
-                        position = producers.publisher.hold_until_durable(lane, (message,), charge)
+                        position = parts.publisher.hold_until_durable(lane, (message,), charge)
                     else:  # inline: publish_when_durable would make three more calls
                         lane.arrive(message)
                 except BaseException as error:
@@ -249,8 +249,8 @@ class Sender:
         timeout: object,
     ) -> str:
         """Add one non-persistent message without a transaction and without times; return its id."""
-        producers = self.producers
-        monitor = producers.monitor
+        parts = self.sender_parts
+        monitor = parts.monitor
         try:
             lane: NonPersistentLaneState | FanOut | None = None
             if type(priority) is int and 0 <= priority <= 9:
@@ -405,12 +405,12 @@ class Sender:
         finally:
             # Confirm even if the caller's generator raised: these messages are as safe as if they had been sent one by
             # one.
-            if ids and checked is None and self.producers.monitor.lock.failure is None:
+            if ids and checked is None and self.sender_parts.monitor.lock.failure is None:
                 self._confirm_all()
 
     def _confirm_all(self) -> None:
         """Confirm what this thread, or this tick of the loop, has written."""
-        self._confirmer.confirm(self.producers.confirmer.position())
+        self._confirmer.confirm(self.sender_parts.confirmer.position())
 
     def _batches(
         self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None
@@ -420,7 +420,7 @@ class Sender:
         own_ids: list[str | None] = []
         priority: object = DEFAULT_PRIORITY  # values of the messages are checked with the slice
         is_persistent: object = True
-        size_bytes, slice_messages, was_timed = 0, self.producers.slice_messages_max, False
+        size_bytes, slice_messages, was_timed = 0, self.sender_parts.slice_messages_max, False
         if type(messages) is list:
             sent = yield from self._batches_alike(messages, ids, transaction, deadline)
             messages = messages[sent:]
@@ -451,8 +451,8 @@ class Sender:
 
         All messages of a slice have the same lifetime. Return how many of the first messages are such.
         """
-        producers = self.producers
-        slice_messages, size_max = producers.slice_messages_max, producers.max_message_bytes
+        parts = self.sender_parts
+        slice_messages, size_max = parts.slice_messages_max, parts.max_message_bytes
         # If all together fit into one slice, none of them is too large.
         whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
         sent = 0
@@ -465,7 +465,7 @@ class Sender:
             first = messages[sent]
             priority: object = first.priority
             expires_in: object = first.expires_in
-            lifetime = producers.lifetimes.from_now(expires_in)[3] if expires_in is not None else b""
+            lifetime = parts.lifetimes.from_now(expires_in)[3] if expires_in is not None else b""
             batch = _contents_alike(part, first, lifetime)
             if len(batch) < len(part):
                 break
@@ -517,11 +517,11 @@ class Sender:
         else:
             properties = b""
         if message.delay != 0.0 or message.expires_in is not None:
-            times = self.producers.lifetimes.times(
+            times = self.sender_parts.lifetimes.times(
                 message.expires_in, message.delay, is_relative=transaction is not None
             )
             properties = times + properties
-        if len(body) + len(properties) > self.producers.max_message_bytes:
+        if len(body) + len(properties) > self.sender_parts.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
 
@@ -536,7 +536,7 @@ class Sender:
 
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""
-        groups = self.producers.groups
+        groups = self.sender_parts.groups
         try:
             groups.prepare(self._destination)
         except Closed as refused:
@@ -545,15 +545,15 @@ class Sender:
 
     def checked_transaction(self, transaction: object) -> Transaction:
         """Return the transaction. ArgumentError if it is not one; TransactionError if it is of another store."""
-        return self.producers.transactions.checked(transaction)
+        return self.sender_parts.transactions.checked(transaction)
 
     def _deadline(self, timeout: object) -> float | None:
-        return deadline_after(timeout, self.producers.monitor.monotonic()) if timeout is not None else None
+        return deadline_after(timeout, self.sender_parts.monitor.monotonic()) if timeout is not None else None
 
     def _too_large(self, size: int) -> MessageTooLarge:
-        producers = self.producers
-        limit = "max_message_bytes" if producers.is_limited_by_setting else "memory_limit"
-        return MessageTooLarge(size, producers.max_message_bytes, limit)
+        parts = self.sender_parts
+        limit = "max_message_bytes" if parts.is_limited_by_setting else "memory_limit"
+        return MessageTooLarge(size, parts.max_message_bytes, limit)
 
     # ------------------------------------------------------------------ destinations that were closed, or deleted
 
@@ -570,7 +570,7 @@ class Sender:
         with self._held_reopened() as queue:
             self._bind(queue)
             if known.has_groups and not queue.has_groups:  # one that was made anew does not know of them
-                self.producers.groups.prepare(queue)
+                self.sender_parts.groups.prepare(queue)
             yield
 
     def _held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
@@ -581,7 +581,7 @@ class Sender:
         self, destination: NamedDestinationState, priority: int
     ) -> NonPersistentLaneState | FanOut:
         """Return where non-persistent messages of a priority go, made if needed. Requires: no lock."""
-        return destination.non_persistent_lanes[priority] or self.producers.lanes.create_non_persistent(
+        return destination.non_persistent_lanes[priority] or self.sender_parts.lanes.create_non_persistent(
             destination, priority
         )
 

@@ -295,8 +295,8 @@ class Inside:
     @property
     def message_limit(self) -> tuple[int, bool]:
         """Return the largest size of a message, and whether a setting rather than the memory limit says so."""
-        producers = self.__layers.clients.producers
-        return producers.max_message_bytes, producers.is_limited_by_setting
+        parts = self.__layers.clients.sender_parts
+        return parts.max_message_bytes, parts.is_limited_by_setting
 
     @property
     def unpublished(self) -> Any:

@@ -145,7 +145,7 @@ class LaneMessages(ABC):
         self.id_prefix = id_prefix
         # The memory that the messages are charged to.
         self.memory = memory
-        # Where the messages are read and acknowledged: MessageStore, to which Producers send, Overflow for messages
+        # Where the messages are read and acknowledged: MessageStore, to which senders add, Overflow for messages
         # that are not persistent, or UnrecordedStore for a subscription without a name.
         self.backing_store = backing_store
         # Whether acks are durable before they are confirmed.

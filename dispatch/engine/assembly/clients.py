@@ -15,7 +15,7 @@ from ...consumer.search import SearchParts
 from ...consumer.settlements import Settlements
 from ...producer.full_policy import FullPolicy
 from ...producer.lifetimes import Lifetimes
-from ...producer.producers import Producers, SendParts
+from ...producer.sender_parts import SenderParts
 from ...producer.slice_writer import SliceWriter
 from ...producer.space_lines import SpaceLines
 from ...topics.latest_keys import KeyMemory
@@ -35,7 +35,7 @@ class ClientLayer:
     consumers: ConsumerFactory
     topic_layer: TopicLayer
     space: SpaceLines
-    producers: Producers
+    sender_parts: SenderParts
 
     def audit(self) -> dict[str, int]:
         """Return the charge for keys, which only topics that evict by key have. Requires: the lock."""
@@ -75,9 +75,15 @@ def make_clients(
         foundation.policies,
         foundation.wakeups.ask_for_cleanup,
     )
-    producers = _make_producers(foundation, store_layer, redelivery_layer, core, topic_layer, space, slice_messages_max)
+    sender_parts = _make_sender_parts(
+        foundation, store_layer, redelivery_layer, core, topic_layer, space, slice_messages_max
+    )
     return ClientLayer(
-        dead_lettering=dead_lettering, consumers=consumers, topic_layer=topic_layer, space=space, producers=producers
+        dead_lettering=dead_lettering,
+        consumers=consumers,
+        topic_layer=topic_layer,
+        space=space,
+        sender_parts=sender_parts,
     )
 
 
@@ -111,7 +117,7 @@ def _make_consumer_parts(
     )
 
 
-def _make_producers(
+def _make_sender_parts(
     foundation: FoundationLayer,
     store_layer: StoreLayer,
     redelivery_layer: RedeliveryLayer,
@@ -119,34 +125,30 @@ def _make_producers(
     topic_layer: TopicLayer,
     space: SpaceLines,
     slice_messages_max: int,
-) -> Producers:
+) -> SenderParts:
     monitor, directory, destinations = foundation.monitor, store_layer.directory, core.parts.destinations
     message_store, now_ms = directory.message_store, directory.steady.now_ms
-    return Producers(
+    return SenderParts(
         monitor=monitor,
         message_store=message_store,
         publisher=core.publisher,
         confirmer=core.confirmer,
         destinations=destinations,
-        parts=SendParts(
-            lifetimes=Lifetimes(now_ms),
-            slices=SliceWriter(
-                monitor, message_store, now_ms, core.publisher, redelivery_layer.timed, store_layer.windows
-            ),
-            space=space,
-            full_policy=FullPolicy(
-                monitor=monitor,
-                message_store=message_store,
-                epoch=directory.journal.epoch,
-                publisher=core.publisher,
-                queues=destinations.dead_letter_queues,
-                removals=core.removals,
-                policies=foundation.policies,
-            ),
-            fan_out_opener=topic_layer.fan_out_opener,
-            transactions=core.transactions,
-            timed=redelivery_layer.timed,
+        lifetimes=Lifetimes(now_ms),
+        slices=SliceWriter(monitor, message_store, now_ms, core.publisher, redelivery_layer.timed, store_layer.windows),
+        space=space,
+        full_policy=FullPolicy(
+            monitor=monitor,
+            message_store=message_store,
+            epoch=directory.journal.epoch,
+            publisher=core.publisher,
+            queues=destinations.dead_letter_queues,
+            removals=core.removals,
+            policies=foundation.policies,
         ),
+        fan_out_opener=topic_layer.fan_out_opener,
+        transactions=core.transactions,
+        timed=redelivery_layer.timed,
         slice_messages_max=slice_messages_max,
         settings=foundation.settings,
     )

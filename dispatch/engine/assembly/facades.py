@@ -48,7 +48,7 @@ def gather_queue_parts(layers: Layers) -> QueueParts:
     """Return the parts that queues need."""
     return QueueParts(
         monitor=layers.foundation.monitor,
-        producers=layers.clients.producers,
+        sender_parts=layers.clients.sender_parts,
         confirmer=layers.core.confirmer,
         policies=layers.foundation.policies,
         queues=layers.core.queues,
@@ -66,7 +66,7 @@ def gather_topic_parts(layers: Layers) -> TopicParts:
     topics = layers.clients.topic_layer
     return TopicParts(
         monitor=layers.foundation.monitor,
-        producers=layers.clients.producers,
+        sender_parts=layers.clients.sender_parts,
         confirmer=layers.core.confirmer,
         policies=layers.foundation.policies,
         topics=topics.topics,

@@ -183,7 +183,7 @@ def _make_resizing(layers: Layers) -> Resizing:
         budget=foundation.budget,
         target_area=layers.areas.target_area,
         watermarks=layers.areas.watermarks,
-        producers=layers.clients.producers,
+        sender_parts=layers.clients.sender_parts,
         windows=layers.store_layer.windows,
         settings=foundation.settings,
     )

@@ -94,7 +94,7 @@ DISPATCH_BUGS = (
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender._store_persistent",
-        "position = producers.publisher.hold_until_durable(lane, (message,), charge)",
+        "position = parts.publisher.hold_until_durable(lane, (message,), charge)",
         "lane.arrive(message)",
         "tests/dispatch/core/publication/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),

@@ -1,8 +1,6 @@
-"""Producers: the parts that all senders of an open store share."""
+"""SenderParts: the parts that all senders of an open store share."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from ...store.message_store import MessageStore
 from ..config.settings import Settings
@@ -19,24 +17,7 @@ from .slice_writer import SliceWriter
 from .space_lines import SpaceLines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendParts:
-    """What a send needs beside one plain write."""
-
-    lifetimes: Lifetimes
-    slices: SliceWriter
-    """Writes messages with an id or with times."""
-    space: SpaceLines
-    """Where senders wait for disk space."""
-    full_policy: FullPolicy
-    """What a full destination does for senders that do not wait."""
-    fan_out_opener: FanOutOpener
-    transactions: TransactionRegistry
-    timed: TimedLanes
-    """Keeps messages with a delay or an expiry."""
-
-
-class Producers:
+class SenderParts:
     """The parts that all senders of an open store share. The state lock guards what changes."""
 
     def __init__(
@@ -47,11 +28,17 @@ class Producers:
         publisher: Publisher,
         confirmer: ThreadConfirmer,
         destinations: DestinationParts,
-        parts: SendParts,
+        lifetimes: Lifetimes,
+        slices: SliceWriter,
+        space: SpaceLines,
+        full_policy: FullPolicy,
+        fan_out_opener: FanOutOpener,
+        transactions: TransactionRegistry,
+        timed: TimedLanes,
         slice_messages_max: int,
         settings: Settings,
     ) -> None:
-        """Make the one Producers of a store. slice_messages_max: most messages that a send writes in one slice."""
+        """Make the one SenderParts of a store. slice_messages_max: most messages that a send writes in one slice."""
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
         # Adds persistent messages to the `destination_lane` of their LaneState. It is the `message_store` of that, too.
@@ -61,13 +48,17 @@ class Producers:
         self.syncs_always = self.publisher.syncs_always
         self.lanes = destinations.lanes
         self.groups = destinations.groups
-        self.fan_out_opener = parts.fan_out_opener
-        self.transactions = parts.transactions
-        self.timed = parts.timed
-        self.lifetimes = parts.lifetimes
-        self.slices = parts.slices
-        self.space = parts.space
-        self.full_policy = parts.full_policy
+        self.lifetimes = lifetimes
+        # Writes messages with an id or with times.
+        self.slices = slices
+        # Where senders wait for disk space.
+        self.space = space
+        # What a full destination does for senders that do not wait.
+        self.full_policy = full_policy
+        self.fan_out_opener = fan_out_opener
+        self.transactions = transactions
+        # Keeps messages with a delay or an expiry.
+        self.timed = timed
         self.slice_messages_max = slice_messages_max
         self.limit_messages(settings)
 
