@@ -93,7 +93,7 @@ class Forebay:
         """
         check_codec(codec)
         parts = self._engine.for_queues
-        found = Queue(parts, parts.queues.named(check_name(name), parts.confirmer))
+        found = Queue(parts, parts.queues.open_or_create(check_name(name), parts.confirmer))
         return found if codec is None else TypedQueue(found, codec)
 
     @overload
@@ -117,7 +117,7 @@ class Forebay:
         if is_pattern(checked) and not parts.topics.exists(checked):
             found: Topic = TopicPattern(parts, checked)
         else:
-            found = Topic(parts, parts.topics.named(checked, parts.confirmer))
+            found = Topic(parts, parts.topics.open_or_create(checked, parts.confirmer))
         return found if codec is None else TypedTopic(found, codec)
 
     @property

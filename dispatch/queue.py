@@ -248,7 +248,9 @@ class Queue(Sender):
         if limit is not None and (type(limit) is not int or limit < 0):
             raise argument_error(f"limit must be an int from 0 on, or None, not {limit!r}", limit, int)
         target = (
-            self.parts.queues.named(check_name(to), self.parts.confirmer) if isinstance(to, str) else self._other(to)
+            self.parts.queues.open_or_create(check_name(to), self.parts.confirmer)
+            if isinstance(to, str)
+            else self._other(to)
         )
         if target.number == self.current.number:
             raise SettingsError("a queue is moved to another one, not to itself")

@@ -130,7 +130,7 @@ class InactiveDestinations:
         with self._monitor.lock, self._monitor.while_open:
             if not registry.has(number):
                 return False
-            destination = registry.opened_to_delete(number)
+            destination = registry.open_to_delete(number)
             seen = self._seen.pop(destination.number)
             if not destination.is_open or not destination.is_unused or _work(destination) != seen.work:
                 return False

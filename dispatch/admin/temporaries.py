@@ -118,9 +118,9 @@ class TemporaryDestinations:
         if destination is None:
             return False
         if destination.kind == TOPIC:
-            self._topic_admin.delete_locked(self._topics.opened_to_delete(destination_number))
+            self._topic_admin.delete_locked(self._topics.open_to_delete(destination_number))
         else:
-            self._queue_admin.delete_locked(self._queues.opened_to_delete(destination_number))
+            self._queue_admin.delete_locked(self._queues.open_to_delete(destination_number))
         return True
 
     def delete_all(self) -> None:

@@ -87,7 +87,7 @@ class AsyncForebay:
     async def queue(self, name: str, *, codec: Codec[T] | None = None) -> AsyncQueue | AsyncTypedQueue[T]:
         """Return the queue of a name. The first call with that name creates it. As Forebay.queue."""
         check_codec(codec)
-        queue = self._for_queues.queues.named(check_name(name), self._caller)
+        queue = self._for_queues.queues.open_or_create(check_name(name), self._caller)
         if self._caller.owed:
             await self._caller.confirmed()
         found = AsyncQueue(self._context, Queue(self._for_queues, queue, self._caller))
@@ -109,7 +109,9 @@ class AsyncForebay:
             sender: Topic = TopicPattern(self._for_topics, name, self._caller)
         else:
             if topic is None:
-                topic = await self._caller.call(self._for_topics.topics.named, name, self._for_topics.confirmer)
+                topic = await self._caller.call(
+                    self._for_topics.topics.open_or_create, name, self._for_topics.confirmer
+                )
             sender = Topic(self._for_topics, topic, self._caller)
         found = AsyncTopic(self._context, sender)
         return found if codec is None else AsyncTypedTopic(found, codec)

@@ -28,9 +28,9 @@ class NumberedLanes:
         """Return the lane with a number in a queue, topic or durable subscription, opened if needed. StoreFull."""
         priority, owner = lane_number & LANE_MASK, lane_number >> LANE_SHIFT
         if self._queues.has(owner):
-            return self._lanes.ensure(self._queues.opened(owner), priority)
-        subscriber = self._subscribers.opened(owner)
-        topic = self._topics.opened(owner if subscriber is None else subscriber.facts.topic)
+            return self._lanes.ensure(self._queues.open_numbered(owner), priority)
+        subscriber = self._subscribers.open_numbered(owner)
+        topic = self._topics.open_numbered(owner if subscriber is None else subscriber.facts.topic)
         lane = self._lanes.ensure(topic, priority)
         if subscriber is None:
             return lane

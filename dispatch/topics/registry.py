@@ -127,7 +127,7 @@ class TopicRegistry(DestinationRegistry[TopicState]):
         try:
             for name, number in zip(self.names(), self.numbers(), strict=True):
                 if matches(pattern, name) and not self._rows[number].is_temporary:
-                    found.append(self.opened(number))
+                    found.append(self.open_numbered(number))
                     found[-1].calls_under_way += 1
             yield found
         finally:

@@ -155,7 +155,7 @@ class SubscribedTopic(NamedDestinationState):
         if (kept := self.kept.get(name)) is not None:
             return kept
         number = self.subscribers.table.number_of(self.number, name)
-        subscriber = None if number is None else self.subscribers.opened(number)
+        subscriber = None if number is None else self.subscribers.open_numbered(number)
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def keep(self, subscription: SubscriptionState) -> SubscriptionState:

@@ -144,7 +144,7 @@ class Subscriptions(LaneMaker):
 
     def _topic(self, topic_number: int) -> _Topic:
         """Return the entry of a topic, made if needed."""
-        return self._topics.get(topic_number) or _Topic(topic_number, self._topics, self.opened)
+        return self._topics.get(topic_number) or _Topic(topic_number, self._topics, self.open_numbered)
 
     def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
         """Make a lane of a topic whose next message has that sequence, and add it to each subscription."""
@@ -185,7 +185,7 @@ class Subscriptions(LaneMaker):
         """Return the numbers of all subscriptions."""
         return {*self.table, *self.by_number}
 
-    def opened(self, subscription_number: int) -> Subscriber | None:
+    def open_numbered(self, subscription_number: int) -> Subscriber | None:
         """Return a subscription, open, to use it. None: there is none. O(log subscriptions)."""
         found = self.by_number.get(subscription_number)
         if found is None and (facts := self.table.find(subscription_number)) is not None:
@@ -217,7 +217,7 @@ class Subscriptions(LaneMaker):
     def shrink_to_row(self, subscription_number: int) -> None:
         """Make a durable subscription rows, if it needs just all messages from some place on.
 
-        Requires: nobody has it. Later, callers must ask `opened` for it again. O(lanes + subscriptions copied).
+        Requires: nobody has it. Later, callers must ask `open_numbered` for it again. O(lanes + subscriptions copied).
         """
         found = self.by_number.get(subscription_number)
         if found is None or not found.is_durable or found.facts.is_retention:
@@ -241,7 +241,7 @@ class Subscriptions(LaneMaker):
     def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
         """Make a subscription, which gets messages that are sent from now on. An existing one stays unchanged."""
         self._note_number(facts.number)
-        subscriber = self.opened(facts.number)
+        subscriber = self.open_numbered(facts.number)
         if subscriber is None:
             if not self.is_topic(facts.topic):
                 raise RecordDamaged("a subscription to what is no topic")
@@ -259,7 +259,7 @@ class Subscriptions(LaneMaker):
 
     def unsubscribe(self, subscription_number: int) -> None:
         """End a subscription and its needs, if it exists. O(blocks it had)."""
-        subscriber = self.opened(subscription_number)
+        subscriber = self.open_numbered(subscription_number)
         if subscriber is not None:
             topic = self._topics[subscriber.facts.topic]
             del self.by_number[subscription_number], topic.subscribers[subscription_number]
@@ -282,7 +282,7 @@ class Subscriptions(LaneMaker):
             that has messages now, because without it a replay would restore the acknowledged and pending messages from
             before.
         """
-        if self.opened(subscription_number) is None:
+        if self.open_numbered(subscription_number) is None:
             return
         for priority, first in firsts:
             lane = self.lane(subscription_number, priority)
@@ -346,7 +346,7 @@ class Subscriptions(LaneMaker):
 
     def lane(self, number: int, priority: int) -> JournaledLane:
         """Return the lane that acks with this number are about: a subscription's, or a destination's own."""
-        subscriber = self.opened(number)
+        subscriber = self.open_numbered(number)
         if subscriber is None:
             return self._index.lane(number, priority)
         lane = subscriber.lanes[priority]

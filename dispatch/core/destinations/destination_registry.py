@@ -91,7 +91,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
 
     # ------------------------------------------------------------------ opening
 
-    def named(self, name: str, confirmer: Confirmer) -> DestinationT:
+    def open_or_create(self, name: str, confirmer: Confirmer) -> DestinationT:
         """Open the destination of a name, or record a new one in the journal; return its state. Requires: no lock.
 
         Closed: the store is closed, or the name is that of a temporary destination that is gone. StoreFull.
@@ -117,9 +117,9 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         if found is not None:
             return found
         number = self._rows.number_of(self.kind, name)
-        return self.create(name) if number is None else self.opened(number)
+        return self.create(name) if number is None else self.open_numbered(number)
 
-    def opened(self, destination_number: int) -> DestinationT:
+    def open_numbered(self, destination_number: int) -> DestinationT:
         """Open the existing destination of a number. Requires: the lock. StoreFull: memory has no room for it."""
         found = self.by_number.get(destination_number)
         if found is None:
@@ -129,7 +129,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
             self._opener.restore_counts(found)
         return found
 
-    def opened_to_delete(self, destination_number: int) -> DestinationT:
+    def open_to_delete(self, destination_number: int) -> DestinationT:
         """Open the existing destination of a number for a caller that deletes it. Requires: the lock.
 
         Full memory does not refuse this, because the deletion frees more than the object takes.
@@ -161,7 +161,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
 
     def _current(self, known: DestinationT) -> DestinationT:
         number = self._number_now(known)
-        return known if number is None else self.opened(number)
+        return known if number is None else self.open_numbered(number)
 
     def _number_now(self, known: DestinationT) -> int | None:
         """Return the number of the destination that now stands for one that was closed or deleted as inactive.
@@ -186,7 +186,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
             number = self._number_now(known)
             held = known
             if number is not None:
-                held = self.opened_to_delete(number) if is_to_go else self.opened(number)
+                held = self.open_to_delete(number) if is_to_go else self.open_numbered(number)
             held.calls_under_way += 1
         try:
             yield held

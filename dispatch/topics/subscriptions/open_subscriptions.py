@@ -76,7 +76,7 @@ class OpenSubscriptions(SubscriptionRegistry):
                 self._restore(topics[facts.topic], facts.number, facts.selector)
 
     def _restore(self, topic: TopicState, subscription_number: int, text: str) -> None:
-        subscriber = self._subscribers.opened(subscription_number)
+        subscriber = self._subscribers.open_numbered(subscription_number)
         assert subscriber is not None
         try:
             self.begin(SubscriptionState(topic, subscriber, compile_selector(text)))
