@@ -59,15 +59,15 @@ def _has_moved(consumer: CoreConsumer) -> bool:
 
 
 def _tell(monitor: Monitor, consumer: CoreConsumer) -> None:
-    queue, activity = consumer.destination, consumer.activity
+    destination, activity = consumer.destination, consumer.activity
     logger.warning(
         "a consumer of %r has neither taken nor settled anything for %g s and holds %d messages",
-        queue.name,
+        destination.name,
         activity.slow_seconds,
         consumer.in_flight,
         event="consumer_slow",
     )
-    queue.distribution.revoke(consumer)
-    queue.distribution.reoffer_stranded()
+    destination.distribution.revoke(consumer)
+    destination.distribution.reoffer_stranded()
     if activity.on_slow is not None:
         monitor.deferred.append(partial(activity.on_slow, consumer))

@@ -38,17 +38,17 @@ class _Holder(NamedTuple):
     oldest_seconds: float | None = None
 
 
-def explain_blocked(store: ExplainedStore, queue: ConsumedDestination | None = None) -> list[tuple[Cause, str]]:
+def explain_blocked(store: ExplainedStore, destination: ConsumedDestination | None = None) -> list[tuple[Cause, str]]:
     """Yield the cause and a clause of each send that waits, in order.
 
     Requires: the lock is not held. While something waits, the cost is that of explaining the whole store.
 
-    queue: only sends to it count, or None for sends to any destination.
+    destination: only sends to it count, or None for sends to any.
     """
     with store.monitor.lock:
-        of_own = list(_at_admissions(store, queue))
-        of_store = list(_in_line(store, store.disk.space.journal, queue))
-        of_tmp = list(_in_line(store, store.disk.space.tmp_storage, queue))
+        of_own = list(_at_admissions(store, destination))
+        of_store = list(_in_line(store, store.disk.space.journal, destination))
+        of_tmp = list(_in_line(store, store.disk.space.tmp_storage, destination))
         spillers = _most_spilled(store) if of_tmp else None
         store_limit = store.disk.fullness.limit_bytes
     causes = _journal_causes(store) if of_own or of_store else []
@@ -71,19 +71,20 @@ def explain_blocked(store: ExplainedStore, queue: ConsumedDestination | None = N
     return found
 
 
-def _at_admissions(store: ExplainedStore, queue: ConsumedDestination | None) -> Iterator[_Blocked]:
-    queues = [queue] if queue is not None else [*store.queues.by_name.values(), *store.topics.by_name.values()]
+def _at_admissions(store: ExplainedStore, destination: ConsumedDestination | None) -> Iterator[_Blocked]:
+    everywhere = (*store.queues.by_name.values(), *store.topics.by_name.values())
+    destinations = [destination] if destination is not None else everywhere
     now = store.monitor.monotonic()
-    for each in queues:
+    for each in destinations:
         if each.limits is not None:
             for limit, sizes, began in each.limits.blocked():
                 yield _Blocked(each, limit, sizes, now - began)
 
 
-def _in_line(store: ExplainedStore, line: SpaceLine, queue: ConsumedDestination | None) -> Iterator[_Blocked]:
+def _in_line(store: ExplainedStore, line: SpaceLine, destination: ConsumedDestination | None) -> Iterator[_Blocked]:
     now = store.monitor.monotonic()
     for waiting in line:
-        if queue is None or waiting.destination is queue:
+        if destination is None or waiting.destination is destination:
             yield _Blocked(waiting.destination, waiting.full.limit, waiting.sizes, now - waiting.began)
 
 
@@ -97,7 +98,7 @@ def _most_spilled(store: ExplainedStore) -> _Holder | None:
     """Return the destination that has most in tmp-storage, or None if it is empty. Requires: the lock."""
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in store.topics.by_name.values())
-    names = {queue.number: queue.qualified_name for queue in (*store.queues.by_name.values(), *subscriptions)}
+    names = {each.number: each.qualified_name for each in (*store.queues.by_name.values(), *subscriptions)}
     for pending_lane in store.memory.overflow.lanes.values():
         held[names[pending_lane.destination_number]] += pending_lane.pending_bytes
     for name, size_bytes in held.most_common(1):

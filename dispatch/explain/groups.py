@@ -17,7 +17,7 @@ GROUP_MEMORY: Final = "group_memory"
 PRIORITY: Final = "priority"
 
 
-def exclusive_cause(queue: ConsumedDestination, messages: int) -> Cause:
+def exclusive_cause(messages: int) -> Cause:
     return Cause(EXCLUSIVE, "another consumer", messages, 0, None, "the close of the exclusive consumer")
 
 
@@ -46,13 +46,15 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     return causes
 
 
-def unmatched_by_owners(queue: ConsumedDestination, consumers: Iterable[CoreConsumer], free: int) -> int:
+def unmatched_by_owners(destination: ConsumedDestination, consumers: Iterable[CoreConsumer], free: int) -> int:
     """Count the free messages whose group is owned by a consumer that does not match them.
 
     Requires: the lock, and none is within the reach of any of these consumers, which are all.
     """
     # What is kept from one consumer is kept from all that have its selector.
-    kept = {consumer.selector_group.common: queue.distribution.kept_for_others(consumer) for consumer in consumers}
+    kept = {
+        consumer.selector_group.common: destination.distribution.kept_for_others(consumer) for consumer in consumers
+    }
     return min(sum(map(sum, kept.values())), free)
 
 
@@ -60,9 +62,9 @@ def unmatched_by_owners_cause(messages: int) -> Cause:
     return Cause(GROUP, "the owners of their groups", messages, 0, None, "the close of these consumers")
 
 
-def waiting_messages(queue: ConsumedDestination) -> int:
+def waiting_messages(destination: ConsumedDestination) -> int:
     """Count the messages that wait behind a message of their group that comes back later."""
-    return queue.distribution.count_waiting()
+    return destination.distribution.count_waiting()
 
 
 def group_delayed_cause(messages: int) -> Cause:

@@ -27,8 +27,8 @@ def explain_prepared(store: ExplainedStore, xid: bytes) -> Explanation:
     frees = f"the commit or the rollback of transaction {found.name}"
     causes: list[Cause] = []
     said: list[str] = []
-    for queue, (sent, acknowledged) in concerned.items():
-        name = queue.qualified_name
+    for destination, (sent, acknowledged) in concerned.items():
+        name = destination.qualified_name
         for count, words in ((sent, f"sent to {name}"), (acknowledged, f"of {name} acknowledged")):
             if count:
                 causes.append(Cause(TRANSACTION, name, count, 0, None, frees))

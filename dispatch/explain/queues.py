@@ -87,7 +87,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Places:
-    """The places of a queue's pending messages."""
+    """The places of the pending messages of a queue or subscription."""
 
     depth: int
     bytes: int
@@ -131,7 +131,7 @@ def explain_subject(store: ExplainedStore, subject: Queue | Topic | Consumer) ->
     if isinstance(subject, Queue):
         with store.monitor.lock:
             queue = subject.for_report
-        return explain_queue(store, queue)
+        return explain_destination(store, queue)
     return explain_consumer(store, subject)
 
 
@@ -144,13 +144,13 @@ def explain_named(store: ExplainedStore, name: str) -> Explanation:
     store.monitor.raise_if_closed()
     with store.monitor.lock, store.monitor.all_or_broken:
         topic = store.topics.find(name)
-        queue: ConsumedDestination | None = store.queues.find(name)
-        for other in store.topics.by_name.values() if queue is None and topic is None else ():
+        destination: ConsumedDestination | None = store.queues.find(name)
+        for other in store.topics.by_name.values() if destination is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and (seen := other.subscription_for_report(subscription)) is not None:
-                queue = seen
-    if queue is not None:
-        return explain_queue(store, queue)
+                destination = seen
+    if destination is not None:
+        return explain_destination(store, destination)
     if topic is not None:
         return explain_topic(store, topic)
     raise SettingsError(
@@ -174,15 +174,15 @@ def explain_consumer(store: ExplainedStore, consumer: Consumer) -> Explanation:
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
-def explain_queue(store: ExplainedStore, queue: ConsumedDestination) -> Explanation:
-    """Explain who holds the queue's messages, and what senders wait for. Requires: the lock is not held."""
+def explain_destination(store: ExplainedStore, destination: ConsumedDestination) -> Explanation:
+    """Explain who holds the messages of a queue or subscription, and what senders wait for. Requires: no lock."""
     with store.monitor.lock, store.monitor.all_or_broken:
         store.times.due.release_due()
-        places = _places(store, queue)
-        causes = _with_pause(queue, (*_holders(store, places, None), *_free_causes(store, queue, places)))
+        places = _places(store, destination)
+        causes = _with_pause(destination, (*_holders(store, places, None), *_free_causes(store, destination, places)))
     store.monitor.run_deferred()
-    blocked = explain_blocked(store, queue)
-    name = queue.qualified_name
+    blocked = explain_blocked(store, destination)
+    name = destination.qualified_name
     if not causes and not blocked:
         return Explanation(f"{name} has no messages.", ())
     sentence = f"{name} has {places.depth:,} message{plural(places.depth)} of {size_text(places.bytes)}"
@@ -195,13 +195,13 @@ def explain_queue(store: ExplainedStore, queue: ConsumedDestination) -> Explanat
 # ---------------------------------------------------------------------- places of messages. Requires: the lock
 
 
-def _places(store: ExplainedStore, queue: ConsumedDestination) -> _Places:
+def _places(store: ExplainedStore, destination: ConsumedDestination) -> _Places:
     """Return where the pending messages are.
 
     O(in flight + parked + acknowledged in transactions + blocks of timed lanes).
     """
-    places = _Places(queue.depth, queue.depth_bytes)
-    lanes = list(queue.all_lanes())
+    places = _Places(destination.depth, destination.depth_bytes)
+    lanes = list(destination.all_lanes())
     for lane in lanes:
         for delivery in lane.in_flight.values():
             places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
@@ -259,23 +259,23 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 
 def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
     """Return the causes, at least one, starting with the most important."""
-    queue, dispatch_area = consumer.destination, store.dispatch_area
-    name = queue.qualified_name
+    destination, dispatch_area = consumer.destination, store.dispatch_area
+    name = destination.qualified_name
     if consumer.stage.is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
     if consumer.stage.is_draining:
         return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]
-    places = _places(store, queue)
+    places = _places(store, destination)
     if not places.depth:
-        return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
-    if places.free and queue.exclusive not in (None, consumer):
-        return [exclusive_cause(queue, places.free)]
-    found = ReachableMessages(queue, store.times.now_ms).of(consumer) if places.free else None
+        return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {destination.name!r}")]
+    if places.free and destination.exclusive not in (None, consumer):
+        return [exclusive_cause(places.free)]
+    found = ReachableMessages(destination, store.times.now_ms).of(consumer) if places.free else None
     if found is None:
         return _elsewhere(store, consumer, places)
     target, is_direct = found
-    if queue.is_paused:
-        return [_paused(queue, places.free)]
+    if destination.is_paused:
+        return [_paused(destination, places.free)]
     if consumer.credit <= 0:
         return _prefetch_causes(store, consumer, places)
     if consumer.in_flight and dispatch_area.is_short_for(consumer.destination.memory):
@@ -374,7 +374,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
         return False
 
 
-# ---------------------------------------------------------------------- a queue. Requires: the lock
+# ---------------------------------------------------------------------- a queue or subscription. Requires: the lock
 
 
 def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) -> list[Cause]:
@@ -410,34 +410,36 @@ def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) ->
     return causes
 
 
-def _free_causes(store: ExplainedStore, queue: ConsumedDestination, places: _Places) -> list[Cause]:
+def _free_causes(store: ExplainedStore, destination: ConsumedDestination, places: _Places) -> list[Cause]:
     """Return what the messages that no consumer has wait for."""
     if not places.free:
         return []
-    consumers = [consumer for consumer in queue.consumers() if not consumer.stage.is_draining]
+    consumers = [consumer for consumer in destination.consumers() if not consumer.stage.is_draining]
     if not consumers:
-        return [Cause(NO_CONSUMER, queue.qualified_name, places.free, 0, None, f"a consumer of {queue.name!r}")]
-    reach = ReachableMessages(queue, store.times.now_ms)
+        return [
+            Cause(NO_CONSUMER, destination.qualified_name, places.free, 0, None, f"a consumer of {destination.name!r}")
+        ]
+    reach = ReachableMessages(destination, store.times.now_ms)
     reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
     if reached:
-        return [*_causes_of_reached(store, queue, places, reached)]
-    return [*_causes_of_unreached(queue, places, consumers)]
+        return [*_causes_of_reached(store, destination, places, reached)]
+    return [*_causes_of_unreached(destination, places, consumers)]
 
 
 def _causes_of_unreached(
-    queue: ConsumedDestination, places: _Places, consumers: Sequence[CoreConsumer]
+    destination: ConsumedDestination, places: _Places, consumers: Sequence[CoreConsumer]
 ) -> Iterator[Cause]:
     """Yield why no consumer can get the free messages."""
-    waiting = min(waiting_messages(queue), places.free)
+    waiting = min(waiting_messages(destination), places.free)
     rest = places.free - waiting
     if waiting:
         yield group_delayed_cause(waiting)
     if not rest:
         return
-    if queue.distribution.is_held_up:
+    if destination.distribution.is_held_up:
         yield group_memory_cause(rest)
         return
-    owned = unmatched_by_owners(queue, consumers, rest)
+    owned = unmatched_by_owners(destination, consumers, rest)
     if owned:
         yield unmatched_by_owners_cause(owned)
     rest -= owned
@@ -445,14 +447,14 @@ def _causes_of_unreached(
     if not waiting and all(consumer.selector_group.selector is not None for consumer in consumers):
         unreadable = min(rest, places.unreadable)
     if unreadable:
-        yield _unreadable(queue, unreadable)
+        yield _unreadable(destination, unreadable)
     if rest > unreadable:
-        yield _unmatched(queue.qualified_name, rest - unreadable)
+        yield _unmatched(destination.qualified_name, rest - unreadable)
 
 
 def _causes_of_reached(
     store: ExplainedStore,
-    queue: ConsumedDestination,
+    destination: ConsumedDestination,
     places: _Places,
     reached: Sequence[tuple[CoreConsumer, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
@@ -460,22 +462,22 @@ def _causes_of_reached(
 
     reached: each consumer, and the list that its next take would serve it from, with whether that needs no load.
     """
-    free, name = places.free, queue.qualified_name
+    free, name = places.free, destination.qualified_name
     able = [
         (consumer, target, is_direct)
         for consumer, (target, is_direct) in reached
-        if consumer.credit > 0 and queue.exclusive in (None, consumer)
+        if consumer.credit > 0 and destination.exclusive in (None, consumer)
     ]
     holder = f"{len(reached)} consumer{plural(len(reached))}"
-    if queue.is_paused:
-        yield _paused(queue, free)
+    if destination.is_paused:
+        yield _paused(destination, free)
     elif not able:
         hold = "it holds" if len(reached) == 1 else "they hold"
         yield Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")
-    elif store.dispatch_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
+    elif store.dispatch_area.is_short_for(destination.memory) and all(consumer.in_flight for consumer, _, _ in able):
         yield Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")
     elif any(is_direct for _, _, is_direct in able):
-        unmatched = max(_count_unmatched(queue, free) - places.unreadable, 0)
+        unmatched = max(_count_unmatched(destination, free) - places.unreadable, 0)
         frees = f"{'its' if len(reached) == 1 else 'their'} next take"
         yield Cause(READY, holder, free - unmatched, 0, None, frees)
         if unmatched:
@@ -484,16 +486,16 @@ def _causes_of_reached(
         yield _loading(store, name, able[0][1])
 
 
-def _count_unmatched(queue: ConsumedDestination, free: int) -> int:
+def _count_unmatched(destination: ConsumedDestination, free: int) -> int:
     """Return a lower bound of the free messages that every list has examined and left, because no selector matches
     them.
 
     O(lists).
     """
-    if not queue.distribution.is_ordinary:
+    if not destination.distribution.is_ordinary:
         return 0
     kept = 0
-    for selector_group in queue.selector_groups.values():
+    for selector_group in destination.selector_groups.values():
         if selector_group.selector is None:
             return 0
         for target in selector_group.lists:
@@ -523,20 +525,20 @@ def _sum(parts: Sequence[_Part]) -> _Part:
     )
 
 
-def _with_pause(queue: ConsumedDestination, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+def _with_pause(destination: ConsumedDestination, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
     """Return the causes, and add that the queue is paused where no message waits for that alone: it would be next."""
-    if not queue.is_paused or any(cause.reason == PAUSED for cause in causes):
+    if not destination.is_paused or any(cause.reason == PAUSED for cause in causes):
         return causes
-    return (*causes, _paused(queue, 0))
+    return (*causes, _paused(destination, 0))
 
 
-def _paused(queue: ConsumedDestination, messages: int) -> Cause:
-    return Cause(PAUSED, queue.qualified_name, messages, 0, None, f"queue({queue.name!r}).resume()")
+def _paused(destination: ConsumedDestination, messages: int) -> Cause:
+    return Cause(PAUSED, destination.qualified_name, messages, 0, None, f"queue({destination.name!r}).resume()")
 
 
-def _unreadable(queue: ConsumedDestination, messages: int) -> Cause:
+def _unreadable(destination: ConsumedDestination, messages: int) -> Cause:
     frees = f'opening with on_missing_data_log="report", which sets {_them(messages)} aside'
-    return Cause(UNREADABLE, queue.qualified_name, messages, 0, None, frees)
+    return Cause(UNREADABLE, destination.qualified_name, messages, 0, None, frees)
 
 
 def _them(messages: int) -> str:

@@ -17,9 +17,9 @@ class ReachableMessages:
     each consumer.
     """
 
-    def __init__(self, queue: ConsumedDestination, now_ms: Callable[[], int]) -> None:
-        """Look at a queue as it is now. now_ms: the store's time."""
-        self._distribution = queue.distribution
+    def __init__(self, destination: ConsumedDestination, now_ms: Callable[[], int]) -> None:
+        """Look at a queue or subscription as it is now. now_ms: the store's time."""
+        self._distribution = destination.distribution
         self._now_ms = now_ms
         # Messages in RAM that nobody holds, by the owner of their group.
         self._owned: dict[TargetList, dict[CoreConsumer | None, list[StoredMessage]]] = {}

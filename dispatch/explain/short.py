@@ -13,37 +13,39 @@ from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model import ConsumedDestination
 from ..engine.explained_store import ExplainedStore
 from .disk import memory_sentence
-from .queues import explain_consumer, explain_queue
+from .queues import explain_consumer, explain_destination
 
 IN_FLIGHT_MAX: Final = 2_000
 """Explaining holds the state lock and looks at each message in flight. A queue with more than this is not explained."""
 CONSUMERS_MAX: Final = 100
 
 
-def explain_in_short(store: ExplainedStore, queues: Sequence[ConsumedDestination]) -> str:
+def explain_in_short(store: ExplainedStore, destinations: Sequence[ConsumedDestination]) -> str:
     """Explain a slow consumer, else the queue with most in it, else memory. Requires: the lock is not held.
 
-    queues: the queues to explain, the busiest one first.
+    destinations: those to explain, the busiest one first.
     """
     with suppress(Closed):
-        for queue in queues:
+        for destination in destinations:
             with store.monitor.lock:
-                is_quick = _is_quick(queue)
-                slow = next((one for one in islice(queue.consumers(), CONSUMERS_MAX) if one.activity.is_slow), None)
+                is_quick = _is_quick(destination)
+                slow = next(
+                    (one for one in islice(destination.consumers(), CONSUMERS_MAX) if one.activity.is_slow), None
+                )
             if slow is not None and is_quick:
                 assert isinstance(slow, Consumer), "every consumer of a queue is one"
                 return explain_consumer(store, slow).sentence
-        for queue in queues[:1]:
+        for destination in destinations[:1]:
             with store.monitor.lock:
-                is_worth = queue.depth > 0 and _is_quick(queue)
+                is_worth = destination.depth > 0 and _is_quick(destination)
             if is_worth:
-                return explain_queue(store, queue).sentence
+                return explain_destination(store, destination).sentence
     with store.monitor.lock:
         memory, could_give = MemoryStatistics.of(store.memory.budget), store.reclaim.order()
     return memory_sentence(memory, could_give)
 
 
-def _is_quick(queue: ConsumedDestination) -> bool:
+def _is_quick(destination: ConsumedDestination) -> bool:
     """Return whether an explanation takes next to no time. Requires: the lock."""
-    lanes = list(queue.all_lanes())
+    lanes = list(destination.all_lanes())
     return sum(len(lane.in_flight) for lane in lanes) <= IN_FLIGHT_MAX and not any(lane.is_timed for lane in lanes)

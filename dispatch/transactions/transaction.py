@@ -285,13 +285,13 @@ class Transaction:
         sent: dict[ConsumedDestination, int] = {}
         acknowledged: dict[ConsumedDestination, int] = {}
         for part in self._branch:
-            queue = self._lanes[part.lane_number].destination
-            sent[queue] = sent.get(queue, 0) + part.messages
+            destination = self._lanes[part.lane_number].destination
+            sent[destination] = sent.get(destination, 0) + part.messages
         for destination in self._non_persistent.destinations():
             sent[destination] = sent.get(destination, 0) + 1
         for number, lane in self._lanes.items():
             acknowledged[lane.destination] = acknowledged.get(lane.destination, 0) + self.acknowledged_in(number).count
-        return {queue: (sent.get(queue, 0), acknowledged.get(queue, 0)) for queue in {**sent, **acknowledged}}
+        return {each: (sent.get(each, 0), acknowledged.get(each, 0)) for each in {**sent, **acknowledged}}
 
     def uses_destinations(self, numbers: Container[int]) -> bool:
         """Return whether the transaction sends to one of these destinations or acknowledges there.
