@@ -264,10 +264,10 @@ class TmpStorage:
         planning = TmpPlanBuilder(self._files)
         for first, last in runs:
             for share, held in self._owners.get(owner, _NOBODY).within(first, last):
-                for low, last in runs_of_ones(held):
-                    end = planning.most(share.chunk, low, last + 1, max_messages, max_bytes)
-                    planning.gather(share.chunk, low, end)
-                    if end <= last:
+                for run_first, run_last in runs_of_ones(held):
+                    end = planning.most(share.chunk, run_first, run_last + 1, max_messages, max_bytes)
+                    planning.gather(share.chunk, run_first, end)
+                    if end <= run_last:
                         return planning.result()
         return planning.result()
 
