@@ -246,7 +246,7 @@ class Consumer(CoreConsumer):
 
         If deliveries in flight fill memory, only a consumer that holds none gets a message.
         """
-        if self.stage.gets_nothing:
+        if self.stage.is_passed_over:
             return 0
         if self.in_flight and self._dispatch_area.is_short_for(self._memory):
             return 0
@@ -496,7 +496,7 @@ class Consumer(CoreConsumer):
         """Wake the consumer if it waited for credit. Requires: the lock."""
         if not self.waits.is_for_credit or self.stage.is_closed:
             return
-        if self.stage.gets_nothing:
+        if self.stage.is_passed_over:
             self.destination.free_kept(self)
         if self.allowance(1) <= 0:
             return

@@ -126,7 +126,7 @@ class Search:
         parts.due.release_due()
         self.load = None
         self.is_coming = self.has_credit = False
-        if consumer.stage.gets_nothing:
+        if consumer.stage.is_passed_over:
             consumer.destination.free_kept(consumer)
         most = consumer.allowance(self._max_messages)
         while most > 0:

@@ -18,20 +18,20 @@ from ....store.errors import Closed
 class ConsumerStage:
     """One of the five stages below. There are no others."""
 
-    __slots__ = ("name", "gets_nothing", "is_draining", "is_over", "is_closed")
+    __slots__ = ("name", "is_passed_over", "is_draining", "is_over", "is_closed")
 
     def __init__(
         self,
         name: str,
         *,
-        gets_nothing: bool = False,
+        is_passed_over: bool = False,
         is_draining: bool = False,
         is_over: bool = False,
         is_closed: bool = False,
     ) -> None:
         self.name = name
-        # Whether its queue hands nothing to it, now or ever again, and it is not closed.
-        self.gets_nothing = gets_nothing
+        # Whether its queue hands nothing to it, for now or ever again, although it is not closed.
+        self.is_passed_over = is_passed_over
         # Whether `drain` was called.
         self.is_draining = is_draining
         # Whether every take raises Closed.
@@ -48,8 +48,8 @@ class ConsumerStage:
 
 
 TAKING: Final = ConsumerStage("taking")
-HELD_UP: Final = ConsumerStage("held up", gets_nothing=True)
-DRAINING: Final = ConsumerStage("draining", gets_nothing=True, is_draining=True, is_over=True)
+HELD_UP: Final = ConsumerStage("held up", is_passed_over=True)
+DRAINING: Final = ConsumerStage("draining", is_passed_over=True, is_draining=True, is_over=True)
 DRAINED: Final = ConsumerStage("drained", is_draining=True, is_over=True, is_closed=True)
 """Closed after it had drained."""
 CLOSED: Final = ConsumerStage("closed", is_over=True, is_closed=True)
