@@ -4,6 +4,7 @@ Read `core.selector_groups.distribution_roles` first, which says what a distribu
 `ordinary.py`, that of almost all queues; then `assignments.py` and `grouped.py`, the only one that is hard.
 
 - distribution_chooser.py chooses which destination has which of these.
+- distribution_parts.py has what each of them is made with.
 - ordinary.py: the consumers of a selector group share its lists, and whoever takes gets the next message.
 - grouped.py: message groups and consumer priorities. assignments.py says who has what, message_groups.py who owns
   groups and what stands still, group_names.py which group a message has, precedence.py who comes first, rebalancing.py

@@ -17,10 +17,10 @@ from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
-from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import LaneMessages
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
+from .distribution_parts import DistributionParts
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
 from .message_groups import MessageGroups, add_bounded, bucket_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from ...store.errors import StateError
 from ..config.policies import Policies
-from ..core.areas.target_area import DistributionParts
 from ..core.model import ConsumedDestination, Distribution
 from ..core.selector_groups.distribution_roles import AbstractDistributionChooser
+from .distribution_parts import DistributionParts
 from .grouped import GroupedDistribution
 from .ordinary import OrdinaryDistribution
 from .topic_turns import TopicTurns

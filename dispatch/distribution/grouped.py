@@ -13,13 +13,13 @@ from typing import Final
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import pair
-from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery, is_lazy
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
 from ..core.selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES
 from ..core.selector_groups.distribution_roles import Dispatcher
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
+from .distribution_parts import DistributionParts
 from .message_groups import add_bounded, bucket_of
 from .precedence import demand_within
 from .rebalancing import Rebalancing

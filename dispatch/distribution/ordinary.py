@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...store.stored_message import StoredMessage
-from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery
 from ..core.model import CoreConsumer, Distribution, LaneState, SelectorGroup
 from ..core.selector_groups.distribution_roles import Dispatcher
+from .distribution_parts import DistributionParts
 
 
 class OrdinaryDistribution(Distribution):

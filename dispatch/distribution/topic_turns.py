@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ..core.areas.target_area import DistributionParts
 from ..core.deliveries.delivery import Delivery
 from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from ..core.selector_groups.distribution_roles import Dispatcher
+from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 
 

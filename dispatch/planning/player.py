@@ -59,7 +59,7 @@ from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
-from ..core.areas.target_area import DistributionParts, TargetArea
+from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.deliveries.lane_parts import LaneParts
 from ..core.deliveries.lane_reader import LaneReader
@@ -84,6 +84,7 @@ from ..core.selector_groups.consumer_stage import TAKING
 from ..core.selector_groups.distribution_roles import NO_DISPATCH
 from ..core.selector_groups.matching import NO_NAMES
 from ..distribution.distribution_chooser import DistributionChooser
+from ..distribution.distribution_parts import DistributionParts
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ....cache.accounting.overdraft import Overdraft
 from ....cache.messages.message_memory import MessageMemory
 from ....store.format.message_properties import header_values_of_each
 from ....store.message import HeaderValue
@@ -27,7 +25,6 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..lists.abstract_target_area import AbstractTargetArea
-from ..memory.group_memory import GroupMemory
 from ..memory.reclaim import MemoryParts
 from ..memory.watermarks import Watermarks
 from ..model import ConsumedDestination, LaneState, SelectorGroup, TargetList
@@ -51,19 +48,6 @@ UNREADABLE_MAX: Final = 1024
 
 The next open of the store finds the others again.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DistributionParts:
-    """The parts of an open store that its distributions use."""
-
-    target_area: TargetArea
-    dispatch_area: DispatchArea
-    loads: LoadRequests
-    consumer_memory: Overdraft
-    """Pays for the lists of consumers to which messages are assigned."""
-    group_memory: GroupMemory
-    """Pays for message groups."""
 
 
 class TargetArea(AbstractTargetArea[LaneState, TargetList]):

@@ -14,7 +14,7 @@ from ...config.memory_plan import shares_of
 from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
-from ...core.areas.target_area import DistributionParts, TargetArea
+from ...core.areas.target_area import TargetArea
 from ...core.deliveries.lane_parts import LaneParts
 from ...core.deliveries.lane_reader import LaneReader
 from ...core.memory.group_memory import GroupMemory
@@ -23,6 +23,7 @@ from ...core.memory.reclaim import MemoryParts
 from ...core.memory.watermarks import Watermarks
 from ...core.model import StateParts
 from ...distribution.distribution_chooser import DistributionChooser
+from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch
 from .foundation import FoundationLayer
 from .store_layer import StoreLayer

@@ -7,8 +7,8 @@ from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import StateError
-from forebay.dispatch.core.areas.target_area import DistributionParts
 from forebay.dispatch.core.memory.group_memory import GroupMemory
+from forebay.dispatch.distribution.distribution_parts import DistributionParts
 from forebay.dispatch.distribution.grouped import GroupedDistribution
 from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
 from forebay.dispatch.distribution.topic_turns import TopicTurns

@@ -1,0 +1,24 @@
+"""DistributionParts: what every distribution of an open store is made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...cache.accounting.overdraft import Overdraft
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.load_requests import LoadRequests
+from ..core.areas.target_area import TargetArea
+from ..core.memory.group_memory import GroupMemory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributionParts:
+    """The parts of an open store that its distributions use."""
+
+    target_area: TargetArea
+    dispatch_area: DispatchArea
+    loads: LoadRequests
+    consumer_memory: Overdraft
+    """Pays for the lists of consumers to which messages are assigned."""
+    group_memory: GroupMemory
+    """Pays for message groups."""
