@@ -23,8 +23,7 @@ from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.removal import Removals
-from .move import BATCH_BLOCKS
-from .transfer import LaneTransfer
+from .transfer import BATCH_BLOCKS, LaneTransfer
 
 BATCH_MESSAGES: Final = 256
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
@@ -26,10 +25,7 @@ from ..core.publication.confirmer import ThreadConfirmer
 from ..core.redelivery.removal import Removals
 from ..selectors.selector import Selector
 from .browse import Browsers
-from .transfer import LaneTransfer
-
-BATCH_BLOCKS: Final = 3
-"""Most blocks of the index that a batch makes dirty: one in the old queue, two in the new one."""
+from .transfer import BATCH_BLOCKS, LaneTransfer
 
 
 class Mover:

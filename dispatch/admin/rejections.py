@@ -20,7 +20,7 @@ from ..core.publication.confirmer import Confirmer
 from ..core.redelivery.removal import Removals
 from ..transactions.transaction import Transaction
 from .dead_letter_writer import BATCH_MESSAGES, DeadLetterWriter
-from .move import BATCH_BLOCKS
+from .transfer import BATCH_BLOCKS
 
 READ_BYTES: Final = 1 << 20
 """Bytes of rejected messages that are read at a time, if they are not in RAM. One message alone may be larger."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Final
 
 from ...store.errors import ForebayError
 from ...store.format.branch import Branch
@@ -24,6 +25,9 @@ from ..core.model import LaneState
 from ..core.publication.publisher import Publisher
 from ..core.redelivery.removal import Removals
 from ..core.redelivery.timed_lanes import TimedLanes
+
+BATCH_BLOCKS: Final = 3
+"""Most blocks of the index that a batch makes dirty: one in the old queue, two in the new one."""
 
 
 class LaneTransfer:
