@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
@@ -12,7 +12,7 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery, content_of, is_lazy
+from ..core.deliveries.delivery import Delivery, HeldCheck, content_of, is_lazy
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
 from ..core.model import LaneState, consumer_of, lane_of
 from ..core.monitor import Monitor
@@ -24,8 +24,6 @@ from .transfer import BATCH_BLOCKS
 
 READ_BYTES: Final = 1 << 20
 """Bytes of rejected messages that are read at a time, if they are not in RAM. One message alone may be larger."""
-Check = Callable[[Sequence[Delivery]], None]
-"""Raises if a delivery may not be settled. Requires: the lock."""
 
 
 class Rejections:
@@ -57,7 +55,7 @@ class Rejections:
         deliveries: Sequence[Delivery],
         reason: str,
         transaction: Transaction | None,
-        check: Check,
+        check: HeldCheck,
     ) -> None:
         """Make deliveries dead letters now, or remove them if there is no dead-letter queue.
 
@@ -131,7 +129,7 @@ class Rejections:
         return self._policies.redelivery(name).dead_letter_queue
 
     def _reject_in(
-        self, transaction: Transaction, delivery: Delivery, message: StoredMessage, reason: str, check: Check
+        self, transaction: Transaction, delivery: Delivery, message: StoredMessage, reason: str, check: HeldCheck
     ) -> None:
         """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
         lane = lane_of(delivery)

@@ -13,7 +13,7 @@ from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError
 from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery, is_in_flight, is_late
+from ..core.deliveries.delivery import Delivery, HeldCheck, is_in_flight, is_late
 from ..core.model import CoreConsumer, lane_of
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
@@ -22,9 +22,7 @@ from ..core.redelivery.redelivery import Redelivery
 from ..transactions.transaction import Transaction
 from ..transactions.transaction_registry import TransactionRegistry
 
-Check = Callable[[Sequence[Delivery]], None]
-"""Raises what `ack` raises if one of these deliveries is not the caller's to settle. Requires: the lock."""
-Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
+Reject = Callable[[Sequence[Delivery], str, Transaction | None, HeldCheck], None]
 """Gets deliveries, the reason, a transaction, and a check that is called under the lock before they are settled."""
 
 

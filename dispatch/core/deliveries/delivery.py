@@ -8,7 +8,7 @@ hand out and settle. The state lock guards all of it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
@@ -467,6 +467,9 @@ class Delivery:
     def __repr__(self) -> str:
         return f"<Delivery {self.lane.id_prefix}{self.sequence} attempt {self.attempts}>"
 
+
+HeldCheck = Callable[[Sequence[Delivery]], None]
+"""Raises what `ack` raises if one of these deliveries is not the caller's to settle. Requires: the lock."""
 
 # Functions that the library calls on a Delivery. Hosts do not see them.
 
