@@ -236,7 +236,7 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
     for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
         runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
         free = store.times.sweeper.free_messages([lane], runs)
-        for first, last in free:
+        for first, last in free.copy():  # a run that vanishes would hide the next one
             for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):
                 free.remove(low, high)
         for first, last in chain(lane.parked, store.times.delayed.runs(lane)):

@@ -139,6 +139,15 @@ def parked_with_a_delay() -> Staged:
     return consumer, [("delayed", "nack with a delay", 3)], "3 messages are delayed"
 
 
+def one_between_others_that_expired_before_they_are_due() -> Staged:
+    bay = SimulatedBay()
+    early = Message(b"x", delay=60.0, expires_in=1.0)
+    bay.queue().send_many([early, Message(b"plain"), early])
+    bay.clock.advance(2.0)
+    causes = [("due_later", "due in 58 s at the earliest", 2), ("no_consumer", "0:orders", 1)]
+    return bay.queue(), causes, "1 message waits for a consumer"
+
+
 def acknowledged_in_a_prepared_transaction() -> Staged:
     bay = SimulatedBay()
     send(bay, 3)
@@ -488,6 +497,7 @@ STAGES: list[Any] = [
     all_in_flight_with_another_interest,
     all_in_its_own_hands,
     parked_with_a_delay,
+    one_between_others_that_expired_before_they_are_due,
     acknowledged_in_a_prepared_transaction,
     acknowledged_in_a_transaction_that_survived,
     memory_in_flight_used_up,
