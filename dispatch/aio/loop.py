@@ -201,5 +201,8 @@ async def finished(workers: Executor, submitted: Future[T], undo: Callable[[T], 
         return await asyncio.shield(asyncio.wrap_future(submitted))
     except asyncio.CancelledError:
         if undo is not None:
-            workers.submit(lambda: undo(submitted.result()))
+            try:
+                workers.submit(lambda: undo(submitted.result()))
+            except RuntimeError:  # close has shut them down: the worker that makes the result undoes it
+                submitted.add_done_callback(lambda made: undo(made.result()) if made.exception() is None else None)
         raise

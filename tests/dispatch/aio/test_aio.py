@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from forebay import (
     TransactionError,
 )
 from forebay.dispatch.aio.consumer import MESSAGES_A_PART
-from forebay.dispatch.aio.loop import WORK_A_TURN
+from forebay.dispatch.aio.loop import WORK_A_TURN, finished
 
 
 def open_in(directory: Path, **fields: Any) -> Any:
@@ -131,6 +132,31 @@ def test_a_close_that_is_cancelled_goes_on_to_its_end_for_which_the_next_one_wai
     asyncio.run(main())
     with forebay.open(tmp_path, memory_limit="4MiB") as bay:
         assert bay.recovery.clean
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_a_call_that_is_cancelled_after_the_workers_were_shut_down_is_undone(is_made: bool) -> None:
+    workers, may_end, undone = ThreadPoolExecutor(1), threading.Event(), list[bool]()
+
+    async def main() -> None:
+        submitted = workers.submit(may_end.wait)
+        calling = asyncio.create_task(finished(workers, submitted, undone.append))
+        await asyncio.sleep(0)
+        workers.shutdown(wait=False)
+        if is_made:
+            may_end.set()
+            assert submitted.result()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        may_end.set()
+
+    try:
+        asyncio.run(main())
+    finally:
+        may_end.set()
+        workers.shutdown()
+    assert undone == [True]
 
 
 def test_a_close_that_fails_after_it_was_cancelled_tells_the_next_one_why(tmp_path: Path) -> None:
