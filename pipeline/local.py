@@ -288,16 +288,17 @@ def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
     if run is None:
         return None
     extent = next(iter(lane.extents(run[0], run[0])))
-    file, salt = seen.reader(extent.data_log)
     try:
-        head = file.read(extent.offset, SLICE_BYTES + ENTRY_BYTES * SLICE_MESSAGES_MAX)
+        file, salt = seen.reader(extent.data_log)
+        try:
+            head = file.read(extent.offset, SLICE_BYTES + ENTRY_BYTES * SLICE_MESSAGES_MAX)
+        finally:
+            file.close()
         header = decode_header(head)
         verify_head(header, head, salt)
         return decode_slice(header, head).timestamp
     except (OSError, RecordDamaged):
         return None  # deleted meanwhile, or damaged there
-    finally:
-        file.close()
 
 
 def index_of(store: Store, disk: Disk) -> list[IndexRow]:

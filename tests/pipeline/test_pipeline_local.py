@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from closed_stores import place_of, small_bay, two_data_logs
+from compiled import interpreted
 from inside import inside, open_forebay
 from journals import data_logs
 from pipeline_stores import damaged, random_stores, written
@@ -23,7 +24,7 @@ from forebay.pipeline.kernels.fleet import Store, find_stores, plan
 from forebay.pipeline.spark.questions import problems_of
 from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import MESSAGE
-from forebay.store.inspect.read_only import open_read_only
+from forebay.store.inspect.read_only import ReadOnlyStore, open_read_only
 from forebay.store.journal.scan import open_data_logs
 from forebay.store.recovery.verify import DataLogFacts, examine, judge
 from forebay.testing import ManualClock
@@ -101,6 +102,22 @@ def test_backlog_is_what_the_open_store_counts() -> None:
                 assert topic.subscriptions[row.subscription].depth == row.messages
             assert (row.oldest_seconds is None) == (not row.messages)
     assert min(seen[True], seen[False]) > 5
+
+
+@interpreted("replaces a function of the module")
+def test_backlog_tells_no_age_where_the_data_log_was_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    bay = small_bay()
+    bay.queue("orders").send(b"12345")
+    disk = bay.disk.crash_process()
+
+    def then_deleted(disk: SimulatedDisk) -> ReadOnlyStore:
+        seen = open_read_only(disk)
+        disk.remove(data_log_name(1))
+        return seen
+
+    monkeypatch.setattr(local, "open_read_only", then_deleted)
+    [row] = local.backlog_of(HERE, disk, 0)
+    assert (row.destination, row.messages, row.bytes, row.oldest_seconds) == ("orders", 1, 5, None)
 
 
 def test_what_opens_is_read_whole_and_what_does_not_is_refused(tmp_path: Path) -> None:
