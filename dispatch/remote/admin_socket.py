@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...store.disk.layout import after_fork_in_child
+from ...store.errors import SettingsError
 
 ADMIN_SOCKET: Final = "admin.sock"
 REQUEST_BYTES_MAX: Final = 64 << 10
@@ -45,7 +46,12 @@ class AdminSocket:
     """
 
     def __init__(self, root: str) -> None:
-        """Make the socket, replacing one that a kill left. OSError."""
+        """Make the socket, replacing one that a kill left. OSError. SettingsError: the system lacks what it needs."""
+        lacking = _lacking()
+        if lacking:
+            raise SettingsError(
+                f"admin=True needs {lacking}, which this system lacks: it is for Linux alone; leave it out"
+            )
         self._path = os.path.join(os.path.abspath(root), ADMIN_SOCKET)
         self._is_mine = True
         with suppress(FileNotFoundError):
@@ -152,6 +158,8 @@ def ask(root: str, request: bytes, seconds: float) -> bytes | None:
 
     Return None if no process listens there, or if it ended meanwhile. Raises TimeoutError after that many seconds.
     """
+    if _lacking():
+        return None  # no process can listen
     deadline = time.monotonic() + seconds
     answer = bytearray()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -180,6 +188,12 @@ def _connect(root: str, connection: socket.socket, deadline: float) -> None:
             if time.monotonic() >= deadline:
                 raise TimeoutError from None
             time.sleep(_PAUSE_SECONDS)
+
+
+def _lacking() -> str:
+    """Say what the system lacks to serve a socket: SO_PEERCRED tells who asks, O_PATH reaches a long name by /proc."""
+    needed = ("SO_PEERCRED", hasattr(socket, "SO_PEERCRED")), ("O_PATH", hasattr(os, "O_PATH"))
+    return " and ".join(name for name, is_there in needed if not is_there)
 
 
 def _at(root: str, call: Callable[[str], object]) -> None:

@@ -224,6 +224,21 @@ def test_client_waits_while_the_system_lets_no_more_clients_wait(tmp_path: Path)
         server.join()
 
 
+@pytest.mark.parametrize(("module", "name"), [(socket, "SO_PEERCRED"), (os, "O_PATH")])
+def test_system_that_lacks_what_it_needs_is_told_so_at_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delattr(module, name)
+        with pytest.raises(SettingsError, match=f"admin=True needs {name}, which this system lacks"):
+            open_bay(tmp_path)
+        assert not path_of(tmp_path).exists()
+        with open_bay(tmp_path, admin=False):
+            assert ask(str(tmp_path / ("x" * 120)), b"x", SECONDS) is None
+    with open_bay(tmp_path):
+        assert asked(tmp_path, {"do": "explain"})["ok"]
+
+
 def test_failed_open_leaves_no_socket(tmp_path: Path) -> None:
     with open_bay(tmp_path), pytest.raises(forebay.StoreLocked):
         open_bay(tmp_path)
