@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from .checkpoint.checkpointer import Checkpointer
 from .disk.disk import Disk
 from .environment.locks import StoreLocks
-from .errors import Closed, StoreFailed, StoreFull
+from .errors import Closed, StoreFailed
 from .format.identity import Identity
 from .format.places import Extent, SingleRecords
 from .format.record import IDENTIFIED, TIMED
@@ -312,7 +312,7 @@ class MessageStore:
         Requires: no lock.
         """
         if not self._index.has_room_for(blocks) and not self.checkpoint():
-            raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+            raise self._checkpointer.no_room()
 
     def make_index_room(self, position: int, next_log_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks."""

@@ -233,10 +233,17 @@ class Checkpointer:
         try:
             store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_log_sequence))
         except MetadataFull as full:
-            raise StoreFull(0, known_free_bytes(self._journaled.disk), "the disk's free space") from full
+            raise self.no_room() from full
         except MetadataDamaged as damage:
             raise self.distrust(damage) from damage
         self.end = self.replay_position = position
+
+    def no_room(self) -> StoreFull:
+        """Return the error for a call that needs a checkpoint, which found no room: on the disk, or in RAM."""
+        if not self._metadata.is_persistent:
+            return StoreFull(1, 0, INDEX_LIMIT)
+        free_bytes = known_free_bytes(self._journaled.disk)
+        return StoreFull(0, free_bytes, "the disk's free space")
 
     def skip_record(self, begin: int, end: int) -> None:
         """Move the end past a record that does not concern the index. Requires: the state lock."""

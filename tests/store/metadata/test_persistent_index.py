@@ -186,6 +186,8 @@ def test_a_backlog_of_which_only_the_rows_have_no_room_takes_acks_and_no_message
     assert len(again.pending()) == 600 * 32
     with pytest.raises(StoreFull):
         again.add(b"one")
+    with pytest.raises(StoreFull, match=r"persistent_index=False: .*, or raise memory_limit"):
+        again.store.message_store.require_index_room(1 << 20)
     again.remove(0, 580 * 32)
     assert again.store.message_store.checkpoint()
     again.add(b"one")
