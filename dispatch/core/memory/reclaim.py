@@ -133,11 +133,21 @@ class Reclaim:
 
         O(lists + messages, each with log lists).
         """
+
+        def missing() -> int:
+            return wanted_bytes - memory.share_free_bytes
+
+        def shorten() -> None:
+            others = [target for target in self._others(keep, least, least_seconds) if target.memory is memory]
+            self._shorten(others, missing, keep, least, least_seconds)
+
+        if missing() > 0 and self._memory_rule.lists_give_first:
+            shorten()
         for cache in (memory.head_queue_cache, memory.pending_cache):
-            if memory.share_free_bytes < wanted_bytes:
-                cache.give_back(wanted_bytes - memory.share_free_bytes)
-        others = [target for target in self._others(keep, least, least_seconds) if target.memory is memory]
-        self._shorten(others, lambda: wanted_bytes - memory.share_free_bytes, keep, least, least_seconds)
+            if missing() > 0:
+                cache.give_back(missing())
+        if missing() > 0:
+            shorten()
 
     def _others(self, keep: TargetList | None, least: int, least_seconds: float) -> list[TargetList]:
         """Return the lists that could give messages to `keep`. O(lists)."""

@@ -12,6 +12,8 @@ from simulated_bay import SimulatedBay
 from forebay import Consumer, DestinationPolicy, SettingsError, StoreFull
 from forebay.cache.accounting.budget import ShareStatistics
 from forebay.cache.accounting.charge import OVERHEAD_BYTES
+from forebay.dispatch.core.memory.memory_rule import MemoryRule
+from forebay.dispatch.planning.rules import ListsFirst
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -230,6 +232,30 @@ def test_what_a_pattern_holds_within_its_reserve_is_not_given_back_for_others() 
     assert len(take_all(bay, "orders")) == 2000
     assert share_of(bay, "logs.>").held_bytes == before
     slow.close()
+
+
+@pytest.mark.parametrize("lists_first", [False, True])
+def test_within_a_share_lists_and_caches_give_back_in_the_order_of_the_rule(lists_first: bool) -> None:
+    policies = {"logs.>": DestinationPolicy(memory_share="1MiB")}
+    bay = SimulatedBay(
+        memory_limit="16MiB", policies=policies, memory_rule=ListsFirst() if lists_first else MemoryRule()
+    )
+    with bay.queue("logs.a").subscribe(), bay.queue("logs.b").subscribe() as other:
+        for name, count in (("logs.a", 1), ("logs.b", 40), ("logs.c", 40)):
+            fill(bay, count, name, SIZE)
+        memory = bay.memories.of_patterns["logs.>"]
+        (keep,) = (target for target in bay.lists() if target.lane.destination.name == "logs.a")
+
+        def held() -> tuple[int, int]:
+            return other.statistics().watermark_bytes, memory.head_queue_cache.holder.held_bytes
+
+        lists_before, heads_before = held()
+        assert lists_before > 20 * SIZE and heads_before > 20 * SIZE
+        with bay.lock:
+            bay.target_area.make_room(memory.share_free_bytes + 10 * SIZE, keep)
+        lists_after, heads_after = held()
+        assert (lists_after < lists_before, heads_after < heads_before) == (lists_first, not lists_first)
+    bay.check()
 
 
 def test_a_resize_computes_percentages_anew_and_gives_back_what_is_above_the_share() -> None:
