@@ -7,5 +7,5 @@ the contents of a list, `selector_groups` the members, `deliveries` the states o
 
 Three files are about all of them: `monitor.py` has the lock, `model.py` the classes that refer to each other,
 `parts.py` what is handed to the packages above. docs/internals/dispatch-core.md explains each file;
-docs/internals/overview.md says who owns what.
+docs/internals/owners.md says who owns what.
 """

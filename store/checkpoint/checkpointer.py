@@ -278,7 +278,10 @@ def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, s
 
 
 def store_at_standstill(journaled: JournaledState, position: int, epoch: int, state: StateRecord) -> None:
-    """Store a checkpoint. Raises MetadataFull or MetadataDamaged. Requires: no other thread uses the store."""
+    """Store a checkpoint. Raises MetadataFull or MetadataDamaged.
+
+    Requires: no other thread uses the store, or the caller holds the locks that keep them out meanwhile.
+    """
     index, subscriptions = journaled.index, journaled.subscriptions
     changes = _changes_of(index)
     is_stored = False

@@ -69,7 +69,7 @@ _ZEROS: Final = bytes(_PIECE_BYTES)
 _HEAD_BYTES_MAX: Final = 1 << 21
 """Most bytes that a search behind damage reads at once: above the longest table, directory and state."""
 
-# Typed for machine code, as `_unpack_one` in reading.py.
+# Typed for machine code, as `_unpack_one` in regions.py.
 _unpack_message: Final[Callable[[bytes, int], tuple[int, int, int, int, int, int, int, int, int, int]]] = (
     MESSAGE_ONE.unpack_from
 )

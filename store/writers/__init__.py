@@ -2,5 +2,5 @@
 
 There is a module for each kind of change: destinations, subscriptions, transactions, returned messages, host
 properties, and sequences that no subscription receives. A crash leaves the record, which recovery repeats in RAM.
-ReturnWriter alone counts in RAM first, because its record may be left out.
+Two change RAM first: ReturnWriter, because its record may be left out, and a transaction that is prepared.
 """
