@@ -13,6 +13,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..core.monitor import call_back
+
 
 class LoopWaker:
     """Calls functions in its loop's thread, for any thread. If the loop is closed, it does nothing."""
@@ -39,7 +41,7 @@ class LoopWaker:
         # Reset it before the first look, so that later calls make the loop look again.
         self._is_ringing = False
         for _ in range(len(self._rung)):
-            self._rung.popleft()()
+            call_back(self._rung.popleft())
 
 
 class FairWaiters:

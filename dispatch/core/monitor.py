@@ -161,12 +161,17 @@ class WhileOpen:
 def _call_all(due: deque[Callable[[], object]]) -> None:
     """Remove and call all callbacks that are due."""
     while due:
-        try:
-            due.popleft()()
-        except (Closed, StoreFailed):
-            pass  # an on_ready callback that takes has learned from its take what happened
-        except Exception:
-            logger.exception("a callback raised", event="callback_raised")
+        call_back(due.popleft())
+
+
+def call_back(callback: Callable[[], object]) -> None:
+    """Call a callback of the host. What it raises is logged, and keeps nobody else from being called."""
+    try:
+        callback()
+    except (Closed, StoreFailed):
+        pass  # an on_ready callback that takes has learned from its take what happened
+    except Exception:
+        logger.exception("a callback raised", event="callback_raised")
 
 
 def _nothing() -> None:

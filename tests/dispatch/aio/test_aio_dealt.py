@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from loops import ticks
 from simulated_bay import SimulatedBay
 
 import forebay.aio
 from forebay.aio import Consumer, Delivery, Queue
 from forebay.dispatch.aio.forebay import AsyncForebay
+from forebay.dispatch.aio.wakeups import LoopWaker
 
 
 async def take(consumer: Consumer, count: int = 10) -> list[bytes]:
@@ -138,3 +140,23 @@ def test_on_slow_is_called_in_the_loop() -> None:
         await consumer.close()
 
     asyncio.run(main())
+
+
+def test_a_callback_that_raises_is_logged_and_those_behind_it_are_called_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        waker, told = LoopWaker(asyncio.get_running_loop()), list[str]()
+
+        def raise_error() -> None:
+            raise ValueError("of the host")
+
+        waker.ring(raise_error)
+        waker.ring(lambda: told.append("the take behind it"))
+        await ticks()
+        assert told == ["the take behind it"]
+
+    asyncio.run(main())
+    assert [(record.name, record.getMessage()) for record in caplog.records] == [
+        ("forebay.dispatch", "a callback raised")
+    ]
