@@ -30,7 +30,7 @@ from forebay.benchmarks.brokers.comparison import Brokers
 from forebay.benchmarks.load.words import counted
 from forebay.benchmarks.works.build import Build, NoBuild, build_of, this_build
 from forebay.benchmarks.works.claims import judged
-from forebay.benchmarks.works.disturbance import Undisturbed, others_share
+from forebay.benchmarks.works.disturbance import Undisturbed
 from forebay.benchmarks.works.kahadb import NEEDED, KahaDB, Peer, has_java, java_version
 from forebay.benchmarks.works.machine import file_system, machine
 from forebay.benchmarks.works.measured import Measured
@@ -40,7 +40,7 @@ from forebay.benchmarks.works.process import PassFailed, measure
 from forebay.benchmarks.works.python_queues import PACKAGES, NotThere, PythonQueue, PythonQueues
 from forebay.benchmarks.works.report import report
 from forebay.benchmarks.works.results import BROKERS, MEASURED, write_results
-from forebay.benchmarks.works.stopwatch import Facts
+from forebay.benchmarks.works.stopwatch import Facts, others_share
 from forebay.benchmarks.works.work import Work
 from forebay.dispatch.config.sizes import GIB
 

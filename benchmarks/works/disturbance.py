@@ -8,8 +8,6 @@ from typing import Final, TypeVar
 from forebay.benchmarks.calibration import floor_seconds
 from forebay.benchmarks.load.words import counted
 
-from .stopwatch import Facts
-
 Found = TypeVar("Found")
 
 OTHERS_MOST: Final = 0.2
@@ -17,11 +15,6 @@ OTHERS_MOST: Final = 0.2
 SLOWER_MOST: Final = 0.15
 """How much slower than at its best in this run the machine may be just before and just after a pass."""
 ATTEMPTS: Final = 3
-
-
-def others_share(facts: Facts) -> float:
-    """Return the part of one core that others used during a pass; 0.0: its clock does not tell."""
-    return facts.get("others_seconds", 0.0) / facts["seconds"] if facts.get("seconds") else 0.0
 
 
 class Undisturbed:

@@ -30,6 +30,7 @@ from .plan import (
     with_headers,
 )
 from .python_queues import BATCHED, ONE_BY_ONE
+from .stopwatch import others_share
 from .work import Work
 
 _USS_GROWTH_BYTES_MAX = MEMORY_LIMIT_BYTES * 5 // 4 + 40 * MIB
@@ -71,12 +72,7 @@ def report(
 
 
 def _others(results: Iterable[Measured]) -> str:
-    shares = [
-        facts["others_seconds"] / facts["seconds"]
-        for measured in results
-        for facts in measured.passes
-        if "others_seconds" in facts
-    ]
+    shares = [others_share(facts) for measured in results for facts in measured.passes if "others_seconds" in facts]
     return (
         f"CPU that other processes used while a pass was timed: {100 * median(shares or [0]):.0f} % of one core in the "
         f"median, {100 * max(shares, default=0):.0f} % in the worst pass"

@@ -19,6 +19,11 @@ Facts = dict[str, float]
 """Facts of a pass by name: seconds, cpu_seconds, others_seconds, peak_bytes, written_bytes, and further ones."""
 
 
+def others_share(facts: Facts) -> float:
+    """Return the part of one core that others used during a pass; 0.0: its clock does not tell."""
+    return facts["others_seconds"] / facts["seconds"] if "others_seconds" in facts else 0.0
+
+
 class Stopwatch:
     """A context manager that measures wall time, and CPU time of this and all other processes.
 

@@ -57,7 +57,7 @@ def encode_properties(
 
     Message id, group and producer come before the headers, so `group_of` and `own_identity` decode no header.
     """
-    encoded = encode_headers(headers) if headers is not None else b""
+    encoded = _HEADERS_FOLLOW + _headers(headers) if headers else b""
     if producer is not None:
         encoded = _field(_PRODUCER, producer) + encoded
     if group is not None:

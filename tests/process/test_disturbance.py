@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from forebay.benchmarks.works.disturbance import Undisturbed, others_share
-from forebay.benchmarks.works.stopwatch import Facts
+from forebay.benchmarks.works.disturbance import Undisturbed
+from forebay.benchmarks.works.stopwatch import Facts, others_share
 
 
 def passes(*others_seconds: float) -> Callable[[], Facts]:
