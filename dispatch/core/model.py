@@ -233,6 +233,15 @@ class TargetList(ListSupply):
             self.lane.purge_count += 1
             load.last = skipped.first - 1
 
+    def begin_load(self, load: Load[TargetList]) -> None:
+        """Note that a load for this list is under way, which has reserved its memory. Requires: no other one is."""
+        self.load = load
+        self.loaded_bytes += load.reserved_bytes
+
+    def end_load(self) -> None:
+        """Note that the load has ended, for whatever reason."""
+        self.load = None
+
     def move_first_to(self, other: TargetList) -> None:
         """Move the first direct message, with its charge, to the end of another list over the same lane."""
         message = self.direct[0]
@@ -266,6 +275,14 @@ class TargetList(ListSupply):
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
         """Move the bounds of the watermark, as far as the lane allows its lists to hold so much."""
         super().move_high_watermark(min(high_watermark_bytes, self.lane.list_bytes_max), read_ahead_share)
+
+    def close(self) -> None:
+        """Let go of everything, as ListContents.close does, and of the counterpart.
+
+        Otherwise the two and their queue would stay until a garbage collection.
+        """
+        super().close()
+        self.counterpart = None
 
     @property
     def is_next_cached(self) -> bool:

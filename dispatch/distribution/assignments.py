@@ -268,7 +268,7 @@ class Assignments:
     def add_list(self, assigned: OwnSelectorGroup, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
         target = TargetList(lane, assigned, self._consumer_memory)
-        target.frontier = BEHIND_ALL  # it loads nothing by itself
+        target.advance_frontier(BEHIND_ALL)  # it loads nothing by itself
         target.require_claims()
         assigned.add_list(target)
         self.target_area.adopt(target)
@@ -293,7 +293,7 @@ class Assignments:
                 continue
             if self.names.is_forgotten(source.lane, message):
                 _drop(source)
-                source.returned.add(message[0], message[0])
+                source.note_returned(message[0])
                 continue
             group = self.names.of(source.lane, message)
             if group is None or self._is_new(source.lane, message[0], group):

@@ -54,7 +54,7 @@ class OrdinaryDistribution(Distribution):
                 continue
             for target in selector_group.lists:
                 if target.lane is lane and target.passed_end > sequence:
-                    target.returned.add(sequence, sequence)
+                    target.note_returned(sequence)
                     self._loads.request(target)
                     self._target_area.wake(selector_group)
 

@@ -67,7 +67,7 @@ class CurveWatch(ListObserver):
         charge = _mean_charge(target, OVERHEAD_BYTES)
         arrived = (lane.published_end - lane.first_sequence) * charge
         self._tracks[target] = self._sampler.track(waiting, min(arrived, waiting), charge)
-        target.sample_at_bytes = quantum_bytes(waiting, charge)
+        target.sample_next_at(quantum_bytes(waiting, charge))
 
     @property
     def _bytes_max(self) -> int:
@@ -81,7 +81,7 @@ class CurveWatch(ListObserver):
     def _forget(self, target: TargetList) -> None:
         self._sampler.end(self._tracks.pop(target))
         self._granted.pop(target, None)
-        target.sample_at_bytes = UNLIMITED
+        target.sample_next_at(UNLIMITED)
         self._holder.release(self.track_bytes)
 
     def sample(self, target: TargetList) -> None:
@@ -91,7 +91,7 @@ class CurveWatch(ListObserver):
         charge = _mean_charge(target, track.charge)
         taken = target.taken_bytes
         waiting = _waiting_messages(target, charge) * charge
-        target.sample_at_bytes = taken + quantum_bytes(waiting, charge)
+        target.sample_next_at(taken + quantum_bytes(waiting, charge))
         if taken == track.taken and waiting == track.waiting:
             return
         held_bytes, lists = self._dispatch_area.in_flight_bytes, len(self._watermarks.lists)

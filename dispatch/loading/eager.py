@@ -124,7 +124,7 @@ class EagerLoader:
             if target.is_loading or not target.has_supply or self._is_fed(target, is_awaited=is_awaited):
                 del running_low[target]
                 if not target.is_loading:
-                    target.loaded_bytes = 0
+                    target.count_loaded_anew()
                 continue
             if loads.leaves(target):
                 continue
@@ -172,8 +172,7 @@ class EagerLoader:
         if not load.runs or load.last < load.first:
             self._abandon(load)
             return None
-        target.load = load
-        target.loaded_bytes += load.reserved_bytes
+        target.begin_load(load)
         return load
 
     def _choose(self, target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
@@ -198,7 +197,7 @@ class EagerLoader:
             load.survey = None if candidate is None else candidate.survey(load.first)
             return load
         # The frontier of a list of assigned messages is behind all messages that will ever come, and stays there.
-        target.frontier = max(target.frontier, target.lane.published_end)
+        target.advance_frontier(target.lane.published_end)
         return None
 
     def _skip(self, target: TargetList) -> Candidate | None:
@@ -211,7 +210,7 @@ class EagerLoader:
         end = lane.published_end if found is None else min(found.sequence, lane.published_end)
         if end > target.frontier:
             lane.note_unmatched(target.frontier, end)
-            target.frontier = end
+            target.advance_frontier(end)
         return found
 
     def _gather(self, target: TargetList, runs: SequenceSet) -> list[tuple[int, int]]:
@@ -440,7 +439,7 @@ class EagerLoader:
         target_area, memory = self._target_area, load.target.memory
         if memory.free_bytes < wanted + buffer_bytes:
             target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
-        load.target.wanted_bytes = wanted + buffer_bytes
+        load.target.note_wanted(wanted + buffer_bytes)
         if not memory.lists_holder.reserve(wanted):
             return False
         if not self._reading.reserve(buffer_bytes):
@@ -458,7 +457,7 @@ class EagerLoader:
             if load.is_needed and not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
-                load.target.wanted_bytes = OVERHEAD_BYTES
+                load.target.note_wanted(OVERHEAD_BYTES)
                 load.last = min(load.last, sequence - 1)
                 return
         load.reserved_bytes += OVERHEAD_BYTES
@@ -552,19 +551,13 @@ class EagerLoader:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
             kept, kept_bytes = self._kept(load, is_alive=is_alive)
-        for first, last in load.runs:
-            if first <= load.last:
-                target.returned.remove(first, min(last, load.last))
-                target.references.remove(first, min(last, load.last))
-        target.frontier = max(target.frontier, load.last + 1)
-        kept_bytes -= _refer_behind_watermark(target, kept)
+        target.note_loaded(load.runs, load.last)
+        kept_bytes -= target.refer_behind_watermark(kept)
         target.release(load.reserved_bytes - kept_bytes)
         if kept and load.is_return:
             target.put_back(kept)
         elif kept:
-            target.own_direct()
-            target.direct.extend(kept)
-            target.direct_bytes += kept_bytes
+            target.extend(kept, kept_bytes)
         return kept
 
     def _drop_unused_copies(self, load: Load[TargetList], kept: set[int]) -> None:
@@ -652,19 +645,6 @@ def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
             is_wanted = False
         if not is_wanted:
             load.unwanted.add(sequence)
-
-
-def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> int:
-    """Turn messages that are now behind the watermark into references: memory ran short during the read.
-
-    Remove these messages from `kept`. Return their charge.
-    """
-    charge = 0
-    while kept and target.references and kept[-1][0] > target.references.first:
-        message = kept.pop()
-        charge += charge_bytes(message)
-        target.references.add(message[0], message[0])
-    return charge
 
 
 def _give_up(lane: LaneState, unreadable: Iterable[tuple[int, str]]) -> None:

@@ -26,8 +26,10 @@ PLACES = {
     "dispatch/consumer/consumer.py:Consumer.allowance",
     "dispatch/core/areas/dispatch_area.py:DispatchArea._take_what_fits",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
+    "dispatch/core/areas/dispatch_area.py:DispatchArea._hand_over",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
+    "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
     "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
     "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
@@ -193,6 +195,54 @@ def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
     assert ast.unparse(inlined.test) == f"{fits.replace('self', 'sole')} and {reserved}"
     assert [ast.unparse(each) for each in inlined.body[:3]] == [each.replace("self.", "sole.") for each in admitted]
     assert "own_direct" in ast.unparse(own)  # a list on the fast path has its deque: `admit` alone may meet one without
+
+
+def test_a_hand_out_leaves_its_list_as_the_first_message_does() -> None:
+    _, left, _ = function("dispatch/core/lists/list_contents.py:ListContents.drop_first").body
+    _, taken, _ = function("dispatch/core/lists/list_supply.py:ListSupply.pass_first").body
+    passed = [ast.unparse(each).replace("self.", "target.") for each in (left, taken)]
+    area = "dispatch/core/areas/dispatch_area.py:DispatchArea"
+    one = [*map(ast.unparse, function(f"{area}.dispatch_one").body)]
+    at = one.index("target.direct.popleft()")
+    assert one[at + 1 : at + 3] == passed
+    many = [*map(ast.unparse, function(f"{area}._hand_over").body)]
+    assert many[1:3] == [each.replace("charge", "taken_bytes") for each in passed]
+
+
+def test_a_list_passes_an_arrival_that_it_does_not_want_as_its_frontier_advances() -> None:
+    [advances] = function("dispatch/core/lists/list_contents.py:ListContents.advance_frontier").body
+    assert isinstance(advances, ast.If) and ast.unparse(advances.test) == "end > self.frontier"
+    [advanced] = map(ast.unparse, advances.body)
+    [passed] = [
+        part
+        for part in ast.walk(function("dispatch/core/areas/target_area.py:TargetArea._offer_to_lists"))
+        if isinstance(part, ast.If) and ast.unparse(part.test) == "is_wanted is False"
+    ]
+    assert ast.unparse(passed.body[0]) == advanced.replace("self.", "target.").replace("end", "sequence + 1")
+
+
+def test_only_what_is_written_inline_changes_the_fields_of_a_list_from_outside() -> None:
+    fields = {
+        part.attr
+        for name in ("list_contents.py:ListContents", "list_supply.py:ListSupply")
+        for part in ast.walk(function(f"dispatch/core/lists/{name}.__init__"))
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+    }
+    writers = {
+        f"{path.relative_to(ROOT).as_posix()}:{name}"
+        for path in (ROOT / "dispatch").rglob("*.py")
+        for name, node in functions(ast.parse(path.read_text("utf-8")))
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+        if part.attr in fields and ast.unparse(part.value) != "self"
+    }
+    assert writers == {
+        "dispatch/core/areas/dispatch_area.py:DispatchArea._hand_over",
+        "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
+        "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
+        "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
+        "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
+    }
 
 
 def test_a_single_ack_releases_as_a_holder_without_a_guarantee_does() -> None:

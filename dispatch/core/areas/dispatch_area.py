@@ -91,6 +91,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_bytes, written inline
         if dispatch.held_bytes + charge > self.dispatch_bytes_max:
             return None
+        # The same as TargetList.pass_first, written inline: every take of one message passes here.
         target.direct.popleft()
         target.direct_bytes -= charge
         target.taken_bytes += charge
@@ -355,6 +356,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     def _hand_over(self, target: TargetList, moved_bytes: int, released_bytes: int) -> None:
         """Hand charges of a list over to the DispatchArea and release others."""
         memory, taken_bytes = target.lane.memory, moved_bytes + released_bytes
+        # What pass_first does with a charge, written inline: the messages of a take have left the list together.
         target.direct_bytes -= taken_bytes
         target.taken_bytes += taken_bytes
         memory.lists_holder.hand_over(memory.dispatch_holder, moved_bytes)

@@ -186,7 +186,7 @@ class LoadRequests:
         before = self._feed_periods.get(target)
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
         self._feed_periods[target] = FeedPeriod(now + seconds, seconds)
-        target.loaded_bytes = 0
+        target.count_loaded_anew()
         self.request(target)
 
 

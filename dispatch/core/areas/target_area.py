@@ -210,11 +210,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         for message in target.direct:
             if message[2] is None or target.needs_claims or not memory.head_queue_cache.put(lane_number, message):
                 dropped.append(message)
-        target.direct.clear()
         target.close()
         target.page_out(dropped)
-        target.direct_bytes = 0
-        target.counterpart = None  # else the two and their queue would stay until a garbage collection
         if dropped or has_supply:
             self._events.unread(target.lane)
 
@@ -229,7 +226,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
 
     def end_load(self, target: TargetList) -> None:
         """Note that a list's load has ended, for whatever reason. The caller gives its memory back."""
-        target.load = None
+        target.end_load()
         self.leaving.pop(target, None)
 
     @property
@@ -261,7 +258,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
         for target in lane.selector_group_lists():
             if target.frontier == lane.published_end:
-                target.frontier = first
+                target.advance_frontier(first)
         lane.published_end = first
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
@@ -325,7 +322,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
                 values = decoded[place] if decoded is not None else None
                 is_wanted = selector_group.verdict(lane, message, None if values is None else values[at])
             if is_wanted is False:
-                target.frontier = sequence + 1
+                target.frontier = sequence + 1  # advance_frontier, written inline: this is done for each arrival
                 if lane.unmatched is not None:
                     lane.unmatched.add(sequence, sequence)
             elif is_wanted and target.admit((message,), charge_bytes(message)):

@@ -101,6 +101,44 @@ class ListContents:
         self.direct.append(message)
         self.direct_bytes += charge
 
+    def extend(self, messages: list[StoredMessage], charge: int) -> None:
+        """Append messages, whose charges are made already, to the direct ones. charge: that of the messages."""
+        self.own_direct()
+        self.direct.extend(messages)
+        self.direct_bytes += charge
+
+    def advance_frontier(self, end: int) -> None:
+        """Move the frontier to `end`, if it is not there yet: everything before has been examined, or is not there."""
+        if end > self.frontier:
+            self.frontier = end
+
+    def note_returned(self, sequence: int) -> None:
+        """Note that a message came back, so that a load brings it to its place. Requires: the list has passed it."""
+        self.returned.add(sequence, sequence)
+
+    def note_loaded(self, runs: list[tuple[int, int]], last: int) -> None:
+        """Note that a load has brought all that the list gets of these runs, up to `last`.
+
+        Nothing there is behind the frontier, a reference or returned any more.
+        """
+        for first, end in runs:
+            if first <= last:
+                self.returned.remove(first, min(end, last))
+                self.references.remove(first, min(end, last))
+        self.advance_frontier(last + 1)
+
+    def refer_behind_watermark(self, loaded: list[StoredMessage]) -> int:
+        """Turn loaded messages that are now behind the watermark into references: memory ran short during the read.
+
+        Remove these messages from `loaded`. Return their charge.
+        """
+        charge = 0
+        while loaded and self.references and loaded[-1][0] > self.references.first:
+            message = loaded.pop()
+            charge += charge_bytes(message)
+            self.references.add(message[0], message[0])
+        return charge
+
     def own_direct(self) -> None:
         """Give the list a deque of its own for direct messages."""
         if self.direct is NO_MESSAGES:
@@ -187,7 +225,12 @@ class ListContents:
         return charge
 
     def close(self) -> None:
-        """Release the charge of the list itself, because it has ended and its messages are elsewhere."""
+        """Let go of everything and release the charge of the list itself: it has ended, its messages are elsewhere.
+
+        Requires: the charge of the direct messages is released.
+        """
+        self.direct.clear()
+        self.direct_bytes = 0
         self.hand_back_direct()
         self.returned.close()
         self.references.close()

@@ -77,6 +77,18 @@ class ListSupply(ListContents):
         self.taken_bytes += charge
         return charge
 
+    def note_wanted(self, wanted_bytes: int) -> None:
+        """Note how much memory its load needs: if there is too little, the list waits until so much is free."""
+        self.wanted_bytes = wanted_bytes
+
+    def count_loaded_anew(self) -> None:
+        """Count what is loaded from now on, because the list is full, or its consumer is judged anew."""
+        self.loaded_bytes = 0
+
+    def sample_next_at(self, taken_bytes: int) -> None:
+        """Have the curve sample this list as soon as so much was taken from it."""
+        self.sample_at_bytes = taken_bytes
+
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
         """Move the bound of the watermark, and those below it."""
         self.high_watermark_bytes = high_watermark_bytes

@@ -51,7 +51,7 @@ DISPATCH_BUGS = (
     Bug(
         "a message that was returned is lost",
         "OrdinaryDistribution.reoffer_returned",
-        "target.returned.add(sequence, sequence)",
+        "target.note_returned(sequence)",
         "pass",
         "tests/dispatch/consumer/test_consumer.py::test_a_closed_consumers_messages_go_back_to_their_places",
     ),
