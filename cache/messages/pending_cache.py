@@ -41,8 +41,10 @@ class PendingCache(MessageCache):
 
     def give_back(self, wanted_bytes: int) -> int:
         """Release at least `wanted_bytes`, what is farthest from its reader first: what arrives next leaves a gap."""
-        self._ends.clear()
-        return super().give_back(wanted_bytes)
+        released = super().give_back(wanted_bytes)
+        if released:
+            self._ends.clear()
+        return released
 
     def discard_lane(self, lane_number: int) -> None:
         self._ends.pop(lane_number, None)

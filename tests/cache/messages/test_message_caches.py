@@ -75,6 +75,17 @@ def test_a_message_put_twice_is_charged_once(make: Maker) -> None:
     assert (len(cache), budget.held_bytes) == (1, CHARGE)
 
 
+def test_arrivals_in_a_row_are_kept_until_the_cache_has_given_something_back() -> None:
+    budget = Budget(10_000)
+    cache = PendingCache(budget.holder("pending"), HeadQueueCache(budget.holder("head"), 0), 10_000)
+    assert cache.admit(LANE, message(1), is_near=True)
+    cache.take(LANE, 1)
+    assert cache.give_back(0) == cache.give_back(CHARGE) == 0  # nothing is asked for, or nothing is there
+    assert cache.admit(LANE, message(2), is_near=False)
+    assert cache.give_back(0) == 0 and cache.give_back(CHARGE) == CHARGE
+    assert not cache.admit(LANE, message(3), is_near=False)
+
+
 def test_what_does_not_fit_into_the_share_is_refused(make: Maker) -> None:
     budget = Budget(100_000)
     cache = make(budget, 3 * CHARGE)
