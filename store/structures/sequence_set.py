@@ -8,7 +8,7 @@ O(runs) of plain memory copy.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -140,12 +140,16 @@ class SequenceSet:
         if not gaps:
             return
         widest = gaps[len(gaps) // 2]
+        left = len(gaps) // 2 + 1 - bisect_left(gaps, widest)  # how many of the gaps of that width belong to the half
         merged = SequenceSet()
         first, last = self._firsts[0], self._lasts[0]
         for next_first, next_last in zip(self._firsts[1:], self._lasts[1:], strict=True):
-            if next_first - last > widest:
+            gap = next_first - last
+            if gap > widest or (gap == widest and not left):
                 merged.add(first, last)
                 first = next_first
+            elif gap == widest:
+                left -= 1
             last = next_last
         merged.add(first, last)
         self._firsts, self._lasts, self.count = merged._firsts, merged._lasts, merged.count

@@ -50,6 +50,17 @@ def test_the_last_number_up_to_another_is_in_the_run_before_it_or_around_it() ->
     assert SequenceSet().last_up_to(5) is None
 
 
+def test_coarsening_fills_the_smaller_half_of_the_gaps_and_no_more_if_they_are_alike() -> None:
+    runs = runs_of((0, 0), (2, 2), (10, 10), (13, 13))
+    runs.coarsen()
+    runs._check()
+    assert list(runs) == [(0, 2), (10, 13)]
+    runs = runs_of(*((number, number) for number in range(0, 20, 2)))
+    runs.coarsen()
+    runs._check()
+    assert list(runs) == [(0, 10), (12, 12), (14, 14), (16, 16), (18, 18)]
+
+
 def test_touching_runs_become_one() -> None:
     assert list(runs_of((0, 1), (4, 5), (2, 3))) == [(0, 5)]
     assert list(runs_of((5, 9), (0, 4))) == [(0, 9)]
