@@ -16,7 +16,7 @@ from ...dispatch.store_directories import matching, stores_in
 from ...store.disk.disk import Disk, File, OsDisk
 from ...store.disk.layout import JOURNAL, check_path, data_log_id, data_log_name
 from ...store.errors import SettingsError
-from ...store.format.record import DROP, HEADER_BYTES, STATE, RecordDamaged
+from ...store.format.record import DROP, HEADER_BYTES, STATE, RecordDamaged, log_sequence_behind
 from ...store.format.state_record import decode_state
 from ...store.journal.data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -177,7 +177,8 @@ def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
         for record in scan(file, header):
             if isinstance(record, Damage) or record.bad_messages:
                 return record.offset
-            end, next_log_sequence = record.offset + record.header.length, record.header.log_sequence + 1
+            end = record.offset + record.header.length
+            next_log_sequence = log_sequence_behind(record.header, record.head)
         return None if part.next_log_sequence in (None, next_log_sequence) else end
     finally:
         file.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from closed_stores import place_of, small_bay, two_data_logs
+from closed_stores import place_of, rewrite, small_bay, two_data_logs
 from compiled import interpreted
 from inside import inside, open_forebay
 from journals import data_logs
@@ -23,8 +23,14 @@ from forebay.pipeline import local
 from forebay.pipeline.kernels.fleet import Store, find_stores, plan
 from forebay.pipeline.spark.questions import problems_of
 from forebay.store.disk.layout import data_log_name
-from forebay.store.format.record import MESSAGE
+from forebay.store.format.record import LOST_BYTES, MESSAGE, encode_lost
 from forebay.store.inspect.read_only import ReadOnlyStore, open_read_only
+from forebay.store.journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
+    decode_data_log_header,
+    encode_header,
+)
 from forebay.store.journal.scan import open_data_logs
 from forebay.store.recovery.verify import DataLogFacts, examine, judge
 from forebay.testing import ManualClock
@@ -171,6 +177,23 @@ def test_plan_leaves_out_what_was_dropped_and_names_what_is_missing() -> None:
             gone.remove(f"journal/data-{needed[0]}.log")
             [missing] = [part for part in plan(gone) if part.problem]
             assert missing.data_log == needed[0]
+
+
+def test_plan_goes_on_behind_records_that_a_repair_says_are_lost() -> None:
+    bay = small_bay(3)
+    while len(data_logs(bay.disk)) < 4:
+        bay.queue().send_many(Message(bytes(2_000)) for _ in range(8))
+    image = bay.disk.crash_process()
+    _, lost, behind, _ = data_logs(image)
+    header, next_header = header_of(image, lost), header_of(image, behind)
+    first, records = header.first_log_sequence, next_header.first_log_sequence - header.first_log_sequence
+    record = encode_lost(header.salt, first, header.epoch, records, LOST_BYTES)
+    rewrite(image, data_log_name(lost), encode_header(header) + record)
+    assert [(part.data_log, part.problem) for part in plan(image)] == [(each, None) for each in data_logs(image)]
+
+
+def header_of(image: SimulatedDisk, data_log: int) -> DataLogHeader:
+    return decode_data_log_header(image.open_for_reading(data_log_name(data_log)).read(0, DATA_LOG_HEADER_BYTES))
 
 
 def test_each_store_is_found_once_however_it_is_named(tmp_path: Path) -> None:
