@@ -17,7 +17,7 @@ from ..disk.layout import IMPORT, import_load_id
 from ..environment.account import Account
 from ..environment.late_log import LateLogger
 from ..environment.locks import OwnedLock
-from ..errors import ForebayError, StoreFull
+from ..errors import StoreFull
 from ..format.imports import IMPORTS_KEPT, ImportRecord, ImportReport, encode_import
 from ..format.message_properties import group_of
 from ..format.record import IMPORT as IMPORT_KIND
@@ -54,13 +54,16 @@ class _Waits(Exception):
 def open_and_ingest(
     environment: StoreEnvironment, options: StoreOptions, account: Account, *, message_bytes_max: int
 ) -> tuple[DirectoryStore, RecoveryReport]:
-    """Open the store, and ingest the waiting sets. Errors are those of `open_store` and `ingest_sets`."""
+    """Open the store, and ingest the waiting sets. Errors are those of `open_store` and `ingest_sets`.
+
+    If this fails or is interrupted, the files are closed again, and the next open finds what a kill would leave.
+    """
     disk, state_lock = environment.disk, environment.state_lock
     directory, recovery = open_store(environment, options)
     try:
         imports = ingest_sets(disk, directory, state_lock, account, message_bytes_max=message_bytes_max)
-    except ForebayError:
-        directory.close()
+    except BaseException:
+        directory.abandon()
         raise
     return directory, replace(recovery, imports=imports)
 

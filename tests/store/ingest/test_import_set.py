@@ -286,6 +286,27 @@ def test_a_disk_that_fails_to_read_is_named_and_the_set_waits() -> None:
     assert pending(made.bay) == expected([Row("orders", b"before"), Row("orders", b"x")])
 
 
+def test_an_open_that_is_interrupted_while_it_takes_a_set_over_closes_what_it_opened() -> None:
+    made = closed_bay()
+    bring(made.disk, "day-1", [Row("orders", b"x")])
+    open_for_reading = made.disk.open_for_reading
+    closed: list[None] = []
+
+    def interrupted(name: str) -> SimulatedFile:
+        if name.startswith(f"{IMPORT}/part"):
+            raise KeyboardInterrupt
+        return open_for_reading(name)
+
+    made.disk.open_for_reading = interrupted  # type: ignore[method-assign]
+    made.metadata.close = lambda: closed.append(None)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        made.open_again()
+    assert closed
+    made.disk.open_for_reading = open_for_reading  # type: ignore[method-assign]
+    opened(made)
+    assert pending(made.bay) == expected([Row("orders", b"before"), Row("orders", b"x")])
+
+
 def test_a_set_for_whose_records_memory_has_no_room_waits_for_an_open_with_more() -> None:
     made = closed_bay(max_message_bytes="4MiB")
     row = Row("orders", bytes(3 << 20))
