@@ -51,17 +51,20 @@ class AsyncTopicReader:
         return self._ahead.pop()
 
     async def _settle(self) -> None:
+        """Settle what the last take returned. What a cancelled call has not settled, the next one settles."""
         held = [delivery for delivery in self._taken if delivery.is_owed]
-        self._taken = []
         if held:
             await self._consumer.ack(held)
+        self._taken = []
 
     async def close(self) -> None:
         """End the reader, so that the store keeps nothing for it. A second call does nothing."""
         self._ahead = []
-        with suppress(Closed):
-            await self._settle()
-        await self._consumer.close()
+        try:
+            with suppress(Closed):
+                await self._settle()
+        finally:
+            await self._consumer.close()
 
     async def __aenter__(self) -> Self:
         return self

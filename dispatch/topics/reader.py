@@ -54,19 +54,22 @@ class TopicReader:
             yield from taken
 
     def _settle(self) -> None:
+        """Settle what the last take returned. What this can't settle now, the next call settles."""
         held = [delivery for delivery in self._taken if is_in_flight(delivery)]
-        self._taken = []
         if held:
             self._consumer.ack(held)
+        self._taken = []
 
     def close(self) -> None:
         """End the reader, so that the store keeps nothing for it. A waiting take raises Closed.
 
         A second call does nothing.
         """
-        with suppress(Closed):
-            self._settle()
-        self._consumer.close()
+        try:
+            with suppress(Closed):
+                self._settle()
+        finally:
+            self._consumer.close()
 
     def __enter__(self) -> Self:
         return self

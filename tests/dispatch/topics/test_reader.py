@@ -13,6 +13,7 @@ from simulated_bay import SimulatedBay
 from staged_stores import newest, roll, small_bay
 
 from forebay import ArgumentError, Closed, DestinationPolicy, Message, Topic
+from forebay.dispatch.aio.loop import WORK_A_TURN
 from forebay.store.index.sequence_bitmap import STEP_BYTES
 
 HOUR = 3600.0
@@ -191,6 +192,26 @@ def test_in_a_loop_a_reader_reads_waits_and_ends() -> None:
             await ticks()
         await reading
         assert found == [b"2", b"3"]
+        bay.check()
+
+    asyncio.run(main())
+
+
+def test_in_a_loop_a_reader_whose_take_is_cancelled_settles_with_the_next_one() -> None:
+    async def main() -> None:
+        bay = LoopBay(policies={"prices": DestinationPolicy(retain_seconds=HOUR)}, memory_limit="64MiB")
+        topic = await bay.aio.topic("prices")
+        await topic.send_many(Message(b"%d" % number) for number in range(WORK_A_TURN + 1))
+        async with topic.reader("begin") as reader:
+            first = await reader.take(WORK_A_TURN)
+            assert len(first) == WORK_A_TURN, "so its next call lets other tasks go first"
+            following = asyncio.create_task(reader.take(1))
+            await ticks(1)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            assert following.cancelled() and first[0].is_owed
+            assert [message.body for message in await reader.take(1)] == [b"%d" % WORK_A_TURN]
+            assert not any(message.is_owed for message in first)
         bay.check()
 
     asyncio.run(main())
