@@ -284,14 +284,17 @@ class Forebay:
         try:
             self._engine.close(timeout)
         except Exception:
-            self._release_directory()
+            self._release_directory(timeout)
             raise
+        self._release_directory(timeout)
+
+    def _release_directory(self, timeout: float | None) -> None:
+        """Release the directory, as the last step: nothing of this store runs any more.
+
+        timeout: seconds to wait for the request that another process has made; None: no limit.
+        """
         if self._admin is not None:
             self._admin.join(timeout)
-        self._release_directory()
-
-    def _release_directory(self) -> None:
-        """Release the directory, as the last step: nothing of this store runs any more."""
         if self._lock is not None:
             self._lock.release()
 

@@ -16,11 +16,13 @@ import pytest
 from compiled import interpreted
 
 import forebay
-from forebay import Forebay, Message, SettingsError
+from forebay import Forebay, Message, SettingsError, StoreFailed, StoreLocked
 from forebay.__main__ import main
+from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.remote import admin_socket
 from forebay.dispatch.remote.admin_socket import ADMIN_SOCKET, REQUEST_BYTES_MAX, AdminSocket, ask
 from forebay.dispatch.remote.requests import answer
+from forebay.dispatch.remote.server import AdminServer
 
 SECONDS = 30.0
 
@@ -299,6 +301,32 @@ def test_mistake_of_ours_is_answered_and_logged(bay: Forebay, caplog: pytest.Log
     told = json.loads(answer(Broken(), b'{"do": "purge", "queue": "orders"}'))  # type: ignore[arg-type]
     assert told["error"] == "Exception" and len(told["problem"]) <= 4_000
     assert [getattr(record, "event", None) for record in caplog.records] == ["admin_request_failed"]
+
+
+def test_a_close_that_fails_waits_for_the_present_request_too_before_it_releases_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_bay(tmp_path)
+    close, join = Engine.close, AdminServer.join
+    waited: list[list[threading.Thread]] = []
+
+    def close_and_fail(engine: Engine, timeout: float | None = None) -> None:
+        close(engine, timeout)
+        raise StoreFailed("the device failed")
+
+    def join_and_note(server: AdminServer, timeout: float | None) -> None:
+        join(server, timeout)
+        with pytest.raises(StoreLocked):
+            open_bay(tmp_path)
+        waited.append(admin_threads())
+
+    monkeypatch.setattr(Engine, "close", close_and_fail)
+    monkeypatch.setattr(AdminServer, "join", join_and_note)
+    with pytest.raises(StoreFailed):
+        opened.close()
+    assert waited == [[]]
+    monkeypatch.undo()
+    open_bay(tmp_path).close()
 
 
 def test_request_without_an_end_is_not_read_for_ever(tmp_path: Path, bay: Forebay) -> None:
