@@ -107,7 +107,7 @@ class TopicConsumerFactory:
     def read(self, topic: TopicState, target: SeekTarget, options: ConsumerOptions) -> Consumer:
         """Return a consumer of a new subscription without a name that begins at a place. Requires: no lock."""
         lanes, firsts = self._admin.places(topic, target)
-        with self._monitor.lock, self._monitor.while_open:
+        with self._monitor.lock, self._monitor.while_open, self._consumers.reserving(options):
             topic.raise_if_deleted()
             self._consumers.require_room((topic,), options)
             subscriber = self._writer.subscribe(topic.number, None, _text(options.selector))
