@@ -49,15 +49,9 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
 def unmatched_by_owners(destination: ConsumedDestination, consumers: Iterable[CoreConsumer], free: int) -> int:
     """Count the free messages whose group is owned by a consumer that does not match them.
 
-    Where selectors overlap, a message may count once for each that is kept from it, but no more than are free do.
-
     Requires: the lock, and none is within the reach of any of these consumers, which are all.
     """
-    # What is kept from one consumer is kept from all that have its selector.
-    kept = {
-        consumer.selector_group.common: destination.distribution.kept_for_others(consumer) for consumer in consumers
-    }
-    return min(sum(map(sum, kept.values())), free)
+    return min(destination.distribution.count_kept_from(consumers), free)
 
 
 def unmatched_by_owners_cause(messages: int) -> Cause:

@@ -173,6 +173,10 @@ class Explainer(Generic[LaneT, ConsumerT]):
         """Return for each other consumer how many free messages it has the first claim to."""
         return []
 
+    def count_kept_from(self, consumers: Iterable[ConsumerT]) -> int:
+        """Return how many free messages are not for some of these consumers, because others have the first claim."""
+        return 0
+
     def count_waiting(self) -> int:
         """Return how many messages wait behind a message of their group that comes back later, or a higher figure."""
         return 0

@@ -429,6 +429,18 @@ def a_queue_whose_groups_are_owned_crosswise() -> Staged:
     return bay.queue(), causes, "8 messages are not matched by the owner of their group."
 
 
+def a_queue_whose_groups_are_owned_by_one_of_three_and_two_match_the_same() -> Staged:
+    bay = SimulatedBay()
+    owner, *others = (bay.queue().subscribe(selector=f"kg {wanted}") for wanted in ("= 7", "< 5", "< 6"))
+    send(bay, 1, headers={"kg": 7}, group="tea")
+    owner.ack(owner.take())
+    send(bay, 3, headers={"kg": 3}, group="tea")
+    send(bay, 3, headers={"kg": 100})
+    assert [consumer.take(9) for consumer in (owner, *others)] == [[], [], []]
+    causes = [("group", "the owners of their groups", 3), ("selector", "0:orders", 3)]
+    return bay.queue(), causes, "3 messages are not matched by the owner of their group"
+
+
 def a_queue_that_is_to_be_read() -> Staged:
     bay = SimulatedBay()
     send(bay, 3)
@@ -528,6 +540,7 @@ STAGES: list[Any] = [
     a_queue_of_which_one_of_two_consumers_wants_all,
     a_queue_whose_groups_are_owned_by_a_consumer_that_does_not_match,
     a_queue_whose_groups_are_owned_crosswise,
+    a_queue_whose_groups_are_owned_by_one_of_three_and_two_match_the_same,
     a_queue_that_is_to_be_read,
     a_queue_that_is_paused,
     a_paused_queue_without_consumers,
