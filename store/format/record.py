@@ -279,6 +279,10 @@ def encode_one(
     word: log sequence << WORD_SHIFT | MAGIC. stamped: see `stamp`. flags: the priority and the other flags of a slice.
         content_bytes: properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is
         left out: the caller writes it behind this, so that it is not copied.
+
+    It has ten parameters, and encode_slice has too, because the caller has each of them at hand: the journal what
+    stands in the header of its next record, the lane what the messages are. An object for either part would have to be
+    made for each send.
     """
     rest = _pack_one(
         ONE_BYTES + content_bytes,
@@ -317,7 +321,7 @@ def encode_slice(
 ) -> bytes:
     """Encode a slice of (properties, body) pairs whose content_lengths are `lengths`. It works by columns, for batches.
 
-    word, flags: as in encode_one.
+    word, flags, and why there are so many parameters: as in encode_one.
     """
     count = len(lengths)
     table = [0] * (3 * count)
