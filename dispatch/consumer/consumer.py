@@ -374,7 +374,7 @@ class Consumer(CoreConsumer):
         lane, sequence, monitor = delivery.lane, delivery.sequence, self.monitor
         entries = monitor.entries
         try:
-            if monitor.is_inside():  # as in `take`
+            if monitor.is_inside():  # from here on it has the form that core/monitor.py describes
                 raise NestedCall
             with monitor.bare_lock:
                 try:

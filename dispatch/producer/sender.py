@@ -185,7 +185,6 @@ class Sender:
             return self._store_persistent(priority, now_ms, expires_at, properties, body, message_id, timeout)
         return self._store_non_persistent(persistent, priority, now_ms, properties, body, message_id, timeout)
 
-    # Both methods below have the form that core/monitor.py describes.
     def _store_persistent(
         self,
         priority: object,
@@ -204,7 +203,7 @@ class Sender:
                 lane = self._pipeline.ensure_lane(priority)
             monitor = parts.monitor
             entries = monitor.entries
-            if monitor.is_inside():
+            if monitor.is_inside():  # from here on it has the form that core/monitor.py describes
                 raise NestedCall
             with monitor.bare_lock:
                 try:
@@ -258,7 +257,7 @@ class Sender:
             if lane is None or persistent is not False:
                 lane = self._open_non_persistent(self._destination, checked_non_persistent(persistent, priority))
             entries = monitor.entries
-            if monitor.is_inside():
+            if monitor.is_inside():  # from here on it has the form that core/monitor.py describes
                 raise NestedCall
             with monitor.bare_lock:
                 try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import forebay
 
@@ -108,26 +110,60 @@ def test_each_section_that_changes_something_is_done_whole() -> None:
     assert PLAIN - found == set(), "no section any more"
 
 
-def bare_sections(path: Path) -> Iterator[tuple[str, ast.stmt | None, ast.With]]:
-    """Where they are, what stands before each in its block, and the section itself."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+COMMENT = "  # from here on it has the form that core/monitor.py describes"
+
+
+def form() -> tuple[ast.stmt, ast.Try]:
+    """What the text of core/monitor.py shows of a section of the bare lock: what stands before it, and what it has."""
+    text = ast.get_docstring(ast.parse((ROOT / "dispatch/core/monitor.py").read_text("utf-8"))) or ""
+    shown = re.search(r"(?ms)^    entries = monitor\.entries$.*?^            raise$", text)
+    assert shown is not None
+    _, asked, section = ast.parse(textwrap.dedent(shown.group())).body
+    assert isinstance(section, ast.With) and ast.unparse(section.items[0]) == "monitor.bare_lock"
+    [inner] = section.body
+    assert isinstance(inner, ast.Try)
+    return asked, inner
+
+
+class BareSection(NamedTuple):
+    place: str
+    before: list[ast.stmt]
+    """What stands before it in its block."""
+    section: ast.With
+    line: str
+    """The line of the statement just before it."""
+
+
+def bare_sections(path: Path) -> Iterator[BareSection]:
+    text = path.read_text("utf-8")
+    for node in ast.walk(ast.parse(text)):
         for block in ("body", "orelse", "finalbody"):
             statements = getattr(node, block, [])
             for at, one in enumerate(statements if isinstance(statements, list) else []):
                 if isinstance(one, ast.With) and ast.unparse(one.items[0].context_expr).endswith("bare_lock"):
-                    yield f"{path.name}:{one.lineno}", statements[at - 1] if at else None, one
+                    line = text.splitlines()[statements[at - 1].lineno - 1] if at else ""
+                    yield BareSection(f"{path.name}:{one.lineno}", statements[:at], one, line)
 
 
-def test_each_section_of_the_bare_lock_says_what_the_entry_of_the_lock_says_else() -> None:
+def test_each_section_of_the_bare_lock_has_the_form_that_the_text_of_the_monitor_shows() -> None:
+    asked, shown = form()
+    fails, has_waited, counts, _ = map(ast.unparse, shown.body)
+    counting_only = []
     found = [section for path in (ROOT / "dispatch").rglob("*.py") for section in bare_sections(path)]
-    for place, before, section in found:
-        asked = ast.unparse(before) if before is not None else ""
-        assert re.fullmatch(r"if (\w+\.)*is_inside\(\):\n    raise NestedCall", asked), (
-            f"{place}: ask is_inside before it"
-        )
+    for place, before, section, line in found:
+        assert [ast.unparse(each) for each in before[-1:]] == [ast.unparse(asked)], f"{place}: ask is_inside before it"
+        assert line.endswith(COMMENT), f"{place}: say where its form is described"
+        assert ast.unparse(section.items[0]) == "monitor.bare_lock", f"{place}: call the monitor `monitor`"
         [inner] = section.body
         assert isinstance(inner, ast.Try), f"{place}: it has a `try` that calls break_by"
-        looked = r"if ((\w+\.)*lock)\.failure is not None:\n    raise \1\.failure\.again\(\)"
-        assert re.fullmatch(looked, ast.unparse(inner.body[0])), f"{place}: look at `failure` first"
-        assert ".break_by(error)" in ast.unparse(inner.handlers[0]), f"{place}: call break_by"
+        handlers = [*map(ast.unparse, inner.handlers)]
+        assert handlers == [*map(ast.unparse, shown.handlers)], f"{place}: call break_by, and raise"
+        assert not inner.orelse and not inner.finalbody, f"{place}: all of it stands in the `try`"
+        first, second, third, *_ = map(ast.unparse, inner.body)
+        assert first == fails, f"{place}: look at `failure` first"
+        if second == counts:
+            counting_only.append(section)
+        else:
+            assert (second, third) == (has_waited, counts), f"{place}: look at `entries`, then count"
     assert len(found) == 4
+    assert ["dispatch_one" in ast.unparse(section) for section in counting_only] == [True], "a take only counts"
