@@ -6,6 +6,8 @@ does that. The list is a type parameter here, because a load needs nothing of it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Generic, TypeVar
 
 from ....store.index.fingerprint import BlockSurvey
@@ -99,6 +101,19 @@ class Load(Generic[ListT]):
     @property
     def first(self) -> int:
         return self.runs[0][0]
+
+    def sequences(self) -> Iterator[int]:
+        """Yield the sequences of the runs, in order."""
+        return chain.from_iterable(range(first, last + 1) for first, last in self.runs)
+
+    def cut(self, last: int) -> None:
+        """End the load with this message, and leave out the parts of the runs behind it."""
+        self.last = last
+        self.runs = [(first, min(end, last)) for first, end in self.runs if first <= last]
+
+    def end_before(self, sequence: int) -> None:
+        """End the load before a message, if it does not end earlier. The runs stay as they are."""
+        self.last = min(self.last, sequence - 1)
 
     def hold(self, message: StoredMessage, charge: int) -> None:
         """Add a message that was found in a cache. Requires: its charge is reserved."""

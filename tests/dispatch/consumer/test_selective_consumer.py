@@ -6,7 +6,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.dispatch.loading.eager import LOAD_MESSAGES_MAX
+from forebay.dispatch.loading.chooser import LOAD_MESSAGES_MAX
 from forebay.store.environment.locks import OwnedCondition
 
 DEPTH = 10 * LOAD_MESSAGES_MAX

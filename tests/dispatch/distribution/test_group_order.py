@@ -99,7 +99,7 @@ def test_a_message_that_came_back_is_in_its_group_where_its_body_found_no_room(
     bay.reopen()
     a, b = bay.queue().subscribe(selector="n = 1"), bay.queue().subscribe()
     with monkeypatch.context() as short:
-        short.setattr(bay.loader, "_afford", lambda *_: False)
+        short.setattr(bay.loader._memory, "_afford", lambda *_: False)
         assert bodies(b.take()) == [b"0"]
     [held] = a.take()
     held.nack()

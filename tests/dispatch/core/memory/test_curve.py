@@ -18,7 +18,7 @@ from forebay.dispatch.core.memory import curve as curve_module
 from forebay.dispatch.core.memory.backlog import RUNS_MAX
 from forebay.dispatch.core.memory.curve import Curve, CurvePoint, CurveSampler, quantum_bytes
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
-from forebay.dispatch.loading.eager import LOAD_MESSAGES_MAX
+from forebay.dispatch.loading.chooser import LOAD_MESSAGES_MAX
 from forebay.dispatch.planning.plan import plan
 
 MIB = 1 << 20

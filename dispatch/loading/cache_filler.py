@@ -1,0 +1,101 @@
+"""CacheFiller: the part of a load that needs no read, because the messages are in RAM already.
+
+The caches have them, and give them to the load or keep them for other lists. Messages that only a delivery has are in
+no cache and not on disk: those become lazy.
+"""
+
+from __future__ import annotations
+
+from ...cache.accounting.charge import charge_bytes
+from ...store.stored_message import StoredMessage
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.contracts import LaneCache
+from ..core.lists.load import Load
+from ..core.model import TargetList
+from .load_memory import LoadMemory
+
+
+class CacheFiller:
+    """Fills loads from the caches. Every method requires the lock."""
+
+    def __init__(self, target_area: TargetArea, memory: LoadMemory) -> None:
+        self._target_area = target_area
+        self._memory = memory
+
+    def fill(self, load: Load[TargetList]) -> None:
+        """Take the messages of the load that the caches have.
+
+        Copy messages that other lists share and could find nowhere else.
+        """
+        target = load.target
+        is_only_copy = target.needs_claims and not target.lane.is_persistent
+        for cache in target.lane.caches:
+            if not cache.may_have(target.lane.number, load.last):
+                continue
+            if is_only_copy:
+                self._copy_from(cache, load)
+            else:
+                self._take_from(cache, load)
+
+    def _take_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
+        """Take messages of a load from a cache, up to one that other lists need and that memory has no room to copy."""
+        target = load.target
+        memory, lane_number = target.memory, target.lane.number
+        shares_messages = cache.shares_messages(lane_number)
+        reserve = memory.lists_holder.reserve if shares_messages else memory.lists_holder.reserve_again
+        for sequence in load.sequences():
+            message = cache.take(lane_number, sequence)
+            if message is None:
+                continue
+            charge = charge_bytes(message)
+            if load.is_needed and shares_messages and memory.free_bytes < charge:
+                self._target_area.make_room(charge, target)
+            if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
+                assert shares_messages, "what was just released can be reserved again"
+                target.lane.pager.spill((message,))
+                if cache.peek(lane_number, sequence) is not None:
+                    self._end_before_cached(load, sequence)
+                return
+            load.hold(message, charge)
+            load.from_cache.add(sequence)
+            cache.served += 1
+
+    def _end_before_cached(self, load: Load[TargetList], sequence: int) -> None:
+        """End the load before a message that a cache keeps for others, and that memory has no room to copy.
+
+        If a consumer waits for that very message, the message becomes lazy.
+        """
+        if load.is_needed and not load.held:
+            self._memory.make_lazy(load, sequence)
+            sequence += 1
+        load.end_before(sequence)
+
+    def _copy_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
+        """Copy messages of the load from a cache, where they stay for others.
+
+        If memory has no room, they are spilled.
+        """
+        lane = load.target.lane
+        number = lane.pending_lane.number
+        unaffordable: list[StoredMessage] = []
+        for sequence in load.sequences():
+            message = cache.peek(number, sequence)
+            if message is None or sequence in load.held:
+                continue
+            charge = charge_bytes(message)
+            if not unaffordable and lane.memory.lists_holder.reserve(charge):
+                load.hold(message, charge)
+                cache.served += 1
+            else:
+                cache.take(number, sequence)
+                unaffordable.append(message)
+        if unaffordable:
+            lane.pager.spill(unaffordable)
+
+    def leave_out_unreadable(self, load: Load[TargetList]) -> None:
+        """Make messages lazy that only a delivery has, and end the load before messages that nobody can have now."""
+        for sequence in load.target.lane.pager.cut_load(load):
+            if sequence <= load.last:
+                self._memory.make_lazy(load, sequence)
+        # If memory ran out at a message that only a delivery has, neither it nor those behind it can be read.
+        load.cut(load.last)

@@ -1,0 +1,169 @@
+"""LoadMemory: what a load may hold in RAM until its messages are in the list.
+
+It reserves memory for the messages to be read and for the read buffer. If memory has no room, a load for which a
+consumer waits keeps only the places of its messages: those are lazy, and whoever looks at their bodies reads them. A
+load ahead of need is cut.
+"""
+
+from __future__ import annotations
+
+from ...cache.accounting.budget import Holder
+from ...cache.accounting.charge import OVERHEAD_BYTES, content_charge_bytes
+from ...cache.spill.spill_account import FIRST_BYTES, LAST_BYTES, SpillAccount
+from ..core.areas.target_area import TargetArea
+from ..core.lists.load import Load
+from ..core.memory.watermarks import Watermarks
+from ..core.model import TargetList
+
+
+class LoadMemory:
+    """Reserves memory for loads. Every method requires the lock."""
+
+    def __init__(
+        self, target_area: TargetArea, watermarks: Watermarks, spill_account: SpillAccount, reading: Holder
+    ) -> None:
+        """spill_account: lends memory for one reference if bookkeeping fills all memory.
+        reading: pays for read buffers.
+        """
+        self._target_area = target_area
+        self._watermarks = watermarks
+        self._spill_account = spill_account
+        self._reading = reading
+
+    def reserve(self, load: Load[TargetList]) -> None:
+        """Reserve memory for messages to read. Without memory, messages become lazy, or else the load is cut."""
+        largest_bytes, target = self._watermarks.shares.large_message_bytes, load.target
+        if not load.held:
+            pending_lane = target.lane.pending_lane
+            columns = [pending_lane.lengths(first, last) for first, last in load.runs]
+            if max(map(max, columns)) <= largest_bytes:
+                load.brings_all = not load.is_return and (not load.is_scan or target.selector_group.selector is None)
+                total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
+                self._reserve_runs(load, load.runs, total)
+                return
+        runs, wanted = self._missing(load)
+        if runs:
+            self._reserve_runs(load, runs, wanted)
+
+    def _missing(self, load: Load[TargetList]) -> tuple[list[tuple[int, int]], int]:
+        """Return the runs that no cache had, and their charge. Messages that are too large for RAM become lazy."""
+        largest_bytes, pending_lane = self._watermarks.shares.large_message_bytes, load.target.lane.pending_lane
+        lengths = [item for first, last in load.runs for item in enumerate(pending_lane.lengths(first, last), first)]
+        runs: list[tuple[int, int]] = []
+        wanted = 0
+        for sequence, length in lengths:
+            if sequence in load.held:
+                continue
+            if length > largest_bytes:
+                self.make_lazy(load, sequence)
+                continue
+            wanted += content_charge_bytes(length)
+            if runs and runs[-1][1] == sequence - 1:
+                runs[-1] = (runs[-1][0], sequence)
+            else:
+                runs.append((sequence, sequence))
+        return runs, wanted
+
+    def _reserve_runs(self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int) -> None:
+        """Reserve memory for these runs, or for as many as memory can hold, and for the largest read among them."""
+        target = load.target
+        messages = sum(last - first + 1 for first, last in runs)
+        if load.is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.memory.free_bytes < wanted:
+            # Load fewer messages if references for all of them would take as much memory.
+            self._target_area.make_room(wanted, target)
+            few = min(messages, self._spill_account.last_bytes // OVERHEAD_BYTES) // 2
+            runs, wanted = self._cut_to_memory(load, runs, wanted, few)
+        regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
+        buffer_bytes = max(region.length for region in regions)
+        # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
+        least_seconds = 0.0 if load.is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
+        if self._afford(load, wanted, buffer_bytes, least_seconds):
+            load.regions = regions
+        else:
+            self._do_without(load, runs, messages)
+
+    def _do_without(self, load: Load[TargetList], runs: list[tuple[int, int]], messages: int) -> None:
+        """Make the messages of these runs lazy, because memory can't hold them, or end the load if it is not needed.
+
+        messages: for how many references there should be room.
+        """
+        load.brings_all = False
+        if not load.is_needed:
+            load.end_before(runs[0][0])
+            return
+        if load.target.memory.free_bytes < OVERHEAD_BYTES * messages:
+            self._target_area.make_room(OVERHEAD_BYTES * messages, load.target)
+        for first, last in runs:
+            for sequence in range(first, last + 1):
+                if sequence <= load.last:
+                    self.make_lazy(load, sequence)
+
+    def _cut_to_memory(
+        self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
+    ) -> tuple[list[tuple[int, int]], int]:
+        """Cut the runs to what free memory can hold, unless that is only a few messages."""
+        pending_lane, free_bytes = load.target.lane.pending_lane, load.target.memory.free_bytes
+        cut: list[tuple[int, int]] = []
+        charged = messages = 0
+        for first, last in runs:
+            for sequence, length in enumerate(pending_lane.lengths(first, last), first):
+                if charged + content_charge_bytes(length) > free_bytes:
+                    if messages <= few:
+                        return runs, wanted
+                    load.end_before(sequence)
+                    return cut, charged
+                charged += content_charge_bytes(length)
+                messages += 1
+                if cut and cut[-1][1] == sequence - 1:
+                    cut[-1] = (cut[-1][0], sequence)
+                else:
+                    cut.append((sequence, sequence))
+        return cut, charged
+
+    def _afford(self, load: Load[TargetList], wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
+        """Reserve so much for messages and for a read buffer; return whether memory has room for both.
+
+        least_seconds: the supply that other lists keep.
+        """
+        target_area, memory = self._target_area, load.target.memory
+        if memory.free_bytes < wanted + buffer_bytes:
+            target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
+        load.target.note_wanted(wanted + buffer_bytes)
+        if not memory.lists_holder.reserve(wanted):
+            return False
+        if not self._reading.reserve(buffer_bytes):
+            memory.lists_holder.release(wanted)
+            return False
+        load.reserved_bytes += wanted
+        load.buffer_bytes = buffer_bytes
+        return True
+
+    def make_lazy(self, load: Load[TargetList], sequence: int) -> None:
+        """Keep the place of a message without its body. The body is read when somebody looks at it."""
+        target_area, lists = self._target_area, load.target.memory.lists_holder
+        if not lists.reserve(OVERHEAD_BYTES):
+            # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
+            if load.is_needed and not load.reserved_bytes and not load.target.direct:
+                target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
+            if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
+                load.target.note_wanted(OVERHEAD_BYTES)
+                load.end_before(sequence)
+                return
+        load.reserved_bytes += OVERHEAD_BYTES
+        load.held[sequence] = (sequence, b"", None, 0)
+
+    def _borrow(self, load: Load[TargetList]) -> bool:
+        """Borrow memory for one reference, in case only bookkeeping fills memory."""
+        target, counterpart = load.target, load.target.counterpart
+        if not load.reserved_bytes and not target.direct:
+            kept_bytes = 0
+        elif counterpart is not None and not counterpart.direct and counterpart.has_supply:
+            kept_bytes = LAST_BYTES // 2  # the counterpart's next message is due between the messages of this list
+        else:
+            kept_bytes = FIRST_BYTES
+        return self._spill_account.lend(target.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
+
+    def release_buffer(self, load: Load[TargetList]) -> None:
+        """Release the memory of the read buffer, because the load has ended."""
+        if load.buffer_bytes:
+            self._reading.release(load.buffer_bytes)

@@ -1,0 +1,59 @@
+"""Reading a load: the messages come from the disk, are verified, and are judged by the selector. This holds no lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...store.errors import ForebayError, StoreFailed, TooManyFiles
+from ...store.format.record import RecordDamaged
+from ...store.stored_message import StoredMessage, sequence_of
+from ..core.lists.load import Load
+from ..core.model import TargetList
+
+
+def read_load(load: Load[TargetList]) -> None:
+    """Read the missing messages and evaluate the selector. Requires: no lock."""
+    selector_group, lane = load.target.selector_group, load.target.lane
+    if load.brings_all:
+        load.messages, load.unreadable = lane.backing_store.read(load.regions)
+        return
+    found: list[StoredMessage] = []
+    for region in load.regions:
+        messages, unreadable = lane.backing_store.read((region,))
+        load.unreadable += unreadable
+        found += messages
+    if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):
+        load.unwanted, found, undecided = selector_group.sort_out(list(load.held.values()), found, load.survey)
+        _judge(load, undecided)
+        found += undecided
+    elif selector_group.notes_groups:
+        _judge(load, [message for message in (*load.held.values(), *found) if message[2] is None])
+    load.held.update(zip(map(sequence_of, found), found, strict=True))  # without those that surely do not match
+
+
+def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
+    """Find out which of these messages the list wants, and which group each lazy one has. Requires: no lock.
+
+    A message that can't be read or judged is not wanted. If the message was only settled meanwhile, install finds that
+    out.
+    """
+    selector_group, lane = load.target.selector_group, load.target.lane
+    for message in messages:
+        sequence = message[0]
+        try:
+            whole = message if message[2] is not None else lane.read_headers(sequence)
+        except TooManyFiles:
+            raise
+        except ForebayError as error:
+            load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
+            load.unwanted.add(sequence)
+            continue
+        if message[2] is None and selector_group.notes_groups:
+            selector_group.note_group(lane, whole)
+        try:
+            is_wanted = selector_group.examine(lane, whole, load.survey)
+        except RecordDamaged as damage:
+            load.unreadable.append((sequence, str(damage)))
+            is_wanted = False
+        if not is_wanted:
+            load.unwanted.add(sequence)
