@@ -35,7 +35,7 @@ from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice
 from forebay.store.format.survivors_record import decode_survivors
 from forebay.store.journal.regions import Region, read_regions
-from forebay.store.maintenance import relocation, relocation_scan
+from forebay.store.maintenance import live_copying, relocation, relocation_scan
 from forebay.store.stored_message import StoredMessage
 
 
@@ -391,7 +391,7 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
         monkeypatch.setattr(relocation, "scan_piece", look_through_and_acknowledge)
         name_survivors(opened, data_log)
     else:
-        monkeypatch.setattr(relocation, "read_regions", read_and_acknowledge)
+        monkeypatch.setattr(live_copying, "read_regions", read_and_acknowledge)
         relocate(opened, data_log)
     monkeypatch.undo()
     assert sequences_of(opened) == [n for n in range(20) if n not in (4, 5, 13)]

@@ -27,7 +27,7 @@ from forebay.store.environment.late_log import emit_late
 from forebay.store.errors import StoreFailed
 from forebay.store.format.record import SURVIVORS
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.maintenance import relocation
+from forebay.store.maintenance import relocation, relocation_work, survivor_naming
 
 MEMORY_OF_A_STEP = relocation.STEP_CHARGE_BYTES
 
@@ -135,7 +135,7 @@ def test_survivors_that_would_cost_as_much_as_they_free_are_not_named() -> None:
     work = opened.store.cleanup.relocation
     for _ in steps(work, opened.lock, home + 1, is_naming=True, freed_bytes=10):
         pass
-    assert work._unnameable == {home + 1: 10}
+    assert work._left.unnameable == {home + 1: 10}
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 
 
@@ -143,7 +143,7 @@ def test_survivors_that_would_cost_as_much_as_they_free_are_not_named() -> None:
 @pytest.mark.parametrize("limit", ["ranges", "memory"])
 def test_survivors_in_too_many_runs_are_not_named(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
-    room_bytes = MEMORY_OF_A_STEP + (5 if limit == "memory" else 10_000) * relocation.RANGE_CHARGE_BYTES
+    room_bytes = MEMORY_OF_A_STEP + (5 if limit == "memory" else 10_000) * relocation_work.RANGE_CHARGE_BYTES
     holder = Budget(room_bytes).holder("relocation")
     opened = opened_on(disk, relocation_account=holder)
     sequences = fill_data_log(opened)
@@ -151,9 +151,9 @@ def test_survivors_in_too_many_runs_are_not_named(limit: str, monkeypatch: pytes
     for sequence in sequences[::2]:
         opened.remove(sequence)
     if limit == "ranges":
-        monkeypatch.setattr(relocation, "SURVIVOR_RANGES_MAX", 5)
+        monkeypatch.setattr(survivor_naming, "SURVIVOR_RANGES_MAX", 5)
     name_survivors(opened, home)
-    assert home in opened.store.cleanup.relocation._unnameable and holder.held_bytes == 0
+    assert home in opened.store.cleanup.relocation._left.unnameable and holder.held_bytes == 0
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 
 
@@ -167,7 +167,7 @@ def test_index_that_knows_of_messages_which_the_data_log_does_not_have_is_warned
     home = next(opened.lane().extents(sequences[0], sequences[0])).data_log
     opened.store.index.uses[home].pending_messages += 1
     for attempt in (relocate, name_survivors):
-        opened.store.cleanup.relocation._kept.clear()
+        opened.store.cleanup.relocation._left.kept.clear()
         caplog.clear()
         attempt(opened, home)
         emit_late()

@@ -12,7 +12,7 @@ from staged_stores import fill, newest, settle, small_bay
 
 from forebay import Message, Transaction
 from forebay.store.environment.late_log import emit_late
-from forebay.store.maintenance import relocation
+from forebay.store.maintenance import live_search, relocation
 
 QUEUES = 60
 """More blocks than the index may have dirty at once, so that a checkpoint must come between two steps."""
@@ -94,7 +94,7 @@ def test_messages_that_a_commit_adds_between_two_steps_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also if a step has found as many that are acknowledged since, so that the number of messages is as expected."""
-    monkeypatch.setattr(relocation, "SCAN_BLOCKS", 1)
+    monkeypatch.setattr(live_search, "SCAN_BLOCKS", 1)
     monkeypatch.setattr(relocation, "SCAN_BYTES", 1)
     places = [
         find_what_is_committed_after(step, acked, is_naming=is_naming, is_prepared=is_prepared) for step in range(1, 6)

@@ -1,0 +1,110 @@
+"""What the parts of a relocation share: the data log that is being emptied, those left alone, and what was done.
+
+All of it is in RAM. After a crash, relocation begins anew with what the index says.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ..disk.disk import File
+from ..environment.late_log import LateLogger
+from ..format.needs_record import NeededRun, needs_payload
+from ..format.record import HEADER_BYTES, NEEDS, LaneRun
+from ..journal.journal import Journal
+from ..numbering import UNLIMITED
+from ..state.transactions import NOTHING_UNDECIDED, Undecided
+from ..structures.sequence_set import SequenceSet
+
+logger = LateLogger("forebay.store.cleanup")
+
+RANGE_CHARGE_BYTES: Final = 80
+"""Memory of a run of survivors: as numbers, as payload and as record."""
+
+
+class IndexPlace(NamedTuple):
+    """How far a search of the index has come."""
+
+    lane: int
+    """Index of the lane in the lanes to search."""
+    sequence: int
+    """Sequence at which to continue in that lane."""
+
+
+BEGIN: Final = IndexPlace(0, 0)
+
+
+@dataclass(slots=True)
+class RelocationSource:
+    """The data log that is being emptied, or whose messages are being named."""
+
+    data_log: int
+    is_naming: bool
+    """Whether its remaining messages are named instead of copied."""
+    file: File
+    salt: int
+    offset: int
+    end: int
+    freed_bytes: int = 0
+    survivors: dict[int, SequenceSet] = field(default_factory=dict)
+    charge_bytes: int = 0
+    has_transactional: bool = False
+    """Whether it has slices whose heads do not say the sequences, so that the index must be searched."""
+    lanes: list[int] | None = None
+    """Lanes of the index to search after the heads. None: the heads are not done."""
+    place: IndexPlace = BEGIN
+    """Where the search of the index continues. All that it found before is copied or noted."""
+    behind: IndexPlace = BEGIN
+    """Where it continues once all that it has just found is copied or noted."""
+    undecided: Undecided = NOTHING_UNDECIDED
+    """What transactions without an outcome had in it when that search began."""
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the index was searched to its end."""
+        return self.lanes is not None and self.place.lane == len(self.lanes)
+
+
+@dataclass(slots=True)
+class RelocationCounts:
+    """What relocation has done since the open."""
+
+    messages: int = 0
+    """Number of copied messages."""
+    appended_bytes: int = 0
+    scanned_bytes: int = 0
+
+
+class LeftDataLogs:
+    """The data logs that relocation leaves alone, for now or for good. Steps add to them, and the choice asks."""
+
+    def __init__(self) -> None:
+        # Data logs with unreadable messages: copying the others would free nothing.
+        self.kept: set[int] = set()
+        # Data logs that were not worth a survivors record, or found no memory, with the bytes that they kept then.
+        self.unnameable: dict[int, int] = {}
+        # Data logs with a message for which there was no memory in this round.
+        self.waiting: set[int] = set()
+
+    def is_left(self, data_log: int) -> bool:
+        """Return whether no more is copied out of a data log in this round."""
+        return data_log in self.kept or data_log in self.waiting
+
+    def give_up(self, data_log: int, problem: str) -> None:
+        """Leave a data log alone for good, because not even its live messages can be named."""
+        self.unnameable[data_log] = UNLIMITED
+        self.keep(data_log, problem)
+
+    def keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
+        """Copy nothing out of a data log any more, and log the reason."""
+        self.kept.add(data_log)
+        logger.log(level, "data-%d.log stays as it is: %s", data_log, problem, event="data_log_not_relocated")
+
+
+def append_needs(journal: Journal, run: LaneRun, needs: list[NeededRun], counts: RelocationCounts) -> None:
+    """Append the record of what subscriptions need of a run of a topic. Requires: the lock."""
+    payload = needs_payload(run, needs)
+    journal.append(NEEDS, 0, len(needs), payload)
+    counts.appended_bytes += HEADER_BYTES + len(payload)
