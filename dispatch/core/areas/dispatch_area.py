@@ -176,7 +176,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         lane, needs_claims = target.lane, target.needs_claims
         most -= len(deliveries)
         if target.is_timed and not needs_claims:
-            self.remove_expired(target, most)
+            self._remove_expired(target, most)
         stop = BEHIND_ALL
         if target.returned.count or before < BEHIND_ALL:
             most, stop = _bounds(target, most, before)
@@ -202,6 +202,10 @@ class DispatchArea(Dispatcher[CoreConsumer]):
 
         Return the messages, whose charges are handed over, and what is left of max_bytes. stop: see _bounds. is_first:
         the take has no message yet.
+
+        Four questions decide about each message: is it free, does max_bytes have room for it, does memory, and does
+        memory for its body? They stand in one loop, which calls nothing for a message that needs no claim and fits,
+        because this is done for each message of a take.
         """
         lane, direct, needs_claims = target.lane, target.direct, target.needs_claims
         room_for_bodies, room = self._in_flight_rooms(lane.memory)
@@ -210,18 +214,20 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         while direct and len(taken) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
+            # Is it free?
             if needs_claims:  # other lists have the message too, and earlier ones of theirs may have come back
                 if sequence >= stop:
                     break
                 if not self._claim(target, message):
                     continue
-            # charge_bytes, written inline: this is done for each message of a take
+            # Does max_bytes have room? The charge is charge_bytes, written inline.
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]
                 if size > max_bytes and not is_first:
                     break
                 max_bytes -= size
+            # Does memory? Without room for the body, the message leaves it behind.
             if moved + charge > room_for_bodies:
                 if moved + OVERHEAD_BYTES > room and not is_first:
                     if max_bytes is not None:
@@ -230,6 +236,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 if body is None or lane.pager.page_out_body(message):
                     released += charge - OVERHEAD_BYTES
                     charge, message = OVERHEAD_BYTES, (sequence, b"", None, timestamp)
+            # It goes along.
             is_first = False
             direct.popleft()
             moved += charge
@@ -250,7 +257,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         target.release(target.drop_first())
         return False
 
-    def remove_expired(self, target: TargetList, most: int) -> None:
+    def _remove_expired(self, target: TargetList, most: int) -> None:
         """Remove expired messages from the next direct ones of a list, so that up to `most` live ones come next.
 
         O(most + expired).
@@ -268,7 +275,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
         """Drop the first message of a list that shares if it has expired; return whether it was dropped."""
-        self.remove_expired(target, 1)
+        self._remove_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
     def starving(self, selector_group: SelectorGroup) -> TargetList | None:
