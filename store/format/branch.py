@@ -215,11 +215,13 @@ def branch_bytes(branch: Branch) -> int:
     return _HEAD.size + len(branch.xid) + parts + len(_changes(branch))
 
 
-def encode_branch(branch: Branch) -> bytes:
+def encode_branch(branch: Branch, new_xid: bytes | None = None) -> bytes:
+    """Encode a branch as its record has it. new_xid: the xid that it gets with that record; None: it keeps its own."""
+    xid = branch.xid if new_xid is None else new_xid
     return b"".join(
         (
-            _HEAD.pack(branch.number, len(branch.xid)),
-            branch.xid,
+            _HEAD.pack(branch.number, len(xid)),
+            xid,
             _count_of_slices(branch),
             *(
                 _PLACED.pack(

@@ -80,14 +80,12 @@ class TransactionWriter:
 
     def prepare(self, branch: Branch, xid: bytes) -> None:
         """Make a branch survive a crash, so that it waits for its outcome. StoreFull: nothing has changed."""
-        self._branches.uncount(branch)
-        branch.xid = xid
-        try:
-            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
-        except ForebayError:
-            branch.xid = b""
-            raise
-        finally:
+        with self._journal.all_or_broken:
+            # The branch is open until its record is there: the state record of a data log that begins for it must not
+            # call a branch prepared whose record may still be refused.
+            self._journal.append(PREPARE, 0, 0, encode_branch(branch, xid))
+            self._branches.uncount(branch)
+            branch.xid = xid
             self._branches.count(branch)
 
     def move(self, branch: Branch, places: Mapping[int, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -238,6 +239,33 @@ def test_an_outcome_does_not_end_with_the_data_log_of_its_record() -> None:
     again = crashed(bay, with_index=False)
     assert not again.bay.prepared()
     assert [delivery.body for delivery in again.queue().subscribe().take(10)] == [b"stuck"]
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_a_prepare_that_the_disk_refuses_in_a_new_data_log_leaves_the_transaction_open(with_index: bool) -> None:
+    """The first record of that data log does not call it prepared: a crash would bring it back as such."""
+    bay = SimulatedBay(**SMALL_FILES)
+    queue = bay.queue()
+    transaction = bay.bay.transaction()
+    queue.send(b"never", transaction=transaction)
+    transaction.write_gathered()
+    before = bay.journal.data_log
+    queue.send(bytes((1 << 16) - bay.journal.offset - 200))
+    assert bay.journal.data_log == before
+    bay.disk.fail("write", 3, errno.ENOSPC)  # behind the seal and the first record of the next data log
+    with pytest.raises(StoreFull):
+        transaction.prepare(bytes(255))
+    assert bay.journal.data_log == before + 1 and transaction.is_open
+    bay.disk.cure()
+    again = crashed(bay, with_index=with_index)
+    assert not again.bay.prepared() and again.queue().depth == 1
+    bay.bay.checkpoint()
+    assert not crashed(bay, with_index=with_index).bay.prepared()
+    transaction.prepare(b"x")
+    assert [branch.xid for branch in crashed(bay, with_index=with_index).bay.prepared()] == [b"x"]
+    transaction.commit()
+    assert queue.depth == 2
+    bay.check()
 
 
 def test_what_was_open_at_a_crash_is_forgotten() -> None:
