@@ -131,18 +131,22 @@ class Mover:
         target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.while_open:
-            if lane.destination.has_groups:
+            are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
+            free = [
+                (sequence, properties, body, timestamp)
+                for sequence, properties, body, timestamp in batch
+                if sequence in are_free and body is not None
+            ]
+            if free and lane.destination.has_groups:
                 self._groups.assign_by_group(to)
-            free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             try:
-                for sequence, properties, body, timestamp in batch:
-                    if sequence in free and body is not None:
-                        if has_times(properties):
-                            target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
-                        else:
-                            target.add(timestamp, properties, body)
-                        lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
-                        gone.add(sequence, sequence)
+                for sequence, properties, body, timestamp in free:
+                    if has_times(properties):
+                        target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
+                    else:
+                        target.add(timestamp, properties, body)
+                    lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
+                    gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]
                 self._removals.forget(lane, gone)

@@ -41,7 +41,7 @@ from ..core.lifecycle.lifecycle import Lifecycle
 from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
-from .send_pipeline import Batch, SendPipeline, checked_non_persistent
+from .send_pipeline import Batch, SendPipeline, checked_non_persistent, checked_priority
 from .sender_parts import SenderParts
 
 PUBLIC: Final = ("name", "send", "send_many")
@@ -164,8 +164,13 @@ class Sender:
             self._deadline(timeout)  # an invalid timeout is refused even if there is room
         parts = self.sender_parts
         properties = b""
-        if headers is not None or message_id is not None or group is not None or producer is not None:
-            properties = self._properties(headers, message_id, group, producer)
+        if group is not None:
+            if not self._destination.has_groups and self._destination.keeps_groups:
+                message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+                return self.send_message(message, retain, transaction, timeout)
+            properties = encoded_properties(headers, message_id, group, producer)
+        elif headers is not None or message_id is not None or producer is not None:
+            properties = self._properties(headers, message_id, producer)
         expires_at = 0
         if expires_in is None:
             now_ms = parts.clock_ms()
@@ -420,6 +425,7 @@ class Sender:
         priority: object = DEFAULT_PRIORITY  # values of the messages are checked with the slice
         is_persistent: object = True
         size_bytes, slice_messages, was_timed = 0, self.sender_parts.slice_messages_max, False
+        any_group = False
         if type(messages) is list:
             sent = yield from self._batches_alike(messages, ids, transaction, deadline)
             messages = messages[sent:]
@@ -434,13 +440,19 @@ class Sender:
                 or message.persistent is not is_persistent
                 or is_timed is not was_timed  # messages with times are slices of their own
             ):
+                if any_group:
+                    self._use_groups(priority, is_persistent, transaction)
                 yield Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
-                contents, own_ids, size_bytes = [], [], 0
+                contents, own_ids, size_bytes, any_group = [], [], 0, False
             priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
             contents.append(content)
             own_ids.append(message.message_id)
             size_bytes += size
+            if message.group is not None:
+                any_group = True
         if contents:
+            if any_group:
+                self._use_groups(priority, is_persistent, transaction)
             yield Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
 
     def _batches_alike(
@@ -488,6 +500,8 @@ class Sender:
         """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
         content = self._encoded(message, checked)
+        if message.group is not None:
+            self._use_groups(message.priority, message.persistent, checked)
         return Batch(message.priority, message.persistent, [content], [message.message_id], [], checked, deadline)
 
     def _batch_of_one(
@@ -511,8 +525,10 @@ class Sender:
         if type(body) is not bytes:
             body = as_bytes(body)
         producer = message.producer
-        if headers is not None or message_id is not None or message.group is not None or producer is not None:
-            properties = self._properties(headers, message_id, message.group, producer)
+        if message.group is not None:
+            properties = encoded_properties(headers, message_id, message.group, producer)
+        elif headers is not None or message_id is not None or producer is not None:
+            properties = self._properties(headers, message_id, producer)
         else:
             properties = b""
         if message.delay != 0.0 or message.expires_in is not None:
@@ -524,17 +540,24 @@ class Sender:
             raise self._too_large(len(body) + len(properties))
         return properties, body
 
-    def _properties(self, headers: object, message_id: object, group: object, producer: object) -> bytes:
-        """Return the encoded properties. The queue's first message with a group prepares the queue for groups."""
-        if type(headers) is dict and message_id is None and group is None and producer is None:
+    def _properties(self, headers: object, message_id: object, producer: object) -> bytes:
+        """Return the encoded properties of a message without a group."""
+        if type(headers) is dict and message_id is None and producer is None:
             return encode_headers(headers)
-        properties = encoded_properties(headers, message_id, group, producer)
-        if group is not None and not self._destination.has_groups:
-            self._use_groups()
-        return properties
+        return encoded_properties(headers, message_id, None, producer)
 
-    def _use_groups(self) -> None:
-        """Prepare the queue for its first message with a group."""
+    def _use_groups(self, priority: object, persistent: object, transaction: Transaction | None) -> None:
+        """Prepare the queue for its first message with a group, which is checked but for these arguments of it.
+
+        The queue stays as it was if the message will be refused for one of them: ArgumentError, SettingsError, or later
+        a TransactionError, because the transaction has ended.
+        """
+        if self._destination.has_groups or (transaction is not None and not transaction.is_open):
+            return
+        if persistent is True:
+            checked_priority(priority)
+        else:
+            checked_non_persistent(persistent, priority)
         groups = self.sender_parts.groups
         try:
             groups.prepare(self._destination)

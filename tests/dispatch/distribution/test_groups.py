@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from delivering import bodies, take_all
@@ -10,7 +11,17 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 
-from forebay import Consumer, Delivery, DestinationPolicy, Message, Queue, SettingsError
+from forebay import (
+    Consumer,
+    Delivery,
+    DestinationPolicy,
+    ForebayError,
+    Message,
+    MessageTooLarge,
+    Queue,
+    SettingsError,
+    TransactionError,
+)
 from forebay.dispatch.distribution.grouped import GroupedDistribution
 from forebay.dispatch.distribution.message_groups import BUCKETS, RUNS_MAX, bucket_of
 
@@ -70,6 +81,53 @@ def test_what_is_no_group_is_refused(queue: Queue, group: object) -> None:
     with pytest.raises(SettingsError):
         queue.send_many([Message(b"x", group=group)])  # type: ignore[arg-type]
     assert queue.depth == 0
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"body": bytes(5 << 20)},
+        {"priority": 10},
+        {"priority": True},
+        {"priority": -1, "persistent": False},
+        {"persistent": 1},
+        {"expires_in": -1.0},
+        {"delay": -1.0},
+    ],
+    ids=" ".join,
+)
+def test_a_message_that_is_refused_leaves_the_queue_without_groups(
+    queue: Queue, wrong: dict[str, Any], is_alone: bool
+) -> None:
+    fields: dict[str, Any] = {"body": b"x", "group": "a", **wrong}
+    with pytest.raises(ForebayError):
+        if is_alone:
+            queue.send(**fields)
+        else:
+            queue.send_many([Message(**fields)])
+    assert queue.depth == 0 and not queue.destination.has_groups
+    send(queue, "a1")
+    assert queue.destination.has_groups
+
+
+def test_a_slice_of_which_a_later_message_is_refused_leaves_the_queue_without_groups(queue: Queue) -> None:
+    with pytest.raises(MessageTooLarge) as caught:
+        queue.send_many([Message(b"1", group="a"), Message(bytes(5 << 20))])
+    assert caught.value.stored == 0
+    assert queue.depth == 0 and not queue.destination.has_groups
+
+
+def test_a_message_for_a_transaction_that_has_ended_leaves_the_queue_without_groups(
+    bay: SimulatedBay, queue: Queue
+) -> None:
+    with bay.bay.transaction() as transaction:
+        queue.send(b"1", transaction=transaction)
+    with pytest.raises(TransactionError):
+        queue.send(b"2", group="a", transaction=transaction)
+    with pytest.raises(TransactionError):
+        queue.send_many([Message(b"2", group="a")], transaction=transaction)
+    assert queue.depth == 1 and not queue.destination.has_groups
 
 
 def test_a_topic_hands_the_group_on(bay: SimulatedBay) -> None:
@@ -363,6 +421,18 @@ def test_groups_move_with_their_messages(bay: SimulatedBay, queue: Queue) -> Non
     a, b = others.subscribe(), others.subscribe()
     assert bodies(a.take()) == [b"g1"] and b.take(10) == []
     assert bodies(a.take(10)) == [b"g2", b"g3"]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_move_of_nothing_brings_no_groups(bay: SimulatedBay, queue: Queue, persistent: bool) -> None:
+    queue.send(b"g1", group="g", persistent=persistent)
+    others = bay.queue("others")
+    with queue.subscribe() as consumer:
+        assert bodies(consumer.take()) == [b"g1"]
+        assert queue.move(others) == 0
+        assert not others.destination.has_groups
+    assert queue.move(others) == 1
+    assert others.destination.has_groups
 
 
 def test_a_message_too_large_for_ram_keeps_its_group(bay: SimulatedBay) -> None:
