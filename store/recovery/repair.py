@@ -5,8 +5,9 @@ that was due and the number of lost records. Intact records stay where they are,
 data log that is missing or completely unreadable is replaced by one with such a record alone. After that the journal is
 an ordinary one: it opens in either mode, and the damage is not reported again.
 
-Bytes are copied to the quarantine before they are overwritten. A crash leaves the remaining damage, which the next open
-repairs.
+Bytes are copied to the quarantine before they are overwritten or cut. If the disk has no space for that, nothing is
+repaired. The quarantine is bounded, so it may have no copy of some: the place says of how many. A crash leaves the
+remaining damage, which the next open repairs.
 """
 
 from __future__ import annotations
@@ -55,11 +56,14 @@ class DamagedPlace:
     None: unknown.
     """
     problem: str
+    unkept_bytes: int = 0
+    """Bytes that the repair overwrote or cut and of which the bounded quarantine has no copy."""
 
     def __str__(self) -> str:
         records = "an unknown number of" if self.lost_records is None else self.lost_records
         place = f"data-{self.data_log}.log at offset {self.offset}"
-        return f"{place}: {self.problem}; {self.lost_bytes} bytes and {records} records are lost"
+        unkept = f"; the quarantine has no copy of {self.unkept_bytes} of the bytes" if self.unkept_bytes else ""
+        return f"{place}: {self.problem}; {self.lost_bytes} bytes and {records} records are lost{unkept}"
 
 
 class _Place(NamedTuple):
@@ -251,24 +255,28 @@ class Repair:
             return
         # The next data log begins behind one that ends, so its size is no preallocated one.
         lost_bytes = file.size() - stretch.end
-        self._copy(file, data_log, stretch.end, used_bytes(file, stretch.end))
+        used = used_bytes(file, stretch.end)
+        unkept_bytes = used - self._copy(file, data_log, stretch.end, used)
         file.truncate(stretch.end)
         if records:
             file.seek(stretch.end)
             file.append(encode_lost(stretch.header.salt, stretch.next_log_sequence, stretch.epoch, records, LOST_BYTES))
-        self._places.append(DamagedPlace(data_log, stretch.end, lost_bytes, records, stretch.problem))
+        self._places.append(DamagedPlace(data_log, stretch.end, lost_bytes, records, stretch.problem, unkept_bytes))
 
     def _write(
         self, file: File, data_log: int, offset: int, data: bytes, length: int, records: int, problem: str
     ) -> None:
-        self._copy(file, data_log, offset, length)
+        unkept_bytes = max(len(data) - self._copy(file, data_log, offset, length), 0)
         file.seek(offset)
         file.append(data)
-        self._places.append(DamagedPlace(data_log, offset, length if records else 0, records, problem))
+        self._places.append(DamagedPlace(data_log, offset, length if records else 0, records, problem, unkept_bytes))
 
-    def _copy(self, file: File, data_log: int, offset: int, length: int) -> None:
-        if length:
-            quarantine_bytes(self._disk, damage_name(data_log, offset), file.read(offset, min(length, PART_BYTES_MAX)))
+    def _copy(self, file: File, data_log: int, offset: int, length: int) -> int:
+        """Copy damaged bytes to the quarantine; return how many of them it has."""
+        data = file.read(offset, min(length, PART_BYTES_MAX))
+        if data and not quarantine_bytes(self._disk, damage_name(data_log, offset), data):
+            return 0
+        return len(data)
 
     def _quarantine(self, data_log: int) -> None:
         self._disk.make_directory(QUARANTINE)

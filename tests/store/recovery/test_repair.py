@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from random import Random
 
@@ -14,12 +15,12 @@ from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay import JournalCorrupt, Message, Settings
+from forebay import JournalCorrupt, Message, Settings, StoreFailed
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_name
 from forebay.store.format.record import ACK, LOST, LOST_BYTES, MESSAGE
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.numbering import OFFSET_MASK
-from forebay.store.recovery.quarantine import PARTS_MAX
+from forebay.store.recovery.quarantine import PART_BYTES_MAX, PARTS_MAX
 from forebay.store.recovery.repair import DamagedPlace
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.testing import ManualClock
@@ -371,8 +372,8 @@ def test_damaged_bytes_are_copied_to_the_quarantine_before() -> None:
     offset, header, _ = walked(disk, 2)[1][5]
     disk.flip_bit(data_log_name(2), offset + 20, 1)
     damaged = disk.image()[data_log_name(2)][offset : offset + header.length]
-    reopened(disk)
-    assert disk.image()[f"{QUARANTINE}/damage-2-{offset}"] == damaged
+    (place,) = reopened(disk).report.damaged
+    assert disk.image()[f"{QUARANTINE}/damage-2-{offset}"] == damaged and place.unkept_bytes == 0
 
 
 def test_quarantine_of_damage_is_bounded() -> None:
@@ -384,6 +385,57 @@ def test_quarantine_of_damage_is_bounded() -> None:
     disk.flip_bit(data_log_name(2), offset + 20, 1)
     assert len(reopened(disk).report.damaged) == 1
     assert len(disk.list(QUARANTINE)) == PARTS_MAX
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_bytes_that_a_full_quarantine_has_no_copy_of_are_told(caplog: pytest.LogCaptureFixture, is_cut: bool) -> None:
+    disk = FILLED.copy()
+    disk.make_directory(QUARANTINE)
+    for n in range(PARTS_MAX):
+        disk.open(f"{QUARANTINE}/damage-9-{n}", create=True)
+    offset = walked(disk, 2)[1][5].offset
+    overwritten = LOST_BYTES
+    if is_cut:
+        overwritten = spoil_behind(disk, 2, offset)
+    else:
+        disk.flip_bit(data_log_name(2), offset + 20, 1)
+    (place,) = reopened(disk).report.damaged
+    assert (place.offset, place.unkept_bytes) == (offset, overwritten)
+    assert f"the quarantine has no copy of {overwritten} of the bytes" in caplog.text
+
+
+def test_bytes_beyond_one_part_that_are_cut_are_told() -> None:
+    disk = SimulatedDisk()
+    opened = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
+    for _ in range(2):
+        opened.add(b"x" * (PART_BYTES_MAX + 1000))
+    opened.store.close()
+    offset = walked(disk, 2)[1][1].offset
+    cut_bytes = spoil_behind(disk, 2, offset)
+    (place,) = reopened(disk).report.damaged
+    assert (place.offset, place.unkept_bytes) == (offset, cut_bytes - PART_BYTES_MAX)
+    assert len(disk.image()[f"{QUARANTINE}/damage-2-{offset}"]) == PART_BYTES_MAX
+
+
+def test_disk_without_space_for_the_copy_leaves_the_journal_as_it_is() -> None:
+    disk = FILLED.copy()
+    disk.flip_bit(data_log_name(2), walked(disk, 2)[1][5].offset + 20, 1)
+    before = [disk.image()[data_log_name(data_log)] for data_log in data_logs(disk)]
+    disk.fail("write", 1, errno.ENOSPC)
+    with pytest.raises(StoreFailed, match="could not be opened"):
+        reopened(disk)
+    assert [disk.image()[data_log_name(data_log)] for data_log in data_logs(disk)] == before
+    disk.cure()
+    assert len(reopened(disk).report.damaged) == 1
+
+
+def spoil_behind(disk: SimulatedDisk, data_log: int, offset: int) -> int:
+    """Overwrite a data log from there to its end, so that nothing behind is a record; return how many bytes."""
+    size = len(disk.image()[data_log_name(data_log)]) - offset
+    file = disk.open(data_log_name(data_log))
+    file.seek(offset)
+    file.append(b"\xff" * size)
+    return size
 
 
 @pytest.mark.parametrize("gone", [2, 3])
