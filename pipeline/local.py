@@ -283,7 +283,7 @@ def _row(
 
 
 def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
-    """Return when the first pending message of a lane was sent. Does one read."""
+    """Return when the first pending message of a lane was sent. Does one read. OSError: the disk refused it."""
     run = lane.pending_run(0, 1)
     if run is None:
         return None
@@ -297,8 +297,8 @@ def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
         header = decode_header(head)
         verify_head(header, head, salt)
         return decode_slice(header, head).timestamp
-    except (OSError, RecordDamaged):
-        return None  # deleted meanwhile, or damaged there
+    except (FileNotFoundError, RecordDamaged):
+        return None  # deleted by the owner meanwhile, or damaged there
 
 
 def index_of(store: Store, disk: Disk) -> list[IndexRow]:

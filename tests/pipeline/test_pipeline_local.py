@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -124,6 +127,24 @@ def test_backlog_tells_no_age_where_the_data_log_was_deleted_meanwhile(monkeypat
     monkeypatch.setattr(local, "open_read_only", then_deleted)
     [row] = local.backlog_of(HERE, disk, 0)
     assert (row.destination, row.messages, row.bytes, row.oldest_seconds) == ("orders", 1, 5, None)
+
+
+@interpreted("replaces a function of the module")
+@pytest.mark.parametrize(("call", "error"), [("open", errno.EMFILE), ("open", errno.EACCES), ("read", errno.EIO)])
+def test_backlog_that_the_disk_refuses_to_read_is_an_error_and_not_a_deletion(
+    call: str, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bay = small_bay()
+    bay.queue("orders").send(b"12345")
+
+    def then_refused(disk: SimulatedDisk) -> ReadOnlyStore:
+        seen = open_read_only(disk)
+        disk.fail(call, 1, error, sticky=True)
+        return seen
+
+    monkeypatch.setattr(local, "open_read_only", then_refused)
+    with pytest.raises(OSError, match=re.escape(os.strerror(error))):
+        local.backlog_of(HERE, bay.disk.crash_process(), 0)
 
 
 def test_what_opens_is_read_whole_and_what_does_not_is_refused(tmp_path: Path) -> None:
