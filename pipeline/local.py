@@ -248,16 +248,18 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
     """Return the backlog of one store. Raises JournalCorrupt if an open would be refused."""
     seen = open_read_only(disk)
     rows = []
+    lanes_of: dict[int, list[JournaledLane]] = {}
+    for lane in seen.index.lanes.values():
+        lanes_of.setdefault(lane.destination_number, []).append(lane)
     for destination in seen.destinations.values():
         if destination.kind != TOPIC:
-            lanes = [lane for lane in seen.index.lanes.values() if lane.destination_number == destination.number]
-            rows.append(_row(store, destination, None, lanes, seen, now_ms))
+            rows.append(_row(store, destination, None, lanes_of.get(destination.number, ()), seen, now_ms))
     for subscriber in seen.subscriptions.readers():
         topic = seen.destinations[subscriber.facts.topic]
         mine: list[JournaledLane] = []
-        for lane in filter(None, subscriber.lanes):
-            lane.catch_up()
-            mine.append(lane)
+        for reading in filter(None, subscriber.lanes):
+            reading.catch_up()
+            mine.append(reading)
         rows.append(_row(store, topic, subscriber.facts.name, mine, seen, now_ms))
     return sorted(rows, key=lambda row: (row.destination or "", row.subscription or ""))
 

@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from closed_stores import place_of, rewrite, small_bay, two_data_logs
@@ -145,6 +146,31 @@ def test_backlog_that_the_disk_refuses_to_read_is_an_error_and_not_a_deletion(
     monkeypatch.setattr(local, "open_read_only", then_refused)
     with pytest.raises(OSError, match=re.escape(os.strerror(error))):
         local.backlog_of(HERE, bay.disk.crash_process(), 0)
+
+
+class CountedWalks(dict[Any, Any]):
+    """A dict that counts how often somebody goes through its values."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+@interpreted("replaces a function of the module")
+def test_backlog_goes_through_the_lanes_once_however_many_queues_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    bay = small_bay()
+    for n in range(5):
+        bay.queue(f"orders.{n}").send(b"%d" % n, priority=n)
+        bay.queue(f"orders.{n}").send(b"%d" % n, priority=9)
+    seen = open_read_only(bay.disk.crash_process())
+    lanes = CountedWalks(seen.index.lanes)
+    monkeypatch.setattr(seen.index, "lanes", lanes)
+    monkeypatch.setattr(local, "open_read_only", lambda disk: seen)
+    rows = local.backlog_of(HERE, bay.disk, 0)
+    assert [(row.destination, row.messages) for row in rows] == [(f"orders.{n}", 2) for n in range(5)]
+    assert lanes.walks == 1
 
 
 def test_what_opens_is_read_whole_and_what_does_not_is_refused(tmp_path: Path) -> None:
