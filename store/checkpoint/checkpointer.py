@@ -91,6 +91,8 @@ class Checkpointer:
         self.end = 0
         # Whether the last checkpoint found no room on the disk.
         self.is_postponed = False
+        # Whether the last one that found no room lacked a file descriptor.
+        self._lacks_descriptors = False
         # When so much time has passed since the last checkpoint as it took, in monotonic seconds.
         self._rested_at = 0.0
         # Whether no further checkpoint may begin. The files of the index may be closed from then on.
@@ -122,6 +124,7 @@ class Checkpointer:
                 is_stored = True
                 self.end = self.replay_position = root.position
             except MetadataFull as full:
+                self._lacks_descriptors = full.lacks_descriptors
                 logger.warning("checkpoint postponed: %s", full, event="checkpoint_postponed")
             except MetadataDamaged as damage:
                 raise self.distrust(damage) from damage
@@ -233,13 +236,21 @@ class Checkpointer:
         try:
             store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_log_sequence))
         except MetadataFull as full:
+            self._lacks_descriptors = full.lacks_descriptors
+            if full.lacks_descriptors:
+                self._give_up_readers()  # the call may be made again
             raise self.no_room() from full
         except MetadataDamaged as damage:
             raise self.distrust(damage) from damage
         self.end = self.replay_position = position
 
     def no_room(self) -> StoreFull:
-        """Return the error for a call that needs a checkpoint, which found no room: on the disk, or in RAM."""
+        """Return the error for a call that needs a checkpoint, which found no room: on the disk, or in RAM.
+
+        TooManyFiles: the disk may have room, but no file descriptor was left.
+        """
+        if self._lacks_descriptors:
+            return TooManyFiles()
         if not self._metadata.is_persistent:
             return StoreFull(1, 0, INDEX_LIMIT)
         free_bytes = known_free_bytes(self._journaled.disk)

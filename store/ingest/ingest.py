@@ -40,7 +40,7 @@ from .part import ImportedSlice, NoRoomForPart, PartDamaged, PartFacts, PartRead
 
 logger = LateLogger("forebay.store.import")
 
-_BUSY: Final = "the disk is too full for the index: it goes on at the next open"
+_BUSY: Final = "the index finds no room: it goes on at the next open"
 
 
 class _Refused(Exception):

@@ -146,7 +146,7 @@ class TransactionWriter:
                     try:
                         relieve(position, sequence)
                     except StoreFull as full:
-                        raise self._half_done("the disk is too full for the index") from full
+                        raise self._half_done(f"the index has no room under {full.limit}") from full
 
             commit = CommitRecord(branch.number, branch.committed(), branch.runs(), time_ms)
             apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self._acked_lane)

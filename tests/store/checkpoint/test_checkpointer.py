@@ -10,9 +10,9 @@ from journals import power_cut, walked
 from message_stores import OpenStore, WatchedIndex, fill_data_logs
 from simulated_disk import SimulatedDisk
 
-from forebay import StoreFailed
+from forebay import StoreFailed, StoreFull, TooManyFiles
 from forebay.store.format.record import ATTEST
-from forebay.store.metadata.store import MetadataDamaged, MetadataFull
+from forebay.store.metadata.store import MetadataDamaged, MetadataFull, MetadataUnopened
 from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
 from forebay.testing import ManualClock
 
@@ -63,6 +63,37 @@ def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
     assert opened.store.message_store.checkpoint()
     again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
     assert again.pending() == expected and again.report.replayed_records == 0
+
+
+@pytest.mark.parametrize("is_at_standstill", [False, True], ids=["before a move", "in the middle of a commit"])
+def test_call_that_needs_a_checkpoint_says_whether_space_or_a_file_descriptor_is_missing(
+    metadata: WatchedIndex, opened: OpenStore, is_at_standstill: bool
+) -> None:
+    store = opened.store
+    opened.add(b"body")
+
+    def call() -> None:
+        if not is_at_standstill:
+            store.message_store.require_index_room(1 << 20)
+            return
+        with store.message_store.checkpoint_lock, store.journal.sync_lock, opened.lock:
+            store.message_store.make_index_room(store.journal.end, store.journal.next_log_sequence)
+
+    for problem in (MetadataUnopened, MetadataFull, MetadataUnopened):
+
+        def refused(position: int, problem: type[MetadataFull] = problem) -> None:
+            raise problem("as the test says")
+
+        metadata.before_commit = refused
+        with pytest.raises(StoreFull) as caught:
+            call()
+        if problem is MetadataUnopened:
+            assert type(caught.value) is TooManyFiles and "RLIMIT_NOFILE" in str(caught.value)
+        else:
+            assert type(caught.value) is StoreFull and "free disk space" in str(caught.value)
+    metadata.before_commit = lambda position: None
+    assert store.message_store.checkpoint()
+    opened.check()
 
 
 def test_damaged_index_that_cannot_be_removed_fails_the_store(
