@@ -19,6 +19,7 @@ import forebay.metrics
 
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics
 from ..dispatch.forebay import Forebay
+from ..dispatch.remote.admin_socket import lacking
 from ..dispatch.remote.client import ask_store, result_of
 from ..dispatch.remote.requests import answer
 from ..dispatch.screen.view import NoView, StoreView, printable, read_view, view_of
@@ -73,7 +74,13 @@ class StatusSource(ConsoleSource):
         except OSError as error:
             raise StateError(f"the store cannot be asked: {error}") from None
         if result is None:
-            raise StateError("nobody listens there: start the process that has the store open with admin=True")
+            missing = lacking()
+            raise StateError(
+                f"nobody listens there, because that takes {missing}, which this system lacks: mount the console in "
+                "the process that has the store open"
+                if missing
+                else "nobody listens there: start the process that has the store open with admin=True"
+            )
         return result
 
     def metrics(self) -> str:

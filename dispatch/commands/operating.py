@@ -14,6 +14,7 @@ from ...store.disk.disk import OsDisk
 from ...store.errors import StateError, StoreLocked
 from ..explain.texts import plural, size_text
 from ..forebay import Forebay
+from ..remote.admin_socket import lacking
 from ..remote.client import Result, ask_store, count_in
 from ..store_directories import only_store
 from ..store_status import printable
@@ -136,6 +137,12 @@ def ask(disk: OsDisk, request: dict[str, Any]) -> Result:
 
 
 def _nobody_listens(root: str) -> str:
+    missing = lacking()
+    if missing:
+        return (
+            f"nobody listens in {root}, because that takes {missing}, which this system lacks: "
+            "call the Python interface in the process that has it open"
+        )
     return (
         f"nobody listens in {root}: start the process that has it open with admin=True, "
         "or call the Python interface there"

@@ -47,10 +47,10 @@ class AdminSocket:
 
     def __init__(self, root: str) -> None:
         """Make the socket, replacing one that a kill left. OSError. SettingsError: the system lacks what it needs."""
-        lacking = _lacking()
-        if lacking:
+        missing = lacking()
+        if missing:
             raise SettingsError(
-                f"admin=True needs {lacking}, which this system lacks: it is for Linux alone; leave it out"
+                f"admin=True needs {missing}, which this system lacks: it is for Linux alone; leave it out"
             )
         self._path = os.path.join(os.path.abspath(root), ADMIN_SOCKET)
         self._is_mine = True
@@ -158,7 +158,7 @@ def ask(root: str, request: bytes, seconds: float) -> bytes | None:
 
     Return None if no process listens there, or if it ended meanwhile. Raises TimeoutError after that many seconds.
     """
-    if _lacking():
+    if lacking():
         return None  # no process can listen
     deadline = time.monotonic() + seconds
     answer = bytearray()
@@ -190,7 +190,7 @@ def _connect(root: str, connection: socket.socket, deadline: float) -> None:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _lacking() -> str:
+def lacking() -> str:
     """Say what the system lacks to serve a socket: SO_PEERCRED tells who asks, O_PATH reaches a long name by /proc."""
     needed = ("SO_PEERCRED", hasattr(socket, "SO_PEERCRED")), ("O_PATH", hasattr(os, "O_PATH"))
     return " and ".join(name for name, is_there in needed if not is_there)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from consoles import TOKEN
+from systems import HAS_ADMIN_SOCKET, needs_admin_socket
 
 import forebay
 from forebay import Forebay
@@ -25,7 +26,7 @@ from forebay.__main__ import INTERRUPTED, main
 
 @pytest.fixture
 def bay(tmp_path: Path) -> Iterator[Forebay]:
-    with forebay.open(tmp_path / "data", memory_limit="8MiB", sync="never", admin=True) as opened:
+    with forebay.open(tmp_path / "data", memory_limit="8MiB", sync="never", admin=HAS_ADMIN_SOCKET) as opened:
         opened.queue("orders").send(b"x")
         yield opened
 
@@ -66,6 +67,7 @@ def get(address: str, *, data: dict[str, str] | None = None, token: str | None =
 
 
 @pytest.mark.slow
+@needs_admin_socket
 def test_console_serves_on_loopback_and_prints_a_new_token_for_what_changes(tmp_path: Path, bay: Forebay) -> None:
     with served(tmp_path / "data") as (address, said):
         assert address.startswith("http://127.0.0.1:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from consoles import TOKEN, client, of_status, say
 from simulated_bay import SimulatedBay
 from starlette.testclient import TestClient
+from systems import needs_admin_socket
 
 import forebay.console
 from forebay import Message, SettingsError
@@ -143,12 +145,23 @@ def test_form_that_is_none_or_too_long_is_refused(content: bytes, kind: str, cod
     assert not store.queue().is_paused
 
 
+@needs_admin_socket
 def test_action_on_a_store_where_nobody_listens_says_so(tmp_path: Path) -> None:
     say(tmp_path)
     answered = of_status(tmp_path).post("/pause", data={"queue": "orders", "token": TOKEN})
     assert answered.status_code == 409 and "open with admin=True" in answered.text
 
 
+def test_action_where_the_system_lacks_what_listening_takes_does_not_advise_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(tmp_path)
+    monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
+    answered = of_status(tmp_path).post("/pause", data={"queue": "orders", "token": TOKEN})
+    assert answered.status_code == 409 and "SO_PEERCRED" in answered.text and "admin=True" not in answered.text
+
+
+@needs_admin_socket
 def test_action_reaches_the_process_that_has_the_store_open(tmp_path: Path) -> None:
     with forebay.open(tmp_path, memory_limit="8MiB", sync="never", admin=True) as bay:
         bay.queue("orders").send(b"x")

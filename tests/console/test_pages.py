@@ -14,6 +14,7 @@ import pytest
 from consoles import MIB, TOKEN, client, of_status, queue_row, say, status
 from simulated_bay import SimulatedBay
 from starlette.testclient import TestClient
+from systems import needs_admin_socket
 
 import forebay.console
 import forebay.metrics
@@ -95,6 +96,7 @@ def test_queues_page_has_a_row_for_each_queue_and_counts_the_others(tmp_path: Pa
     assert "late paused 3" in said and said.endswith("And 3 less busy.")
 
 
+@needs_admin_socket
 def test_queue_page_explains_shows_figures_and_consumers(tmp_path: Path) -> None:
     with forebay.open(tmp_path, memory_limit="8MiB", sync="never", admin=True, status_interval_seconds=None) as bay:
         bay.queue("orders").send_many(Message(b"x") for _ in range(3))
@@ -127,6 +129,7 @@ def test_pages_of_messages_end_where_reading_what_lies_before_would_cost_too_muc
     assert refused.status_code == 400 and "skip must be a whole number up to 1,000" in refused.text
 
 
+@needs_admin_socket
 def test_journal_page_has_a_square_for_each_data_log_and_what_keeps_it(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"memory_limit": "8MiB", "sync": "never", "max_file_length": "64KiB"}
     with forebay.open(tmp_path, admin=True, status_interval_seconds=None, **settings) as bay:
@@ -140,6 +143,7 @@ def test_journal_page_has_a_square_for_each_data_log_and_what_keeps_it(tmp_path:
     assert 'id="log-1"' in page and 'id="log-3"' in page and 'id="log-2"' not in later and 'id="log-3"' in later
 
 
+@needs_admin_socket
 def test_without_an_admin_socket_pages_show_what_the_status_says_and_what_would_tell_more(tmp_path: Path) -> None:
     say(tmp_path)
     browser = of_status(tmp_path)

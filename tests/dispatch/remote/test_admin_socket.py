@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from systems import needs_admin_socket
 
 import forebay
 from forebay import Forebay, Message, SettingsError, StoreFailed, StoreLocked
@@ -23,6 +24,8 @@ from forebay.dispatch.remote import admin_socket
 from forebay.dispatch.remote.admin_socket import ADMIN_SOCKET, REQUEST_BYTES_MAX, AdminSocket, ask
 from forebay.dispatch.remote.requests import answer
 from forebay.dispatch.remote.server import AdminServer
+
+pytestmark = needs_admin_socket
 
 SECONDS = 30.0
 
@@ -228,7 +231,7 @@ def test_client_waits_while_the_system_lets_no_more_clients_wait(tmp_path: Path)
 
 @pytest.mark.parametrize(("module", "name"), [(socket, "SO_PEERCRED"), (os, "O_PATH")])
 def test_system_that_lacks_what_it_needs_is_told_so_at_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any, name: str
 ) -> None:
     with monkeypatch.context() as patch:
         patch.delattr(module, name)
@@ -237,6 +240,11 @@ def test_system_that_lacks_what_it_needs_is_told_so_at_open(
         assert not path_of(tmp_path).exists()
         with open_bay(tmp_path, admin=False):
             assert ask(str(tmp_path / ("x" * 120)), b"x", SECONDS) is None
+            for command in (["resize", "{}", "16MiB"], ["pause", "{}", "orders"], ["purge", "{}", "orders"]):
+                assert main([one.format(tmp_path) for one in command]) == 1
+                [line] = capsys.readouterr().err.splitlines()
+                assert f"takes {name}, which this system lacks: call the Python interface" in line
+                assert "admin=True" not in line
     with open_bay(tmp_path):
         assert asked(tmp_path, {"do": "explain"})["ok"]
 
