@@ -76,7 +76,7 @@ class LoopConfirmer(Confirmer):
         self._block_cache = parts.block_cache
         self._loader = parts.loader
         self.loop = loop
-        # The position that `confirmed` must confirm for the last call; 0: none.
+        # The journal end that `confirmed` must confirm for the last call; 0: none.
         self.owed = 0
         # Work done in this turn of the loop. A call adds its messages when it has handled them.
         self.work = 0
@@ -92,11 +92,11 @@ class LoopConfirmer(Confirmer):
 
     # ------------------------------------------------------------------ what a write owes
 
-    def confirm(self, position: int) -> None:
+    def confirm(self, journal_end: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
         message_store = self._message_store
-        if self._syncs_always and (self._publisher.unpublished or position > self._journal.durable):
-            owed = position or 1
+        if self._syncs_always and (self._publisher.unpublished or journal_end > self._journal.durable):
+            owed = journal_end or 1
             if owed > self.owed:
                 self.owed = owed
             return

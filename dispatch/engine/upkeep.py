@@ -46,8 +46,8 @@ class SyncTask(PeriodicTask):
     def _sync(self) -> int:
         self._sync_at = self._monitor.monotonic() + self._interval_seconds
         with self._monitor.lock:
-            position = self._journal.end
-        self._journal.sync(position)
+            journal_end = self._journal.end
+        self._journal.sync(journal_end)
         return 1
 
 

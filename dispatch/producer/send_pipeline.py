@@ -91,7 +91,7 @@ class SendPipeline:
     def confirm(self, batch: Batch) -> str:
         """Confirm one stored message and return its id."""
         if batch.transaction is None:
-            self._confirmer.confirm(self._parts.confirmer.position())
+            self._confirmer.confirm(self._parts.confirmer.read_journal_end())
         return batch.ids[0]
 
     def store(self, batch: Batch, full: StoreFull | None = None) -> Generator[Wait, None, None]:
@@ -166,7 +166,7 @@ class SendPipeline:
         admitted = limits.admit_now(sizes, reservation, batch.deadline)
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
-            self._confirmer.confirm(self._parts.confirmer.position())
+            self._confirmer.confirm(self._parts.confirmer.read_journal_end())
             admitted = yield from limits.wait_for_space(sizes, reservation, self._confirmer.waker(), batch.deadline)
         return admitted
 
@@ -224,7 +224,7 @@ class SendPipeline:
         else:
             self._store_slices(lane, timestamp, contents, own_ids, ids)
         if parts.message_store.is_checkpoint_urgent or len(parts.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
-            self._confirmer.confirm(parts.confirmer.position())
+            self._confirmer.confirm(parts.confirmer.read_journal_end())
 
     def _store_slices(
         self,

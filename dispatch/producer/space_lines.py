@@ -76,7 +76,7 @@ class SpaceLines:
                 full = again
         gives_up_at = line.deadline(destination, full, deadline)
         # Publish first, because a sender may wait for its own messages to be acknowledged.
-        confirmer.confirm(self._threads.position())
+        confirmer.confirm(self._threads.read_journal_end())
         waiting = line.new_waiter(destination, sizes, full, gives_up_at, waker)
         try:
             with self._monitor.lock, self._monitor.all_or_broken:

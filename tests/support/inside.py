@@ -320,9 +320,9 @@ class Inside:
 
     # ------------------------------------------------------------------ work in the background
 
-    def position(self) -> int:
-        """Return the position of the journal's end, as writers see it."""
-        return self.__layers.core.confirmer.position()
+    def journal_end(self) -> int:
+        """Return where the journal ends, as writers see it."""
+        return self.__layers.core.confirmer.read_journal_end()
 
     def step(self) -> int:
         return self.__engine.step()

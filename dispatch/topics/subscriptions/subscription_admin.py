@@ -46,8 +46,8 @@ class SubscriptionAdmin:
         """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
         with self._monitor.lock, self._monitor.while_open:
             self.end(topic, name)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
 
     def end(self, topic: TopicState, name: str) -> None:
         """End a durable subscription as `unsubscribe` does, without waiting for the disk. Requires: the lock."""
@@ -69,8 +69,8 @@ class SubscriptionAdmin:
                 self._writer.seek(subscription.subscriber, within(firsts, lanes))
                 self._subscriptions.move(subscription)
                 sequences, messages = _cursor(subscription.subscriber)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
         return self._landing(lanes, sequences, messages)
 
     def places(self, topic: TopicState, target: SeekTarget) -> tuple[list[TopicLane], list[tuple[int, int]]]:
