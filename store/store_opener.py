@@ -112,7 +112,7 @@ class _Opening:
             self._marker,
             self._store_id,
             partial(checkpoint_of_replay, journaled),
-            synced=read_sync_mark(environment.disk, self._marker),
+            marked_end=read_sync_mark(environment.disk, self._marker),
             verifies_all=self._options.verifies_all,
             repair_salt=environment.random_salt if self._options.accepts_loss else None,
             on_progress=environment.on_progress,

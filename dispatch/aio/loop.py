@@ -95,7 +95,7 @@ class LoopConfirmer(Confirmer):
     def confirm(self, journal_end: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
         message_store = self._message_store
-        if self._syncs_always and (self._publisher.unpublished or journal_end > self._journal.durable):
+        if self._syncs_always and (self._publisher.unpublished or journal_end > self._journal.durable_end):
             owed = journal_end or 1
             if owed > self.owed:
                 self.owed = owed

@@ -27,7 +27,7 @@ from ...store.environment.clock import SystemClock
 from ...store.errors import SettingsError
 from ...store.inspect.dump import dump as rows_of_dump
 from ...store.inspect.read_only import ReadOnlyStore, open_read_only
-from ...store.journal.sync_mark import told_durable
+from ...store.journal.sync_mark import read_durable_end
 from ...store.recovery.verify import DataLogFacts, Verdict, judge
 from ..local import Problem, examine_each
 from .engines import add_engine
@@ -69,7 +69,7 @@ def _verified(stores: Iterable[OsDisk], progress: Progress) -> Iterator[tuple[Os
     done_bytes = 0
     for disk in stores:
         examined: list[DataLogFacts] = []
-        told = told_durable(disk)
+        told = read_durable_end(disk)
         for facts in examine_each(disk):
             examined.append(facts)
             done_bytes += facts.size_bytes

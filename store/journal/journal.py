@@ -1,7 +1,7 @@
 """Journal: append records to rolling data logs, make them durable, and read them by location.
 
 When `append` returns, the operating system has the record, so a killed process loses nothing of it. The record survives
-a power cut once `sync` has returned for its position. A crash may leave torn bytes at the end of the newest data log;
+a power cut once `sync` has returned for its end. A crash may leave torn bytes at the end of the newest data log;
 recovery cuts them off.
 
 The caller itself writes, under the state lock and without another thread. The first caller that needs a sync makes it,
@@ -54,7 +54,7 @@ from .open_data_logs import OpenDataLogs
 from .reserve import SETTLING, DiskReserve
 
 SyncListener: TypeAlias = Callable[[], None]
-"""Called under the lock after each sync, with `Journal.durable` as it is now."""
+"""Called under the lock after each sync, with `Journal.durable_end` as it is now."""
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
@@ -65,7 +65,7 @@ def location_text(position: int) -> str:
     return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
 
 
-def _nobody(position: int) -> None:
+def _nobody(durable_end: int) -> None:
     """Do nothing after a sync."""
 
 
@@ -82,7 +82,7 @@ class Journal:
     _write: Callable[[bytes], None]
     """Appends to the newest data log. It is the file's own method, so that no record has to look it up."""
     _stamp: bytes
-    """Epoch and durable position, encoded for the header of the next record."""
+    """Epoch and durable end, encoded for the header of the next record."""
     _salt: Any
     """An int, kept as an object, because machine code would make a new object for each checksum."""
 
@@ -142,10 +142,10 @@ class Journal:
         self.epoch = self.offset = self._sealed_bytes = 0
         # Id of the newest data log, to which is written.
         self.data_log = 0
-        # Position up to which everything is on the device.
-        self.durable = 0
-        # The durable position in the newest record, except slices, messages and acks, which may have a later one.
-        self.attested = 0
+        # Everything before this is on the device.
+        self.durable_end = 0
+        # The durable end in the newest record, except slices, messages and acks, which may have a later one.
+        self.attested_end = 0
         # How long the device took for each sync, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
@@ -160,7 +160,7 @@ class Journal:
     ) -> None:
         """Begin a new data log with that id; its first record has that log sequence.
 
-        on_synced: called under the sync lock with each position that is on the device, before any caller learns of it.
+        on_synced: called under the sync lock with each durable end, before any caller learns of it.
 
         Every open begins a new data log, so files of an earlier process are never written again.
         """
@@ -256,7 +256,7 @@ class Journal:
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._limit:
             self._make_space(size, flags=flags)
-        head = self._salt, self._word, self.epoch, self.durable
+        head = self._salt, self._word, self.epoch, self.durable_end
         return self._append(encode_slice(*head, flags, destination, sequence, timestamp, contents, lengths)), lengths
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
@@ -284,8 +284,9 @@ class Journal:
         with self.all_or_broken:
             if self.offset + size > self._limit:
                 self._make_space(size, SETTLING if settles else kind)
-            offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
-        self.attested = self.durable
+            record = encode(self._salt, self._word, self.epoch, self.durable_end, kind, flags, count, payload)
+            offset = self._append(record)
+        self.attested_end = self.durable_end
         return offset
 
     def keep_together(self, size: int, records: int) -> None:
@@ -329,8 +330,8 @@ class Journal:
         raise self.fail("a journal write failed", error) from error
 
     def _restamp(self) -> None:
-        """Encode epoch and durable position anew, because one of them has changed."""
-        self._stamp = stamp(self.epoch, self.durable)
+        """Encode epoch and durable end anew, because one of them has changed."""
+        self._stamp = stamp(self.epoch, self.durable_end)
 
     def fail(self, reason: str, error: OSError | None = None) -> StoreFailed:
         """Refuse every write from now on; return the error to raise.
@@ -473,7 +474,7 @@ class Journal:
         old, old_end = self._file, self.offset
         assert old is not None
         payload = directory_payload(self._offsets, old_end)
-        seal = encode(self._salt, self._word, self.epoch, self.durable, DIRECTORY, 0, 0, payload)
+        seal = encode(self._salt, self._word, self.epoch, self.durable_end, DIRECTORY, 0, 0, payload)
         try:
             old.append(seal)
             old.truncate(old_end + len(seal))
@@ -502,13 +503,13 @@ class Journal:
         self.data_log = data_log
         self.sizes[data_log] = 0
         kind, count, payload = self._first_record()
-        first = encode(salt, self._word, self.epoch, self.durable, kind, 0, count, payload)
+        first = encode(salt, self._word, self.epoch, self.durable_end, kind, 0, count, payload)
         try:
             file.append(encode_header(header) + first)
         except OSError:
             file.close()  # nobody else has it yet
             raise
-        self.attested = self.durable
+        self.attested_end = self.durable_end
         self._file, self._write = file, file.append
         self._salt, self._offsets = salt, array("I", (DATA_LOG_HEADER_BYTES,))
         self._word += _NEXT_RECORD
@@ -519,24 +520,24 @@ class Journal:
 
     # ------------------------------------------------------------------ syncing
 
-    def sync(self, position: int | None = None) -> bool:
-        """Return once everything up to position (None: up to now) is on the device. Requires: no state lock.
+    def sync(self, end: int | None = None) -> bool:
+        """Return once everything before `end` (None: before now) is on the device. Requires: no state lock.
 
         True: this call made a sync, and the SyncListener was called. False: others have synced so far already.
 
         One caller syncs for all that have appended before. The others find the sync done.
         """
-        if position is not None and self.durable >= position:
+        if end is not None and self.durable_end >= end:
             return False
         if self._state_lock.is_owned():
             raise NestedCall
         with self.sync_lock:
-            if position is not None and self.durable >= position:
+            if end is not None and self.durable_end >= end:
                 return False
             with self._bare_state_lock:
                 if self.failure is not None:  # also where the lock is broken, which stops the journal
                     raise (self._state_lock.failure or self.failure).again()
-                end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
+                journal_end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
                 unsynced = self.open_data_logs.unsynced
             began = self._monotonic()
             try:
@@ -545,16 +546,16 @@ class Journal:
                 with self._state_lock:
                     raise self.fail("a journal sync failed", error) from error
             seconds = self._monotonic() - began
-            self._on_synced(end)
+            self._on_synced(journal_end)
             with self._bare_state_lock:
                 if self._state_lock.failure is not None:
                     raise self._state_lock.failure.again()
                 self.sync_durations.record(seconds)
                 if unsynced.names:
                     self.open_data_logs.note_synced(unsynced)
-                if end > self.durable:
-                    self.durable = end
-                    self._stamp = stamp(self.epoch, end)
+                if journal_end > self.durable_end:
+                    self.durable_end = journal_end
+                    self._stamp = stamp(self.epoch, journal_end)
                 self._sync_listener()
         return True
 
@@ -571,7 +572,7 @@ class Journal:
         self.sync_durations.record(self._monotonic() - began)
         self._on_synced(self.end)
         self.open_data_logs.note_synced(unsynced)
-        self.durable = self.end
+        self.durable_end = self.end
         self._restamp()
 
     # ------------------------------------------------------------------ sizes, and the end

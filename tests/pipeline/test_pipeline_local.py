@@ -248,7 +248,7 @@ def test_damage_is_no_tail_because_the_record_that_knows_better_was_not_read() -
     for data_log, file in open_data_logs(disk):
         found[data_log] = examine(data_log, file)
     [problem] = problems_of(HERE, disk, found)
-    found[1].durable = found[2].durable = 0
+    found[1].durable_end = found[2].durable_end = 0
     assert judge([found[1], found[2]]).findings == ()
     found[2].is_sealed = False
     assert problems_of(HERE, disk, found) == [problem]

@@ -357,7 +357,7 @@ def test_close_seals_and_marks_behind_everything(disk: SimulatedDisk, opened: Op
     walk, _ = walked(disk, 1)
     mark = read_shutdown_marker(disk)
     assert walk.is_sealed and mark is not None and mark.is_clean
-    assert mark.position == 1 << OFFSET_BITS | walk.end
+    assert mark.durable_end == 1 << OFFSET_BITS | walk.end
     for image in disk.every_power_cut():
         assert _what_counts(image) == _what_counts(disk), "a clean shutdown is durable as a whole"
 

@@ -6,7 +6,7 @@ message that a power cut could take back. confirmer.py makes messages durable. A
     Publisher.hold_until_durable     under the lock of the write: the message waits, with the end of its record
     ThreadConfirmer.confirm          without the lock, asks for a sync up to that end
     Journal.sync                     syncs for all that wait, and calls its SyncListener under the lock
-    Publisher.publish_synced         takes everything up to `Journal.durable` out of the line
+    Publisher.publish_synced         takes everything up to `Journal.durable_end` out of the line
     TargetArea.publish               lets it arrive at its lanes, which wake consumers
 
 The assembly (engine/assembly/core.py) gives it to the journal under the same name.
@@ -155,10 +155,10 @@ class Publisher:
         if not self.syncs_always:
             self._add_postponed(0)
 
-    def _add_postponed(self, durable: int) -> None:
+    def _add_postponed(self, durable_end: int) -> None:
         """Add the postponed messages whose commit is durable to their lanes. Requires: the lock."""
         postponed = self.postponed
-        ready = [message for journal_end, message in postponed if journal_end <= durable]
+        ready = [message for journal_end, message in postponed if journal_end <= durable_end]
         for message in ready:
             message.release()  # release all charges first, because the first message of a lane takes more than its own
         try:
@@ -166,7 +166,7 @@ class Publisher:
                 message.add_to_lane()
                 postponed.popleft()
         except (StoreFull, SpillFailed) as full:
-            for _, message in islice(postponed, sum(1 for journal_end, _ in postponed if journal_end <= durable)):
+            for _, message in islice(postponed, sum(1 for journal_end, _ in postponed if journal_end <= durable_end)):
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
@@ -202,24 +202,24 @@ class Publisher:
         if self._monitor.is_closed:
             return
         try:
-            durable = self._journal.durable
+            durable_end = self._journal.durable_end
             unpublished = self.unpublished
-            while unpublished and unpublished[0][0] <= durable:
+            while unpublished and unpublished[0][0] <= durable_end:
                 _, lane, messages, charge = unpublished.popleft()
                 if unpublished:  # not after the send of a single thread
-                    messages, charge = self._joined(durable, lane, messages, charge)
+                    messages, charge = self._joined(durable_end, lane, messages, charge)
                 self._held_bytes -= charge
                 self._target_area.publish(lane, messages, charge)
             if self._paid_bytes > STEP_BYTES and not unpublished:
                 self._refund()
             if self.postponed:
-                self._add_postponed(durable if self.syncs_always else 0)
+                self._add_postponed(durable_end if self.syncs_always else 0)
         except BaseException as error:
             self._monitor.lock.break_by(error)
             raise
 
     def _joined(
-        self, durable: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int
+        self, durable_end: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int
     ) -> tuple[Sequence[StoredMessage] | range, int]:
         """Remove the durable entries of `unpublished` that continue an entry in its lane; return all as one, and their
         charge.
@@ -232,7 +232,7 @@ class Publisher:
         joined = list(messages)
         while unpublished:
             journal_end, next_lane, next_messages, next_charge = unpublished[0]
-            if journal_end > durable or next_lane is not lane or isinstance(next_messages, range):
+            if journal_end > durable_end or next_lane is not lane or isinstance(next_messages, range):
                 break
             if next_messages[0][0] != joined[-1][0] + 1:
                 break

@@ -41,8 +41,8 @@ STORE_BUGS = (
     Bug(
         "what is appended during a sync counts as durable",
         "Journal.sync",
-        "self.durable = end",
-        "self.durable = self.end",
+        "self.durable_end = journal_end",
+        "self.durable_end = self.end",
         "tests/store/journal/test_journal.py::test_durable_end_tells_what_was_appended_before_the_sync_and_not_during_it",
     ),
     Bug(
@@ -72,7 +72,7 @@ STORE_BUGS = (
     Bug(
         "a record says that all before it is durable",
         "Journal.append_slice",
-        "self.durable",
+        "self.durable_end",
         "self.end",
         "tests/crash/test_crash.py::test_power_cut_without_syncs_leaves_what_some_moment_left",
     ),
@@ -180,7 +180,7 @@ STORE_BUGS = (
     Bug(
         "corruption is taken for a torn tail",
         "Recovery._look_behind",
-        "return self.durable > end.position",
+        "return self.durable_end > end.position",
         "return False",
         "tests/store/recovery/test_recovery.py::test_tail_that_a_later_record_knew_is_corruption",
     ),
