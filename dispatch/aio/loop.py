@@ -70,7 +70,7 @@ class LoopConfirmer(Confirmer):
         super().__init__(parts.journal)
         self.monitor = parts.monitor
         self._publisher = parts.publisher
-        self._threads = parts.threads
+        self._thread_confirmer = parts.thread_confirmer
         self._syncs_always = parts.publisher.syncs_always
         self._message_store = parts.message_store
         self._block_cache = parts.block_cache
@@ -88,7 +88,7 @@ class LoopConfirmer(Confirmer):
         self._ended = 0
         self._workers = workers
         self._bell = bell
-        self._group_commit = GroupCommit(parts.monitor, parts.threads, loop, workers)
+        self._group_commit = GroupCommit(parts.monitor, parts.thread_confirmer, loop, workers)
 
     # ------------------------------------------------------------------ what a write owes
 
@@ -102,7 +102,7 @@ class LoopConfirmer(Confirmer):
             return
         if (
             message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
-        ) and not self._threads.leave_checkpoint():
+        ) and not self._thread_confirmer.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if self.monitor.deferred:
             self.monitor.run_deferred()

@@ -36,7 +36,7 @@ def gather_loop_parts(layers: Layers) -> LoopParts:
     return LoopParts(
         monitor=layers.foundation.monitor,
         publisher=core.publisher,
-        threads=core.confirmer,
+        thread_confirmer=core.confirmer,
         message_store=directory.message_store,
         journal=directory.journal,
         block_cache=directory.index.cache,
