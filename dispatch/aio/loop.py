@@ -20,7 +20,7 @@ from ..core.model import TargetList
 from ..core.publication.confirmer import Confirmer
 from ..engine.facade_parts import LoopParts
 from .group_commit import GroupCommit
-from .wakeups import LoopWaker
+from .loop_inbox import LoopInbox
 
 T = TypeVar("T")
 
@@ -44,14 +44,14 @@ class MustAwait(Exception):
 class TaskWaker:
     """Wakes one task."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, bell: LoopWaker) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, inbox: LoopInbox) -> None:
         self._loop = loop
-        self._bell = bell
+        self._inbox = inbox
         self._event = asyncio.Event()
 
     def notify(self) -> None:
         """Wake the task. Any thread may call it, with or without locks."""
-        self._bell.ring(self._event.set)
+        self._inbox.post(self._event.set)
 
     async def wait(self, seconds: float) -> None:
         """Wait until it is notified, or the time is over."""
@@ -66,7 +66,7 @@ class TaskWaker:
 class LoopConfirmer(Confirmer):
     """One event loop that calls an open store. Only its thread may use it."""
 
-    def __init__(self, parts: LoopParts, loop: asyncio.AbstractEventLoop, workers: Executor, bell: LoopWaker) -> None:
+    def __init__(self, parts: LoopParts, loop: asyncio.AbstractEventLoop, workers: Executor, inbox: LoopInbox) -> None:
         super().__init__(parts.journal)
         self.monitor = parts.monitor
         self._publisher = parts.publisher
@@ -87,7 +87,7 @@ class LoopConfirmer(Confirmer):
         # Number of tasks that ended their turn in this turn of the loop.
         self._ended = 0
         self._workers = workers
-        self._bell = bell
+        self._inbox = inbox
         self._group_commit = GroupCommit(parts.monitor, parts.thread_confirmer, loop, workers)
 
     # ------------------------------------------------------------------ what a write owes
@@ -116,7 +116,7 @@ class LoopConfirmer(Confirmer):
 
     def waker(self) -> SenderWaker:
         """Return what wakes one task."""
-        return TaskWaker(self.loop, self._bell)
+        return TaskWaker(self.loop, self._inbox)
 
     def run(self, steps: Generator[Wait, None, T]) -> T:
         """Run the steps of a send that need no wait. MustAwait: `drive` must run the rest."""
