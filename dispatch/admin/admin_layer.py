@@ -49,7 +49,7 @@ class AdminLayer:
     mover: Mover
     dead_letter_recovery: DeadLetterRecovery
     dead_letters: DeadLetterMover
-    sweeper: ExpirySweeper
+    expiry_sweeper: ExpirySweeper
     queue_admin: QueueAdmin
     temporaries: TemporaryDestinations
     inactive: InactiveDestinations
@@ -97,7 +97,7 @@ def make_admin_layer(
         mover=_make_mover(core, directory, browsers, transfer),
         dead_letter_recovery=recovery,
         dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_maintenance),
-        sweeper=ExpirySweeper(
+        expiry_sweeper=ExpirySweeper(
             monitor=monitor,
             message_store=directory.message_store,
             branches=directory.branches,

@@ -252,7 +252,9 @@ class Engine:
         """Do one step of the work that a call of `step` repeats until nothing is left. Return whether there was one."""
         layers, background = self.layers, self.housekeeping.background
         return bool(
-            layers.admin.dead_letters.step() or layers.clients.topic_layer.sweeper.step() or background.load_once()
+            layers.admin.dead_letters.step()
+            or layers.clients.topic_layer.unmatched_acker.step()
+            or background.load_once()
         )
 
 

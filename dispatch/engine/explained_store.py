@@ -39,7 +39,7 @@ class ExplainedTimes:
     """Returns the store's time, by which messages are due and expire."""
     due: DueMessages
     delayed: DelayedRedelivery
-    sweeper: ExpirySweeper
+    expiry_sweeper: ExpirySweeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

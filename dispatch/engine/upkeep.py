@@ -79,8 +79,8 @@ class ReleaseTask(PeriodicTask):
 class ExpiryTask(PeriodicTask):
     """Removes expired messages that no consumer meets."""
 
-    def __init__(self, sweeper: ExpirySweeper, timed: TimedLanes) -> None:
-        super().__init__("sweep of expired messages", sweeper.sweep_due)
+    def __init__(self, expiry_sweeper: ExpirySweeper, timed: TimedLanes) -> None:
+        super().__init__("sweep of expired messages", expiry_sweeper.sweep_due)
         self._timed = timed
 
     def due_at(self, now: float) -> float:

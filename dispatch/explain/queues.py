@@ -235,7 +235,7 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
             at = found[1] + 1
     for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
         runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
-        free = store.times.sweeper.free_messages([lane], runs)
+        free = store.times.expiry_sweeper.free_messages([lane], runs)
         for first, last in free.copy():  # a run that vanishes would hide the next one
             for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):
                 free.remove(low, high)

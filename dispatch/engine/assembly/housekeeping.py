@@ -138,7 +138,10 @@ def _make_other_tasks(
         *([PeriodicTask("trace", layers.recorder.write)] if layers.recorder is not None else []),
         PeriodicTask("memory guard", process.step),
         PeriodicTask("resize", resizing.step),
-        PeriodicTask("sifting of topics", partial(_sift, topics.subscriptions, layers.foundation.wakeups)),
+        PeriodicTask(
+            "acks of unmatched messages",
+            partial(_acknowledge_unmatched, topics.subscriptions, layers.foundation.wakeups),
+        ),
         PeriodicTask("memory limit", automatic.step),
         PeriodicTask("stuck consumers", stuck.tell),
         PeriodicTask("publishing", layers.core.confirmer.confirm_left),
@@ -157,8 +160,8 @@ def _load(loader: EagerLoader, warmer: CacheWarmer) -> bool:
     return loader.step() or warmer.step()
 
 
-def _sift(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
-    """Sift messages for subscriptions with a selector; wake maintenance again if more are left. Requires: no lock."""
+def _acknowledge_unmatched(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
+    """Acknowledge what selectors do not match; wake maintenance again if more is left. Requires: no lock."""
     if not subscriptions.step():
         return 0
     wakeups.wake_maintenance()
@@ -224,7 +227,7 @@ def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicT
     )
     return [
         ReleaseTask(monitor, redelivery_layer.due, admin.browsers, measurements, layers.store_layer.overflow),
-        ExpiryTask(admin.sweeper, redelivery_layer.timed),
+        ExpiryTask(admin.expiry_sweeper, redelivery_layer.timed),
     ]
 
 
