@@ -86,9 +86,9 @@ class TemporaryDestinations:
             if self._monitor.is_closed:
                 return
             self._released[destination_number] = None
-        self.sweep()
+        self.delete_released()
 
-    def sweep(self) -> int:
+    def delete_released(self) -> int:
         """Delete temporary destinations without a handle; return how many were deleted. Requires: no lock."""
         if not self._released:
             return 0

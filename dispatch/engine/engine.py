@@ -142,7 +142,7 @@ class Engine:
             layers.redelivery_layer.timed.restore(self._open_destinations.lanes())
             forgotten = layers.redelivery_layer.delayed.restore()
             admin.temporaries.restore()
-        admin.temporaries.sweep()
+        admin.temporaries.delete_released()
         if forgotten:
             logger.warning(
                 "%d messages with a group come back before their delay is over: memory_limit has no room to hold their "

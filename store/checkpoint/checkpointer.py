@@ -109,7 +109,7 @@ class Checkpointer:
                 raise Closed("the store")
             self._is_closed = is_closing
             began = self._clock.monotonic()
-            self._sweep()
+            self._remove_unneeded()
             self._catch_up()
             if is_closing:
                 self._journal.sync()  # so that the seal itself says that everything before it is durable
@@ -164,16 +164,16 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ steps of a checkpoint
 
-    def _sweep(self) -> None:
+    def _remove_unneeded(self) -> None:
         """Remove messages that no subscription needs any more, a few blocks at a time. Requires: no state lock."""
         with self._state_lock:
             left = self._subscriptions.touched_blocks
         while left > 0:
             with self._state_lock, self._journal.all_or_broken:
-                swept = self._subscriptions.sweep_part()
-            if not swept:
+                visited = self._subscriptions.remove_unneeded_part()
+            if not visited:
                 return
-            left -= swept
+            left -= visited
 
     def _catch_up(self) -> None:
         """Let durable subscriptions catch up with their topics, some hundred at a time. Requires: no state lock."""
@@ -193,7 +193,7 @@ class Checkpointer:
             if journal.end == self.end and not has_more:
                 return None
             with journal.all_or_broken:
-                subscriptions.sweep_part()
+                subscriptions.remove_unneeded_part()
                 if is_closing:
                     index.shrink_all_to_rows()
                     journal.seal()

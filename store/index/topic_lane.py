@@ -3,7 +3,7 @@
 The places of a topic's messages are in the blocks of its lane, once. A subscription only has a set of the sequences
 that it has not acknowledged. Its acks contain its number, so the journal says which subscription has finished which
 messages. A message leaves the topic's lane, and frees its data log, once no subscription needs it; before each
-checkpoint, `sweep` finds such messages block by block. The cost of a send does not depend on the number of
+checkpoint, `remove_unneeded` finds such messages block by block. The cost of a send does not depend on the number of
 subscriptions: messages that were sent since a subscription last caught up are pending for it, and are added to its set
 on demand.
 """
@@ -361,11 +361,11 @@ class TopicLane(DestinationLane):
         return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes + self.cursors.charge_bytes
 
     def touch_all(self) -> None:
-        """Make the next sweep check every block, because it is not known what is needed."""
+        """Make the next `remove_unneeded` check every block, because it is not known what is needed."""
         for first, last in self.blocks:
             self.touched.add(first, last)
 
-    def sweep(self) -> None:
+    def remove_unneeded(self) -> None:
         """Remove messages of the next touched block that no subscription needs.
 
         O(subscriptions). It reads at most one block.

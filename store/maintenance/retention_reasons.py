@@ -287,7 +287,7 @@ class RetentionReasons:
         destination.
 
         The topic itself counts for subscriptions without a name, and for messages that nobody needs until the next
-        sweep.
+        checkpoint.
         """
         everything = left = ~block.gone & ((1 << len(block.lengths)) - 1)
         needs: list[tuple[int, int]] = []

@@ -2,7 +2,7 @@
 
 The retained messages of a topic are the backlog of a subscription that nobody reads, so they cost what such a backlog
 costs: no RAM per message. Trimming acknowledges messages of that subscription from the front. A crash may leave it done
-in part, and the next call continues. The messages leave the index with the next sweep, and their data logs with the
+in part, and the next call continues. Messages leave the index with the next checkpoint, and their data logs with the
 next cleanup.
 """
 

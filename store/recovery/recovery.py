@@ -393,7 +393,7 @@ class Recovery:
         """Replay the journal behind a checkpoint. None: the index is damaged, or older than a cleanup."""
         try:
             end = self._replay(ids, start, next_log_sequence)
-            self._sweep(end)
+            self._remove_unneeded(end)
         except (MetadataDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
@@ -418,15 +418,15 @@ class Recovery:
         self._result.replayed_records = 0
         first = ids[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if ids else 0
         end = self._replay(ids, first, None)
-        self._sweep(end)
+        self._remove_unneeded(end)
         return end
 
-    def _sweep(self, end: JournalEnd) -> None:
+    def _remove_unneeded(self, end: JournalEnd) -> None:
         """Remove messages that no subscription needs, so that the counts say which data logs are needed."""
-        self._subscriptions.sweep()
+        self._subscriptions.remove_unneeded()
         while self._subscriptions.is_behind:
             self._checkpoint(end)
-            self._subscriptions.sweep()
+            self._subscriptions.remove_unneeded()
 
     def _forget_lost(self, end: JournalEnd) -> None:
         """Remove messages of missing or completely unreadable data logs from an index from before a repair.

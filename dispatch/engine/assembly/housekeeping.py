@@ -147,7 +147,7 @@ def _make_other_tasks(
         PeriodicTask("publishing", layers.core.confirmer.confirm_left),
         PeriodicTask("dead letters", admin.dead_letters.steps),
         PeriodicTask("duplicate windows", layers.store_layer.windows.warn),
-        PeriodicTask("temporary destinations", admin.temporaries.sweep),
+        PeriodicTask("temporary destinations", admin.temporaries.delete_released),
         PeriodicTask("inactive destinations", admin.inactive.step),
         PeriodicTask("idle destinations", admin.idle.step),
         PeriodicTask("retention of topics", topics.retention.trim),

@@ -433,7 +433,7 @@ def test_a_message_of_a_topic_counts_once_and_is_named_with_what_frees_it() -> N
     simulated.bay.topic("prices").unsubscribe("audit")
     assert said(simulated.bay.explain(1)) == [
         ("pending_message", "1:prices/fast", 1, 3),
-        ("pending_message", "1:prices", 2, 3),  # until the next checkpoint sweeps
+        ("pending_message", "1:prices", 2, 3),  # until the next checkpoint
     ]
     simulated.bay.checkpoint()
     assert said(simulated.bay.explain(1)) == [("pending_message", "1:prices/fast", 1, 3)]
