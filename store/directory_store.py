@@ -24,7 +24,7 @@ from .format.state_record import StateRecord, encode_state
 from .index.deduplication import Deduplication
 from .index.due_times import DueTimes
 from .journal.journal import Journal
-from .journal.reserve import limit_bytes
+from .journal.reserve import store_limit_bytes
 from .journal.shutdown_marker import ShutdownMarker, leave_shutdown_marker, write_shutdown_marker
 from .journal.sync_mark import SyncMark
 from .maintenance.archive import Archive
@@ -188,7 +188,7 @@ class DirectoryStore:
             random_salt=environment.random_salt,
             first_record=self._first_record,
             has_reserve=True,
-            store_limit_bytes=limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
+            store_limit_bytes=store_limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
         )
 
     def _made_checkpointer(self, replay_position: int) -> Checkpointer:

@@ -293,7 +293,7 @@ class Overflow:
         """Return how to read messages from tmp-storage; others are left out. Closed."""
         if self.is_closed:
             raise Closed("the store")
-        return self.storage.plan(lane.number, runs, max_messages=UNLIMITED, max_bytes=UNLIMITED).regions
+        return self.storage.plan(lane.number, runs, most_messages=UNLIMITED, most_bytes=UNLIMITED).regions
 
     def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read planned messages; return them, and the sequences that could not be read with the reason.

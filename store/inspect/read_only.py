@@ -80,7 +80,7 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
     held = _ReadOnlyDisk(disk)
     try:
         subscriptions = Subscriptions(index)
-        duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
+        duplicates = Deduplication(window_of=lambda name: 1, limit_bytes=_INDEX_BYTES)
         properties = PropertyTable()
         branches = Branches(duplicates, properties)
         journaled = JournaledState(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates, properties)

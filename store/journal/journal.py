@@ -135,7 +135,7 @@ class Journal:
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
         # Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed or failed.
-        self._limit = -1
+        self._unchecked_end = -1
         # The log sequence of the next record and the magic number, as they stand in its header.
         self._salt, self._word = 0, MAGIC
         self._offsets = array("I")
@@ -212,7 +212,7 @@ class Journal:
         if not destination:  # NO_DESTINATION
             raise Closed("the queue or topic")
         size = ONE_BYTES + content_bytes
-        if self.offset + size > self._limit:
+        if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=flags)
         offset = self.offset
         data = encode_one(
@@ -254,7 +254,7 @@ class Journal:
             raise Closed("the queue or topic")
         lengths = content_lengths(contents)
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
-        if self.offset + size > self._limit:
+        if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=flags)
         head = self._salt, self._word, self.epoch, self.durable_end
         return self._append(encode_slice(*head, flags, destination, sequence, timestamp, contents, lengths)), lengths
@@ -263,7 +263,7 @@ class Journal:
         """Append an ack of one run with one write. Requires: the lock."""
         if not destination:  # NO_DESTINATION
             raise Closed("the queue or topic")
-        if self.offset + ACK_BYTES > self._limit:
+        if self.offset + ACK_BYTES > self._unchecked_end:
             self._make_space(ACK_BYTES, ACK)
         offset = self.offset
         data = encode_ack(self._salt, self._word, self._stamp, priority, destination, first, count)
@@ -282,7 +282,7 @@ class Journal:
         """
         size = HEADER_BYTES + len(payload)
         with self.all_or_broken:
-            if self.offset + size > self._limit:
+            if self.offset + size > self._unchecked_end:
                 self._make_space(size, SETTLING if settles else kind)
             record = encode(self._salt, self._word, self.epoch, self.durable_end, kind, flags, count, payload)
             offset = self._append(record)
@@ -296,12 +296,12 @@ class Journal:
         """
         if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
             self.roll(size)
-        if self.offset + size > self._limit:
+        if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=RELOCATED)
 
     def admit(self, size: int) -> None:
         """Make room for a record of any kind that comes of a send, or refuse it as a message is. Requires: the lock."""
-        if self.offset + size > self._limit:
+        if self.offset + size > self._unchecked_end:
             self._make_space(size)
 
     def _append(self, data: bytes) -> int:
@@ -351,7 +351,7 @@ class Journal:
 
     def stop(self, failure: StoreFailed | None = None) -> None:
         """Refuse all later appends, with the first failure or, without one, as a closed store. Requires: the lock."""
-        self._limit = -1
+        self._unchecked_end = -1
         self.failure = self.failure or failure
 
     @contextmanager
@@ -366,13 +366,13 @@ class Journal:
     # ------------------------------------------------------------------ space
 
     def _make_space(self, size: int, kind: int = MESSAGE, flags: int = 0) -> None:
-        """Make room for an append that would pass `_limit`. Up to that limit, appends need no check.
+        """Make room for an append that would pass `_unchecked_end`. Up to there, appends need no check.
 
         Raise the reason if there is no room: a failed or closed journal, a write stall, a full disk. Otherwise a record
-        that fits into the data log raises the limit, and one that does not begins the next data log. flags: those of a
+        that fits into the data log moves that end, and one that does not begins the next data log. flags: those of a
         slice.
         """
-        if self._limit < 0:
+        if self._unchecked_end < 0:
             raise self.failure.again() if self.failure is not None else Closed("the store")
         fullness = self.fullness
         if kind == MESSAGE:
@@ -386,9 +386,9 @@ class Journal:
                 self.roll(size, is_adding=is_adding)
                 fullness.spare_acks(kind, size, self.offset)
             if fullness.is_admitting:  # a record that is larger than a file gets a larger file
-                self._limit = max(self.offset + size, self._limit)
+                self._unchecked_end = max(self.offset + size, self._unchecked_end)
         else:
-            self._set_limit(size)
+            self._set_unchecked_end(size)
 
     def set_write_stall(self, limit: str | None) -> None:
         """Refuse new messages with StoreFull, which names that limit; None: admit them again. Requires: the lock.
@@ -397,12 +397,12 @@ class Journal:
         that are not messages. During a stall every append takes the slow path; without one none does.
         """
         self.fullness.set_stall(limit)
-        if self._limit >= 0:
-            self._set_limit(0)
+        if self._unchecked_end >= 0:
+            self._set_unchecked_end(0)
 
-    def _set_limit(self, size: int) -> None:
-        """Set the limit up to which appends need no check."""
-        self._limit = self.fullness.unchecked_end(self.offset, len(self._offsets), size)
+    def _set_unchecked_end(self, size: int) -> None:
+        """Set the end up to which appends need no check."""
+        self._unchecked_end = self.fullness.unchecked_end(self.offset, len(self._offsets), size)
 
     def refill(self) -> bool:
         """Fill the reserve, leave a makeshift data log, and note room below the limit. False: the disk is still full.
@@ -410,14 +410,14 @@ class Journal:
         Requires: the lock.
         """
         fullness = self.fullness
-        if fullness.is_full and self._limit >= 0:
+        if fullness.is_full and self._unchecked_end >= 0:
             try:
                 if fullness.refill():
                     if fullness.is_makeshift:
                         with self.all_or_broken:
                             self.roll()
                     else:
-                        self._set_limit(0)
+                        self._set_unchecked_end(0)
             except StoreFull:
                 return False
         return fullness.note_space()
@@ -430,7 +430,7 @@ class Journal:
         with self._state_lock:
             is_lent = self.fullness.lend()
             if is_lent:
-                self._limit = min(self._limit, 0)
+                self._unchecked_end = min(self._unchecked_end, 0)
             return is_lent
 
     # ------------------------------------------------------------------ beginning and ending data logs
@@ -485,7 +485,7 @@ class Journal:
             return
         self._word += _NEXT_RECORD
         self.offset = old_end + len(seal)
-        self._limit = -1
+        self._unchecked_end = -1
 
     def _end_unsealed(self, old: File) -> None:
         self.epoch += 1
@@ -495,7 +495,7 @@ class Journal:
             old.truncate(self.offset)
         except OSError as error:
             raise self.fail("a data log could not be cut", error) from error
-        self._limit = -1
+        self._unchecked_end = -1
 
     def _start_data_log(self, data_log: int, new: NewDataLog) -> None:
         file, salt = new.file, self._random_salt()
@@ -516,7 +516,7 @@ class Journal:
         self.offset = DATA_LOG_HEADER_BYTES + len(first)
         self.open_data_logs.begin(data_log, file, salt)
         self.fullness.begin_data_log(new.capacity, self.offset, is_makeshift=new.is_makeshift)
-        self._set_limit(0)
+        self._set_unchecked_end(0)
 
     # ------------------------------------------------------------------ syncing
 
@@ -595,6 +595,6 @@ class Journal:
 
     def close(self) -> None:
         """Close the files. The operating system writes what was not synced. Requires: the lock."""
-        self._limit = -1
+        self._unchecked_end = -1
         self.open_data_logs.close()
         self.files.close()
