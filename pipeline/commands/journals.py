@@ -243,8 +243,8 @@ def _explain_journals(stores: list[OsDisk], data_log: int | None, streams: Strea
             raise SettingsError(f"there is no data log {data_log} in {', '.join(disk.root for disk in stores[:5])}")
     for broker, seen in found:
         if data_log is not None:
-            pins = seen.retention.of(data_log)
-            _print_explanation(broker, explain_data_log(data_log, seen.sizes[data_log], pins, now_ms), streams)
+            reasons = seen.retention.of(data_log)
+            _print_explanation(broker, explain_data_log(data_log, seen.sizes[data_log], reasons, now_ms), streams)
             continue
         all_pins = seen.retention.all()
         _print_explanation(broker, explain_whole(seen.sizes, all_pins, now_ms), streams)

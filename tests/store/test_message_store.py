@@ -232,7 +232,7 @@ def test_acknowledged_data_logs_are_deleted_and_the_newest_stays(disk: Simulated
     opened.check()
 
 
-def test_pending_message_pins_its_data_log(disk: SimulatedDisk, opened: OpenStore) -> None:
+def test_pending_message_keeps_its_data_log(disk: SimulatedDisk, opened: OpenStore) -> None:
     sent = fill_data_logs(opened, 4)
     stuck = first_of(opened, 3)
     opened.remove(sent[0], stuck - 1)

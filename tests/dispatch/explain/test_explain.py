@@ -336,7 +336,7 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
     settle(simulated, "orders", 1)
     roll(simulated)
     store = simulated.store
-    pins = RetentionReasons(
+    reasons = RetentionReasons(
         store.index,
         simulated.lock,
         store.destination_table,
@@ -344,7 +344,7 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
         store.journal.open_data_logs.reader,
         transactions={"xid-7": {1}},
     )
-    first, second = (explain_data_log(n, 100, pins.of(n), 0) for n in (1, 2))
+    first, second = (explain_data_log(n, 100, reasons.of(n), 0) for n in (1, 2))
     assert said(first) == [("transaction", "xid-7", 0, 0)] and said(second) == [("ack", "xid-7", 0, 0)]
     assert first.sentence == (
         "data-1.log (100 bytes) remains because transaction xid-7 has messages in it and no outcome yet."
@@ -355,7 +355,7 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
     assert {cause.frees for cause in (*first.causes, *second.causes)} == {
         "the commit or the rollback of transaction xid-7"
     }
-    assert [pin.reason for found in pins.all().values() for pin in found] == ["transaction", "ack", "in_use"]
+    assert [reason.kind for found in reasons.all().values() for reason in found] == ["transaction", "ack", "in_use"]
 
 
 def test_destination_without_a_name_is_its_number() -> None:
@@ -367,10 +367,10 @@ def test_destination_without_a_name_is_its_number() -> None:
     def reader(data_log: int) -> tuple[File, int]:
         raise FileNotFoundError
 
-    pins = RetentionReasons(index, OwnedLock(), {1: Destination(1, 0, "orders")}, 2, reader)
-    [pin] = pins.of(1)
-    assert (pin.holder, pin.messages, pin.oldest_ms) == ("0:#7", 1, None)
-    assert pins.destinations() == {"0:orders": set(), "0:#7": {1}}
+    reasons = RetentionReasons(index, OwnedLock(), {1: Destination(1, 0, "orders")}, 2, reader)
+    [reason] = reasons.of(1)
+    assert (reason.holder, reason.messages, reason.oldest_ms) == ("0:#7", 1, None)
+    assert reasons.destinations() == {"0:orders": set(), "0:#7": {1}}
 
 
 @pytest.mark.parametrize("subject", [0, 99, -1, 2**40])

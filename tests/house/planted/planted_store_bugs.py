@@ -262,7 +262,7 @@ STORE_BUGS = (
         "tests/crash/test_crash.py::test_power_cut_while_data_logs_are_deleted_brings_back_nothing_acknowledged",
     ),
     Bug(
-        "acks pin over one link of the chain only",
+        "acks keep data logs over one link of the chain only",
         "removable",
         "remaining |= needed",
         "pass",

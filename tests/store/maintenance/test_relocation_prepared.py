@@ -1,4 +1,4 @@
-"""Relocation of what prepared transactions sent: while one waits it pins no disk, and no crash doubles it."""
+"""Relocation of what prepared transactions sent: while one waits it keeps no disk, and no crash doubles it."""
 
 from __future__ import annotations
 
