@@ -114,7 +114,7 @@ class Cleaner:
         for line in lines:
             cleanup_logger.debug("%s", line, event="cleanup_decision")
         if doomed:
-            cleanup_logger.debug("Cleanup removing the data files: %s", doomed, event="cleanup_removes")
+            cleanup_logger.debug("Cleanup removing the data logs: %s", doomed, event="cleanup_removes")
         gone = tuple(doomed) if is_done else ()
         deleted, archived = ((), gone) if self._archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)

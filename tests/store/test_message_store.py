@@ -266,7 +266,7 @@ def test_cleanup_tells_its_logger_what_it_removes(opened: OpenStore, caplog: pyt
     opened.remove(sent[0], sent[-1])
     with caplog.at_level(logging.DEBUG, logger="forebay.store.cleanup"):
         opened.store.cleanup.run()
-    assert "Cleanup removing the data files: [1, 2]" in caplog.messages
+    assert "Cleanup removing the data logs: [1, 2]" in caplog.messages
 
 
 def test_drop_record_is_durable_before_the_first_name_goes(disk: SimulatedDisk, opened: OpenStore) -> None:

@@ -540,7 +540,7 @@ def test_logger_says_at_debug_how_cleanup_decides(caplog: pytest.LogCaptureFixtu
         "gc candidates after dest:0:orders, [2, 3]",
         "gc candidates after dest:0:E, [2]",
         "gc candidates: [2]",
-        "Cleanup removing the data files: [2]",
+        "Cleanup removing the data logs: [2]",
     ]
     assert {record.name for record in caplog.records} == {LOGGER}
 

@@ -84,8 +84,8 @@ def test_data_log_that_is_left_for_its_acks_is_said_to_be() -> None:
     assert doomed == []
     assert lines[-4:] == [
         "gc candidates after dest:0:B, [2, 3]",
-        "not removing data file 2: it holds acks for messages in [1]",
-        "not removing data file 3: it holds acks for messages in [2]",
+        "not removing data log 2: it holds acks for messages in [1]",
+        "not removing data log 3: it holds acks for messages in [2]",
         "gc candidates: []",
     ]
 
