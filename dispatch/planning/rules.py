@@ -185,9 +185,9 @@ RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
     "overflow: keep all of it": KeepAll,
     "overflow: keep none of it": KeepNone,
     "overflow: half of the memory": lambda: OverflowShare(0.5),
-    "overflow: two thirds of it": lambda: OverflowShare(0.65),
+    "overflow: 65 % of it": lambda: OverflowShare(0.65),
     "prefetch: an eighth": lambda: ReadAhead(0.125),
     "prefetch: half": lambda: ReadAhead(0.5),
     "prefetch: the whole watermark": lambda: ReadAhead(1.0),
 }
-"""The function that makes each rule, by name. The first is the library's own. By "two thirds" a name means 0.65."""
+"""The function that makes each rule, by name. The first is the library's own."""
