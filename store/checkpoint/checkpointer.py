@@ -19,7 +19,7 @@ from ..environment.locks import StoreLocks, require_outside
 from ..errors import Closed, StoreFailed, StoreFull, TooManyFiles
 from ..format.state_record import StateRecord, SubscriptionBacklog, encode_counts, encode_root
 from ..index.block import Block, BlockDamaged
-from ..index.block_cache import BlockHolder
+from ..index.block_cache import BlockLane
 from ..index.fingerprints import Row
 from ..index.index import Index
 from ..journal.journal import Journal
@@ -37,13 +37,13 @@ INDEX_LIMIT: Final = "the share of memory_limit that the index may take with per
 class _Changes(NamedTuple):
     """Changes that the index on disk lacks. The index keeps all of them until it knows how the commit went."""
 
-    blocks: list[tuple[BlockHolder, Block, bytes]]
+    blocks: list[tuple[BlockLane, Block, bytes]]
     deletes: list[tuple[int, int]]
     fingerprints: list[Row]
 
     @property
     def puts(self) -> list[tuple[int, int, bytes]]:
-        return [(holder.number, block.number, packed) for holder, block, packed in self.blocks]
+        return [(lane.number, block.number, packed) for lane, block, packed in self.blocks]
 
 
 class _Root(NamedTuple):

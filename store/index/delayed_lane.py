@@ -15,11 +15,11 @@ from ..format.times import DUE, NEVER
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, DELAYED, LANE_MASK, LANE_SHIFT
 from ..structures.bits import first_run
 from .block import Block, DelayedBlock
-from .block_cache import BlockCache, BlockHolder
+from .block_cache import BlockCache, BlockLane
 from .pending_lane import PendingLane
 
 
-class DelayedLane(BlockHolder):
+class DelayedLane(BlockLane):
     """The store's record of the messages of one lane that wait.
 
     `is_pending`, `pending_run` and `pending_messages` are about them. A message that is gone may still wait here, so

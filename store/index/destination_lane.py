@@ -17,15 +17,15 @@ from ..format.times import DUE, EXPIRY, NO_TIMES, MessageTimes
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NO_DESTINATION
 from ..structures.bits import ones
 from .block import Block
-from .block_cache import HOLDER_SLOTS, BlockCache, BlockHolder
+from .block_cache import BLOCK_LANE_SLOTS, BlockCache, BlockLane
 from .data_log_use import DataLogUse, use_of
 
 _OWN_SLOTS: Final = ("uses", "is_unread")
-LANE_SLOTS: Final = (*HOLDER_SLOTS, "uses")
+LANE_SLOTS: Final = (*BLOCK_LANE_SLOTS, "uses")
 """Slots that a topic's lane takes over from a lane that was not known to belong to a topic."""
 
 
-class DestinationLane(BlockHolder):
+class DestinationLane(BlockLane):
     """The store's lane of a queue: the pending messages of one (destination, priority) in the index.
 
     The state lock guards it.

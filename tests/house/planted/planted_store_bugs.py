@@ -278,7 +278,7 @@ STORE_BUGS = (
     Bug(
         "what a checkpoint could not store is forgotten",
         "BlockCache.checkpointed",
-        "self.touch(holder, block)",
+        "self.touch(lane, block)",
         "pass",
         "tests/store/index/test_index.py::test_random_operations_agree_with_a_dict",
     ),
