@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...store.stored_message import StoredMessage
 from ..accounting.budget import Holder
-from ..accounting.charge import charge_bytes, charges_bytes
+from ..accounting.charge import charge_of, charge_of_all
 from .lane_fullness import LaneFullness
 
 
@@ -42,7 +42,7 @@ class HeldMessages:
             return None
         message = messages.pop(sequence, None)
         if message is not None:
-            self.holder.release(charge_bytes(message))
+            self.holder.release(charge_of(message))
             if not messages:
                 self._leave(lane_number)
         return message
@@ -64,7 +64,7 @@ class HeldMessages:
         messages = self._lanes.get(lane_number)
         if messages is not None:
             self._leave(lane_number)
-            self.holder.release(charges_bytes(list(messages.values())))
+            self.holder.release(charge_of_all(list(messages.values())))
 
     def _leave(self, lane_number: int) -> None:
         """Forget a lane without messages."""
@@ -77,7 +77,7 @@ class HeldMessages:
 
     def audit(self) -> int:
         """Return the charge of everything here, computed anew."""
-        return sum(charge_bytes(message) for messages in self._lanes.values() for message in messages.values())
+        return sum(charge_of(message) for messages in self._lanes.values() for message in messages.values())
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))

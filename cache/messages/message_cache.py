@@ -13,7 +13,7 @@ from typing import Final
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..accounting.budget import Holder
-from ..accounting.charge import charge_bytes
+from ..accounting.charge import charge_of
 from .held_messages import HeldMessages
 
 WORTH_BYTES: Final = 32 * 1024
@@ -60,7 +60,7 @@ class MessageCache(HeldMessages):
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message; return whether there was room for it."""
-        return self._keep(lane_number, message, charge_bytes(message))
+        return self._keep(lane_number, message, charge_of(message))
 
     def _keep(self, lane_number: int, message: StoredMessage, charge: int) -> bool:
         messages = self._lanes.get(lane_number)
@@ -100,7 +100,7 @@ class MessageCache(HeldMessages):
             given: list[StoredMessage] = []
             while len(messages) > stop and released < enough:
                 message = self._pop_victim(lane, messages)
-                charge = charge_bytes(message)
+                charge = charge_of(message)
                 self.holder.release(charge)
                 released += charge
                 given.append(message)

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...store.stored_message import StoredMessage
 from ..accounting.budget import Holder
-from ..accounting.charge import charge_bytes
+from ..accounting.charge import charge_of
 from ..messages.held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
@@ -106,7 +106,7 @@ class SpillBuffer(HeldMessages):
                 return self._put_shared(pool, lane_number, message, is_moved=is_moved)
         elif sequence in messages:
             return True
-        charge = charge_bytes(message)
+        charge = charge_of(message)
         if not (self.holder.reserve_again(charge) if is_moved else self.holder.reserve(charge)):
             return False
         if messages is None:
@@ -146,7 +146,7 @@ class SpillBuffer(HeldMessages):
     def _remove(self, key: int, sequence: int) -> StoredMessage | None:
         message = super().peek(key, sequence)
         if message is not None:
-            self._bytes[key] -= charge_bytes(message)
+            self._bytes[key] -= charge_of(message)
             super().take(key, sequence)
         return message
 
@@ -243,7 +243,7 @@ class SpillBuffer(HeldMessages):
         room = BATCH_BYTES
         for sequence in sorted(messages)[:BATCH_MESSAGES]:
             message = messages[sequence]
-            room -= charge_bytes(message)
+            room -= charge_of(message)
             if found and room < 0:
                 break
             found.append(message)

@@ -19,7 +19,7 @@ from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regi
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..accounting.budget import Budget, Holder
-from ..accounting.charge import charge_bytes
+from ..accounting.charge import charge_of
 from ..messages.held_messages import HeldMessages
 from ..shares import Shares
 from .buffer import FREEING_BYTES, SpillBuffer
@@ -132,7 +132,7 @@ class Overflow:
         """
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
-        charge, account = charge_bytes(message), self.account
+        charge, account = charge_of(message), self.account
         is_secured = account.is_whole or (account.secure_last() and not account.missing_bytes)
         if is_secured and self.budget.free_bytes >= charge:
             return

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final
 
 from ...cache.accounting.budget import Holder
-from ...cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
+from ...cache.accounting.charge import OVERHEAD_BYTES, charge_of, charge_of_size
 from ...cache.spill.spill_account import FIRST_BYTES, LAST_BYTES, SpillAccount
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
@@ -307,7 +307,7 @@ class EagerLoader:
             message = cache.take(lane_number, sequence)
             if message is None:
                 continue
-            charge = charge_bytes(message)
+            charge = charge_of(message)
             if load.is_needed and shares_messages and memory.free_bytes < charge:
                 self._target_area.make_room(charge, target)
             if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
@@ -342,7 +342,7 @@ class EagerLoader:
             message = cache.peek(number, sequence)
             if message is None or sequence in load.held:
                 continue
-            charge = charge_bytes(message)
+            charge = charge_of(message)
             if not unaffordable and lane.memory.lists_holder.reserve(charge):
                 load.hold(message, charge)
                 cache.served += 1
@@ -380,7 +380,7 @@ class EagerLoader:
             if length > largest_bytes:
                 self._make_lazy(load, sequence)
                 continue
-            wanted += content_charge_bytes(length)
+            wanted += charge_of_size(length)
             if runs and runs[-1][1] == sequence - 1:
                 runs[-1] = (runs[-1][0], sequence)
             else:
@@ -423,12 +423,12 @@ class EagerLoader:
         charged = messages = 0
         for first, last in runs:
             for sequence, length in enumerate(pending_lane.lengths(first, last), first):
-                if charged + content_charge_bytes(length) > free_bytes:
+                if charged + charge_of_size(length) > free_bytes:
                     if messages <= few:
                         return runs, wanted
                     load.last = min(load.last, sequence - 1)
                     return cut, charged
-                charged += content_charge_bytes(length)
+                charged += charge_of_size(length)
                 messages += 1
                 if cut and cut[-1][1] == sequence - 1:
                     cut[-1] = (cut[-1][0], sequence)
@@ -596,7 +596,7 @@ class EagerLoader:
             if is_doubtful and not pending_lane.is_pending(sequence):
                 continue
             kept.append(message)
-            kept_bytes += charge_bytes(message)
+            kept_bytes += charge_of(message)
         return kept, kept_bytes
 
 
@@ -662,7 +662,7 @@ def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> in
     charge = 0
     while kept and target.references and kept[-1][0] > target.references.first:
         message = kept.pop()
-        charge += charge_bytes(message)
+        charge += charge_of(message)
         target.references.add(message[0], message[0])
     return charge
 

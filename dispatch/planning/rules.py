@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...cache.accounting.budget import Holder
-from ...cache.accounting.charge import charge_bytes
+from ...cache.accounting.charge import charge_of
 from ...cache.messages.head_queue_cache import HeadQueueCache
 from ...cache.messages.pending_cache import PendingCache
 from ...cache.shares import (
@@ -105,7 +105,7 @@ class _OldestFirstCache(PendingCache):
 
     def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane_number, message) or (
-            self.give_back(charge_bytes(message)) > 0 and self.put(lane_number, message)
+            self.give_back(charge_of(message)) > 0 and self.put(lane_number, message)
         )
 
     def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Final
 
-from ...cache.accounting.charge import contents_charge
+from ...cache.accounting.charge import charge_of_sizes
 from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
@@ -247,7 +247,7 @@ class SendPipeline:
                 bodies = [body for _, body in part]
                 # By columns, so that all messages share one int for the time in machine code too.
                 arrived = list(zip(range(first, behind), of_each, bodies, repeat(timestamp)))
-                charge = contents_charge(len(part), destination_lane.added_bytes - before_bytes)
+                charge = charge_of_sizes(len(part), destination_lane.added_bytes - before_bytes)
                 parts.publisher.publish_when_durable(lane, arrived, charge)
                 ids += [
                     own if own is not None else f"{prefix}{first + at}"

@@ -16,7 +16,7 @@ from types import MethodType
 from typing import Any, cast
 
 from forebay.cache.accounting.budget import Budget
-from forebay.cache.accounting.charge import charges_bytes
+from forebay.cache.accounting.charge import charge_of_all
 from forebay.cache.accounting.overdraft import Overdraft
 from forebay.cache.messages.memory_registry import MemoryRegistry
 from forebay.cache.process.memory_guard import MemoryGuard
@@ -305,7 +305,7 @@ class Inside:
 
     def hold_unsynced(self, lane: Any, messages: Any) -> None:
         """Let stored messages wait until they are durable. Requires: the lock."""
-        charge = charges_bytes(messages)
+        charge = charge_of_all(messages)
         self.__layers.core.publisher.hold_until_durable(lane, messages, charge)
 
     @contextmanager

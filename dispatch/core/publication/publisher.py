@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final
 
 from ....cache.accounting.budget import Holder
-from ....cache.accounting.charge import charges_bytes
+from ....cache.accounting.charge import charge_of_all
 from ....store.environment.late_log import LateLogger
 from ....store.errors import SpillFailed, StoreFull
 from ....store.journal.journal import Journal
@@ -105,7 +105,7 @@ class Publisher:
             self._target_area.publish(lane, messages, charge)
             return 0
         if charge is None:
-            charge = 0 if isinstance(messages, range) else charges_bytes(messages)
+            charge = 0 if isinstance(messages, range) else charge_of_all(messages)
         return self.hold_until_durable(lane, messages, charge)
 
     def hold_until_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> int:

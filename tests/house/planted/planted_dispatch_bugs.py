@@ -37,7 +37,7 @@ DISPATCH_BUGS = (
     Bug(
         "an evicted message keeps its charge",
         "ListContents.evict_last",
-        "self.direct_bytes -= charge_bytes(message)",
+        "self.direct_bytes -= charge_of(message)",
         "pass",
         "tests/dispatch/core/lists/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
     ),
