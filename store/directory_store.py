@@ -119,43 +119,43 @@ class DirectoryStore:
         store_id: bytes,
         journaled: JournaledState,
         reads: IndexReads,
-        steady: SteadyClock,
-        mark: SyncMark,
+        steady_clock: SteadyClock,
+        sync_mark: SyncMark,
         found: RecoveredJournal,
         now: float,
     ) -> None:
         """Make the parts of a store above what recovery has filled; `begin` begins its journal.
 
-        reads: what the index reads its rows with. mark: that of the new epoch. now: in monotonic seconds.
+        reads: what the index reads its rows with. sync_mark: that of the new epoch. now: in monotonic seconds.
         """
         self._disk, self._lock, self._clock = environment.disk, environment.state_lock, environment.clock
         self._options, self._store_id = options, store_id
-        self._journaled, self._reads, self._mark = journaled, reads, mark
+        self._journaled, self._reads, self._sync_mark = journaled, reads, sync_mark
         self._locks = StoreLocks(OwnedLock(), environment.state_lock)
         self._is_closing = self._is_ended = False
         # The time by which messages are due and expire: it never goes back.
-        self.steady = steady
+        self.steady_clock = steady_clock
         self.metadata_store, self.index = journaled.metadata, journaled.index
         self.subscriptions, self.branches = journaled.subscriptions, journaled.branches
         self.duplicates, self.host_properties = journaled.duplicates, journaled.properties
         self.destination_table, self.imports = found.destinations, found.imports
-        self.journal = self._made_journal(environment, found)
-        self.checkpointer = self._made_checkpointer(found.replay_position)
-        self.message_store = self._made_message_store(reads)
+        self.journal = self._make_journal(environment, found)
+        self.checkpointer = self._make_checkpointer(found.replay_position)
+        self.message_store = self._make_message_store(reads)
         self.attestation = Attestation(self.journal, self.checkpointer, self._lock)
-        self.disk_use = DiskUse(self.journal, self.index, mark, self._lock)
+        self.disk_use = DiskUse(self.journal, self.index, sync_mark, self._lock)
         self.transaction_writer = TransactionWriter(
             branches=self.branches,
             journal=self.journal,
             index=self.index,
-            now_ms=self.steady.now_ms,
+            now_ms=self.steady_clock.now_ms,
             duplicates=self.duplicates,
             properties=self.host_properties,
             acked_lane=self.subscriptions.lane_numbered,
         )
-        self.retention = self._made_retention()
-        self.positions = TimeSearch(self.index.cache, self._lock, self.journal.reader)
-        self.cleanup = self._made_cleanup(environment, now)
+        self.retention = self._make_retention()
+        self.time_search = TimeSearch(self.index.cache, self._lock, self.journal.reader)
+        self.cleanup = self._make_cleanup(environment, now)
         self.destination_writer = DestinationWriter(
             self.index,
             self.subscriptions,
@@ -166,7 +166,7 @@ class DirectoryStore:
         )
         self.return_writer = ReturnWriter(self.journal, self.index)
         self.subscription_writer = SubscriptionWriter(self.journal, self.subscriptions)
-        self.property_writer = PropertyWriter(self.journal, self.host_properties, self.steady.now_ms)
+        self.property_writer = PropertyWriter(self.journal, self.host_properties, self.steady_clock.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,
             self.index,
@@ -177,7 +177,7 @@ class DirectoryStore:
             clock=self._clock,
         )
 
-    def _made_journal(self, environment: StoreEnvironment, found: RecoveredJournal) -> Journal:
+    def _make_journal(self, environment: StoreEnvironment, found: RecoveredJournal) -> Journal:
         return Journal(
             self._disk,
             self._lock,
@@ -191,7 +191,7 @@ class DirectoryStore:
             store_limit_bytes=store_limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
         )
 
-    def _made_checkpointer(self, replay_position: int) -> Checkpointer:
+    def _make_checkpointer(self, replay_position: int) -> Checkpointer:
         return Checkpointer(
             self._journaled,
             self.journal,
@@ -202,7 +202,7 @@ class DirectoryStore:
             give_up_readers=self.give_up_readers,
         )
 
-    def _made_message_store(self, reads: IndexReads) -> MessageStore:
+    def _make_message_store(self, reads: IndexReads) -> MessageStore:
         return MessageStore(
             disk=self._disk,
             store_id=self._store_id,
@@ -216,7 +216,7 @@ class DirectoryStore:
             max_checkpoint_adds=self._options.max_checkpoint_adds,
         )
 
-    def _made_retention(self) -> DataLogRetention:
+    def _make_retention(self) -> DataLogRetention:
         return DataLogRetention(
             disk=self._disk,
             index=self.index,
@@ -229,7 +229,7 @@ class DirectoryStore:
             state_lock=self._lock,
         )
 
-    def _made_cleanup(self, environment: StoreEnvironment, now: float) -> Cleanup:
+    def _make_cleanup(self, environment: StoreEnvironment, now: float) -> Cleanup:
         """Return the cleanup. now: in monotonic seconds."""
         cleaner = Cleaner(
             self.index,
@@ -255,7 +255,7 @@ class DirectoryStore:
         )
         trimmer = Trimmer(
             self.subscriptions,
-            self.positions,
+            self.time_search,
             self._lock,
             self.message_store.acknowledge,
             lambda: self.journal.data_log,
@@ -283,7 +283,7 @@ class DirectoryStore:
         write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, found.end, is_clean=False))
         self._destinations_file.remove()
         with self._lock:
-            self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._mark.note)
+            self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._sync_mark.note)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()
@@ -322,7 +322,7 @@ class DirectoryStore:
                 self.journal.files.sync_names()
                 self.message_store.checkpoint(is_closing=True)
                 self._write_last_destinations()
-                self._mark.sync()
+                self._sync_mark.sync()
                 self._close_files()  # the marker may find no descriptor but theirs
                 leave_shutdown_marker(
                     self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, is_clean=True)
@@ -344,7 +344,7 @@ class DirectoryStore:
                 self.journal.close()
         else:
             self.journal.close()  # no thread is admitted any more
-        self._mark.close()
+        self._sync_mark.close()
         self.metadata_store.close()
 
     def give_up_readers(self) -> int:

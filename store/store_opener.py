@@ -124,10 +124,10 @@ class _Opening:
 
     def _make_store(self, journaled: JournaledState, reads: IndexReads, found: RecoveredJournal) -> DirectoryStore:
         environment = self._environment
-        steady = SteadyClock(environment.clock.time_ms, environment.clock.monotonic)
-        steady.advance_to(journaled.index.latest_ms)
-        # From here on no epoch may be used twice, whatever a crash leaves: the mark is of the new one.
-        mark = SyncMark(environment.disk, self._store_id, found.epoch + 1)
+        steady_clock = SteadyClock(environment.clock.time_ms, environment.clock.monotonic)
+        steady_clock.advance_to(journaled.index.latest_ms)
+        # From here on no epoch may be used twice, whatever a crash leaves: the sync mark is of the new one.
+        sync_mark = SyncMark(environment.disk, self._store_id, found.epoch + 1)
         try:
             return DirectoryStore(
                 environment=environment,
@@ -135,13 +135,13 @@ class _Opening:
                 store_id=self._store_id,
                 journaled=journaled,
                 reads=reads,
-                steady=steady,
-                mark=mark,
+                steady_clock=steady_clock,
+                sync_mark=sync_mark,
                 found=found,
                 now=self._began,
             )
         except BaseException:
-            mark.close()
+            sync_mark.close()
             raise
 
     def _reported(self, store: DirectoryStore, found: RecoveredJournal, *, keeps_index: bool) -> RecoveryReport:

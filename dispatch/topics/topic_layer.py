@@ -148,7 +148,7 @@ def _make_retained(core: CoreParts, directory: DirectoryStore, fan_out_opener: F
         monitor=core.monitor,
         properties=directory.host_properties,
         writer=directory.property_writer,
-        now_ms=directory.steady.now_ms,
+        now_ms=directory.steady_clock.now_ms,
         confirmer=core.confirmer,
         fan_out_opener=fan_out_opener,
     )
@@ -160,7 +160,7 @@ def _make_admin(
     return SubscriptionAdmin(
         monitor=core.monitor,
         writer=directory.subscription_writer,
-        positions=directory.positions,
+        time_search=directory.time_search,
         confirmer=core.confirmer,
         transactions=transactions,
         subscriptions=subscriptions,

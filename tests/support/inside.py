@@ -354,7 +354,7 @@ class Inside:
     def parked(self) -> list[tuple[float, LaneState, int]]:
         """Return (time, lane, sequence) of messages that wait for their redelivery."""
         layers, found = self.__layers, []
-        now, now_ms = self.__engine.monitor.monotonic(), self.store.steady.now_ms()
+        now, now_ms = self.__engine.monitor.monotonic(), self.store.steady_clock.now_ms()
         for number, waiting in list(self.index.delayed.items()):
             lane = layers.foundation.late_calls.lane(number)
             for first, last in layers.redelivery_layer.delayed.runs(lane) if lane is not None else ():

@@ -33,7 +33,7 @@ class DelayedRedelivery:
         self,
         index: Index,
         timetable: DueTimes,
-        steady: SteadyClock,
+        steady_clock: SteadyClock,
         target_area: TargetArea,
         find: Callable[[int], LaneState | None],
         wake_maintenance: Callable[[], None],
@@ -41,7 +41,7 @@ class DelayedRedelivery:
         """find: returns the lane of a number, or None if nobody has it open. Requires: the lock."""
         self._index = index
         self._timetable = timetable
-        self._steady = steady
+        self._steady_clock = steady_clock
         self._target_area = target_area
         self._find = find
         self._wake_maintenance = wake_maintenance
@@ -70,7 +70,7 @@ class DelayedRedelivery:
 
     def due_at(self, delay_seconds: float) -> int:
         """Return when a delay that begins now ends, in the store's time. It never ends early."""
-        return self._steady.after_ms(delay_seconds)
+        return self._steady_clock.after_ms(delay_seconds)
 
     def schedule(self, lane: LaneState, first: int, last: int, due_at: int) -> None:
         """Offer a run again at a later time. RAM holds at most the block of the run meanwhile. Requires: the lock."""
@@ -130,7 +130,7 @@ class DelayedRedelivery:
     def release_due(self) -> int:
         """Offer the messages whose delay has ended and return how many there were. Requires: the lock."""
         self._place()
-        now_ms = self._steady.now_ms()
+        now_ms = self._steady_clock.now_ms()
         if now_ms < self.first_due_ms:
             return 0
         released = 0

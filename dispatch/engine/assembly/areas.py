@@ -74,7 +74,7 @@ def make_areas(
 
         make_dispatch_area, traffic = partial(RecordedDispatchArea, recorder), RecordedTraffic(recorder)
     memory = _make_memory(foundation, store_layer, memory_rule)
-    dispatch_area = make_dispatch_area(memory, loads, directory.steady.now_ms, late_calls)
+    dispatch_area = make_dispatch_area(memory, loads, directory.steady_clock.now_ms, late_calls)
     watermarks = late_calls.watermarks = Watermarks(
         memory,
         foundation.shares,

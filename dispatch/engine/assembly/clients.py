@@ -127,7 +127,7 @@ def _make_sender_parts(
     slice_messages_max: int,
 ) -> SenderParts:
     monitor, directory, destinations = foundation.monitor, store_layer.directory, core.parts.destinations
-    message_store, now_ms = directory.message_store, directory.steady.now_ms
+    message_store, now_ms = directory.message_store, directory.steady_clock.now_ms
     return SenderParts(
         monitor=monitor,
         message_store=message_store,

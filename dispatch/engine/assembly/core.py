@@ -182,7 +182,7 @@ def _make_transactions(
         timed=redelivery_layer.timed,
         windows=store_layer.windows,
         memory=memory,
-        now_ms=directory.steady.now_ms,
+        now_ms=directory.steady_clock.now_ms,
     )
     return TransactionRegistry(
         TransactionParts(

@@ -87,7 +87,7 @@ def gather_explained(layers: Layers) -> ExplainedStore:
         disk=ExplainedDisk(directory.journal.fullness, directory.retention, directory.disk_use, layers.clients.space),
         memory=areas.memory,
         times=ExplainedTimes(
-            directory.steady.now_ms, redelivery_layer.due, redelivery_layer.delayed, layers.admin.expiry_sweeper
+            directory.steady_clock.now_ms, redelivery_layer.due, redelivery_layer.delayed, layers.admin.expiry_sweeper
         ),
         queues=layers.core.queues,
         topics=layers.clients.topic_layer.topics,

@@ -37,14 +37,14 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
     delayed = DelayedRedelivery(
         directory.index,
         directory.message_store.timetable,
-        directory.steady,
+        directory.steady_clock,
         target_area,
         foundation.late_calls.lane,
         wake_maintenance,
     )
     timed = TimedLanes(
         monitor,
-        directory.steady.now_ms,
+        directory.steady_clock.now_ms,
         target_area,
         lambda name: policies.of(name).expiry_sweep_seconds,
         wake_maintenance,
@@ -60,5 +60,5 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
         wake_maintenance,
         has_background=foundation.settings.background,
     )
-    due = DueMessages(monitor, directory.index, directory.steady.now_ms, delayed, timed, deadlines)
+    due = DueMessages(monitor, directory.index, directory.steady_clock.now_ms, delayed, timed, deadlines)
     return RedeliveryLayer(delayed=delayed, timed=timed, redelivery=redelivery, deadlines=deadlines, due=due)
