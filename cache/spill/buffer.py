@@ -107,7 +107,7 @@ class SpillBuffer(HeldMessages):
         elif sequence in messages:
             return True
         charge = charge_of(message)
-        if not (self.holder.reserve_again(charge) if is_moved else self.holder.reserve(charge)):
+        if not (self.holder.reserve_released(charge) if is_moved else self.holder.reserve(charge)):
             return False
         if messages is None:
             messages = self._lanes[lane_number] = {}

@@ -302,7 +302,7 @@ class EagerLoader:
         target = load.target
         memory, lane_number = target.memory, target.lane.number
         shares_messages = cache.shares_messages(lane_number)
-        reserve = memory.lists_holder.reserve if shares_messages else memory.lists_holder.reserve_again
+        reserve = memory.lists_holder.reserve if shares_messages else memory.lists_holder.reserve_released
         for sequence in _sequences(load):
             message = cache.take(lane_number, sequence)
             if message is None:
@@ -457,7 +457,7 @@ class EagerLoader:
             # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
             if load.is_needed and not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
-            if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
+            if not lists.reserve_released(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.wanted_bytes = OVERHEAD_BYTES
                 load.last = min(load.last, sequence - 1)
                 return

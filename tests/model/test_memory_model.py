@@ -416,7 +416,7 @@ class Model:
 
 @pytest.fixture(autouse=True)
 def _limit_at_every_charge(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("reserve", "reserve_last"):
+    for name in ("reserve", "reserve_for_progress"):
         monkeypatch.setattr(Holder, name, checked(getattr(Holder, name)))
 
 
@@ -534,7 +534,7 @@ class LedgerModel:
             message = self.direct.pop()
             self.lists.release(charge_of(message))
             wanted -= charge_of(message)
-        self.budget.follow()
+        self.budget.approach_target()
 
     def load(self) -> None:
         """A read buffer, and what a cache had, which changes its owner."""
@@ -542,7 +542,7 @@ class LedgerModel:
         if self.reading.reserve(size):
             message = self.pending.take(self.sequence % 3, self.sequence - self.random.randrange(50))
             if message is not None:
-                assert self.lists.reserve_again(charge_of(message)), "what was just released can be reserved again"
+                assert self.lists.reserve_released(charge_of(message)), "what was just released can be reserved again"
                 self.direct.append(message)
             self.reading.release(size)
 

@@ -127,8 +127,8 @@ class Watermarks:
 
     def _catch_up(self) -> None:
         """Pay what consumers and destinations owe."""
-        self._memory.consumers.catch_up()
-        self._memory.destinations.catch_up()
+        self._memory.consumers.pay_owed()
+        self._memory.destinations.pay_owed()
 
     def begin(self, target: TargetList) -> None:
         """Give a new list, which is charged, its share of memory.

@@ -29,7 +29,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "progress is charged above the limit",
-        "Holder.reserve_last",
+        "Holder.reserve_for_progress",
         "if budget.committed_bytes + charge_bytes > budget.limit_bytes: ...",
         "pass",
         "tests/model/test_memory_walk.py::test_held_bytes_stay_below_the_limit_whatever_takes_memory",
