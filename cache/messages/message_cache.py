@@ -73,7 +73,7 @@ class MessageCache(HeldMessages):
         messages[message[0]] = message
         count = len(messages)
         if not count & (count - 1):
-            self._fullness.grew(lane_number, count)
+            self._lanes_by_amount.note_amount(lane_number, count)
         return True
 
     def resize(self, share_bytes: int) -> None:
@@ -90,7 +90,7 @@ class MessageCache(HeldMessages):
         """
         released = 0
         while released < wanted_bytes:  # messages on their way here are charged already
-            lane = self._fullness.fullest()
+            lane = self._lanes_by_amount.fullest()
             if lane is None:
                 break
             messages = self._lanes[lane]

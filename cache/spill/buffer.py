@@ -119,7 +119,7 @@ class SpillBuffer(HeldMessages):
         before_bytes = self._bytes[lane_number]
         held_bytes = self._bytes[lane_number] = before_bytes + charge
         if held_bytes ^ before_bytes > before_bytes:  # its length has one bit more
-            self._fullness.grew(lane_number, held_bytes)
+            self._lanes_by_amount.note_amount(lane_number, held_bytes)
         return True
 
     def _put_shared(self, pool: FanOutPool, lane_number: int, message: StoredMessage, *, is_moved: bool) -> bool:
@@ -220,7 +220,7 @@ class SpillBuffer(HeldMessages):
 
     def fullest(self) -> int | None:
         """Return a key that holds more than half of what the fullest one holds."""
-        return self._fullness.fullest()
+        return self._lanes_by_amount.fullest()
 
     def batch(self, key: int) -> list[StoredMessage]:
         """Return the first messages of a key in order, as many as one write takes; they stay.
