@@ -28,8 +28,8 @@ from .journal.reserve import store_limit_bytes
 from .journal.shutdown_marker import ShutdownMarker, leave_shutdown_marker, write_shutdown_marker
 from .journal.sync_mark import SyncMark
 from .maintenance.archive import Archive
-from .maintenance.cleaner import Cleaner
 from .maintenance.cleanup import Cleanup
+from .maintenance.data_log_remover import DataLogRemover
 from .maintenance.data_log_retention import DataLogRetention
 from .maintenance.disk_use import DiskUse
 from .maintenance.relocation import Relocation
@@ -231,7 +231,7 @@ class DirectoryStore:
 
     def _make_cleanup(self, environment: StoreEnvironment, now: float) -> Cleanup:
         """Return the cleanup. now: in monotonic seconds."""
-        cleaner = Cleaner(
+        remover = DataLogRemover(
             self.index,
             self.journal,
             self.branches,
@@ -250,7 +250,7 @@ class DirectoryStore:
             self._locks,
             account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
-            sealed=cleaner.sealed,
+            sealed=remover.sealed,
             now=now,
         )
         trimmer = Trimmer(
@@ -261,7 +261,7 @@ class DirectoryStore:
             lambda: self.journal.data_log,
         )
         return Cleanup(
-            cleaner=cleaner,
+            remover=remover,
             relocation=relocation,
             trimmer=trimmer,
             fullness=self.journal.fullness,
@@ -288,7 +288,7 @@ class DirectoryStore:
             self.index.use(data_log)
         self.journal.sync()
         if found.leftovers:
-            self.cleanup.cleaner.discard(list(found.leftovers))
+            self.cleanup.remover.discard(list(found.leftovers))
         self._reads.serve(self.checkpointer.distrust)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()
@@ -373,11 +373,11 @@ class DirectoryStore:
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
-        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.cleaner.dropped
+        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.remover.dropped
         return STATE, 0, encode_state(self._state(existing))
 
     def _root_state(self, next_log_sequence: int) -> StateRecord:
-        data_logs = sorted(set(self.journal.sizes) - self.cleanup.cleaner.dropped)
+        data_logs = sorted(set(self.journal.sizes) - self.cleanup.remover.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
         state = StateRecord([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
         return self._journaled.restated(state, self.destination_table, self.imports)

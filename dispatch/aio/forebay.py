@@ -11,7 +11,7 @@ from ...store.disk.layout import PathArgument
 from ...store.environment.clock import Clock
 from ...store.environment.progress import OnProgress
 from ...store.errors import ArgumentError
-from ...store.maintenance.cleaner import CleanupReport
+from ...store.maintenance.data_log_remover import CleanupReport
 from ...store.recovery.recovery import RecoveryReport
 from ..codecs import Codec
 from ..config.checks import check_codec, check_name, check_topic_name

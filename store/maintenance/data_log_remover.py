@@ -1,4 +1,4 @@
-"""Cleaner: remove data logs that nothing needs from the journal, without losing a message in a crash."""
+"""DataLogRemover: remove data logs that nothing needs from the journal, without losing a message in a crash."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class CleanupReport:
         return CleanupReport(deleted, archived, relocated_messages, last.remaining)
 
 
-class Cleaner:
-    """Deletes or archives data logs. Only the Cleaner knows which ones were dropped and still exist."""
+class DataLogRemover:
+    """Deletes or archives data logs. Only the DataLogRemover knows which ones were dropped and still exist."""
 
     def __init__(
         self,
