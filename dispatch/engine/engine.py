@@ -216,9 +216,9 @@ class Engine:
 
         Requires: the lock.
         """
-        wakeups = self.layers.foundation.wakeups
-        wakeups.wake_loader()
-        wakeups.wake_maintenance()
+        background_requests = self.layers.foundation.background_requests
+        background_requests.wake_loader()
+        background_requests.wake_maintenance()
         for consumer in list(self._open_destinations.consumers()):
             consumer.wake_outside()
 

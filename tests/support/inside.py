@@ -44,7 +44,7 @@ from forebay.dispatch.distribution.distribution_chooser import DistributionChoos
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.assembly.environment import Environment
 from forebay.dispatch.engine.assembly.housekeeping import ExplainFunctions
-from forebay.dispatch.engine.background import Wakeups
+from forebay.dispatch.engine.background import BackgroundRequests
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
 from forebay.dispatch.engine.status import StatusOutput
@@ -380,8 +380,8 @@ class Inside:
         return self.__layers.redelivery_layer.due.release_due()
 
     @property
-    def wakeups(self) -> Wakeups:
-        return self.__layers.foundation.wakeups
+    def background_requests(self) -> BackgroundRequests:
+        return self.__layers.foundation.background_requests
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -391,21 +391,21 @@ class Inside:
     def stop_loading(self) -> None:
         """Stop both background threads, and wait for the loader's."""
         self.__engine.housekeeping.background._is_stopping = True
-        self.wakeups.load.set()
+        self.background_requests.load.set()
         self.threads[0].join()
 
     def stop_threads(self) -> None:
         """Stop the background threads, and wait for them."""
         self.__engine.housekeeping.background._is_stopping = True
-        self.wakeups.load.set()
-        self.wakeups.maintenance.set()
+        self.background_requests.load.set()
+        self.background_requests.maintenance.set()
         for thread in self.threads:
             thread.join()
 
     def has_thread(self, thread: threading.Thread) -> None:
         """Let a thread count as the background thread."""
         self.__engine.housekeeping.background._threads = [thread]
-        self.wakeups.has_threads = True
+        self.background_requests.has_threads = True
 
     def guard_with(self, guard: MemoryGuard) -> None:
         self.__engine.housekeeping.process.guard = guard

@@ -54,7 +54,7 @@ def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
         trace,
         foundation.settings,
         foundation.monitor.lock,
-        foundation.wakeups.wake_maintenance,
+        foundation.background_requests.wake_maintenance,
         foundation.budget.holder("trace"),
         foundation.late_calls.make_room,
     )
@@ -66,7 +66,7 @@ def make_areas(
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
     directory = store_layer.directory
-    loads = LoadRequests(foundation.wakeups.wake_loader, foundation.clock if settings.background else None)
+    loads = LoadRequests(foundation.background_requests.wake_loader, foundation.clock if settings.background else None)
     make_dispatch_area: Callable[..., DispatchArea] = DispatchArea
     traffic = TrafficObserver()
     if recorder is not None:

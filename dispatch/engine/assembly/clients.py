@@ -73,7 +73,7 @@ def make_clients(
         store_layer.overflow,
         core.confirmer,
         foundation.policies,
-        foundation.wakeups.ask_for_cleanup,
+        foundation.background_requests.ask_for_cleanup,
     )
     sender_parts = _make_sender_parts(
         foundation, store_layer, redelivery_layer, core, topic_layer, space, slice_messages_max

@@ -69,7 +69,7 @@ def make_core(
         directory.journal,
         directory.index.cache,
         publisher,
-        partial(foundation.wakeups.leave_checkpoint, directory.message_store),
+        partial(foundation.background_requests.leave_checkpoint, directory.message_store),
     )
     transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, redelivery_layer.delayed)

@@ -12,7 +12,7 @@ from ...config.memory_plan import CONSUMERS_BYTES, WRITE_BUFFER_BYTES, archive_b
 from ...config.policies import Policies
 from ...config.settings import Settings
 from ...core.monitor import Monitor
-from ..background import Wakeups
+from ..background import BackgroundRequests
 from ..late_calls import LateCalls
 
 
@@ -25,7 +25,7 @@ class FoundationLayer:
     clock: Clock
     monitor: Monitor
     policies: Policies
-    wakeups: Wakeups
+    background_requests: BackgroundRequests
     late_calls: LateCalls
     shares: Shares
     """How the memory limit of the settings is divided."""
@@ -57,7 +57,7 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
         clock=clock,
         monitor=monitor,
         policies=Policies(settings.policies),
-        wakeups=Wakeups(has_threads=settings.background),
+        background_requests=BackgroundRequests(has_threads=settings.background),
         late_calls=LateCalls(),
         shares=shares,
         budget=budget,

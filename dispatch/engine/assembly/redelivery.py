@@ -33,7 +33,7 @@ class RedeliveryLayer:
 def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> RedeliveryLayer:
     """Make the owners of redelivery, delays, expiry and ack deadlines. Requires: the store is open."""
     monitor, policies, directory = foundation.monitor, foundation.policies, store_layer.directory
-    target_area, wake_maintenance = areas.target_area, foundation.wakeups.wake_maintenance
+    target_area, wake_maintenance = areas.target_area, foundation.background_requests.wake_maintenance
     delayed = DelayedRedelivery(
         directory.index,
         directory.message_store.timetable,
