@@ -24,7 +24,7 @@ from ..structures.bits import runs_of_ones
 from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, ChunkShare, TmpFile
 from .file import SpilledMessage, message_bytes, read_regions
 from .files import BATCH_BYTES_MAX, SpillBatch, TmpFiles
-from .holdings import TmpOwner
+from .tmp_owner import TmpOwner
 from .tmp_plan import TmpPlan, TmpPlanBuilder
 
 logger = LateLogger("forebay.store.tmp_storage")
@@ -419,7 +419,7 @@ class TmpStorage:
 
 
 _NOBODY: Final = TmpOwner()
-"""The holdings of an owner without messages. It always stays empty."""
+"""An owner without messages. It always stays empty."""
 
 
 def _charge(chunk: Chunk) -> int:
