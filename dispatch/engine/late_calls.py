@@ -6,7 +6,8 @@ Each such call is a method here, and says why the owner above can't be made firs
 constructor below, before the owner above exists.
 
 Three kinds of calls go upwards without it. `ExplainFunctions` is handed in from outside the engine.
-`BackgroundRequests` reach the background threads, also with a checkpoint to make. Factories are passed to what makes consumers, lists and lanes late.
+`BackgroundRequests` reach the background threads, also with a checkpoint to make. Factories are passed to what makes consumers, lists and
+lanes late.
 """
 
 from __future__ import annotations
