@@ -70,7 +70,7 @@ class DuplicateWindows:
 
     def is_stored(self, found: Identity) -> bool:
         """Return whether the message is in a window. TransactionError: a transaction without an outcome has it."""
-        if self.persistent.decides(found) is not None:
+        if self.persistent.deciding_transaction(found) is not None:
             raise TransactionError("a transaction without an outcome has sent this message id: wait for it to end")
         return self.persistent.has_seen(found) or self.non_persistent.has_seen(found)
 

@@ -174,7 +174,7 @@ class Transaction:
         found = identity_of(lane.destination.number, properties)
         assert found is not None
         duplicates = self.parts.windows.persistent
-        if duplicates.decides(found) == branch.number or self.parts.windows.is_stored(found):
+        if duplicates.deciding_transaction(found) == branch.number or self.parts.windows.is_stored(found):
             return
         with self.parts.memory.admitted(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
@@ -199,7 +199,7 @@ class Transaction:
                 if own_id is not None and target.destination.is_watched:
                     found = identity_of(target.destination.number, properties)
                     assert found is not None
-                    is_own = self.parts.windows.persistent.decides(found) == self._branch.number
+                    is_own = self.parts.windows.persistent.deciding_transaction(found) == self._branch.number
                     if is_own or self.parts.windows.is_stored(found):
                         ids.append(own_id)
                         continue

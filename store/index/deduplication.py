@@ -123,7 +123,7 @@ class Deduplication:
 
     # ------------------------------------------------------------------ transactions
 
-    def decides(self, found: Identity) -> int | None:
+    def deciding_transaction(self, found: Identity) -> int | None:
         """Return the number of the undecided transaction that has sent this message. None: there is none."""
         return self._undecided.get(found)
 

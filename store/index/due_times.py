@@ -49,11 +49,11 @@ class DueTimes:
             block = lane.block(number)
             if block is None or block.times is None:
                 continue
-            waiting = block.times.waiting
+            waiting = block.times.not_due_bits
             due = block.times.take_due(now_ms, block.gone)
-            if block.times.waiting != waiting and not block.is_dirty:
+            if block.times.not_due_bits != waiting and not block.is_dirty:
                 self._index.cache.touch(lane, block)
-            lane.note_due(block, waiting.bit_count() - block.times.waiting.bit_count())
+            lane.note_due(block, waiting.bit_count() - block.times.not_due_bits.bit_count())
             runs += runs_of_ones(due, number << BLOCK_SHIFT)
         if len(numbers) <= most_blocks:
             lane.earliest[DUE] = self._earliest(lane, DUE)

@@ -150,7 +150,7 @@ class Index:
             del self.lanes[lane_number]
             self._lanes_account.release(INDEX_LANE_BYTES)
             self.idle.put(lane_number, lane.next_sequence)
-            lane.left()
+            lane.on_shrunk()
 
     def shrink_all_to_rows(self) -> None:
         """Make all empty lanes rows. Requires: no caller has a lane. O(lanes)."""

@@ -69,7 +69,7 @@ class _Topic(LaneHome):
         self._topics = topics
         topics[topic_number] = self
 
-    def lane_left(self, lane: TopicLane) -> None:
+    def forget_lane(self, lane: TopicLane) -> None:
         """Forget a lane that is a row of the index now; forget the topic with its last lane."""
         self.lanes.remove(lane)
         self.leave_if_empty()

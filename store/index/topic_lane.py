@@ -109,7 +109,7 @@ class LaneHome(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def lane_left(self, lane: TopicLane) -> None:
+    def forget_lane(self, lane: TopicLane) -> None:
         """Forget a lane that is only a row of the index now."""
 
     @abstractmethod
@@ -196,10 +196,10 @@ class TopicLane(DestinationLane):
                 if cursor.next_sequence < end:
                     self.home.open_subscription(number)
 
-    def left(self) -> None:
+    def on_shrunk(self) -> None:
         """Tell the topic that the lane is only a row of the index now."""
         if self.home is not None:
-            self.home.lane_left(self)
+            self.home.forget_lane(self)
 
     def replace(self, lane: DestinationLane) -> None:
         """Take over a lane that was not known to belong to a topic. Requires: there are no subscriptions yet."""
@@ -671,8 +671,8 @@ class SubscriptionLane(JournaledLane):
     def times_of(self, sequence: int) -> MessageTimes:
         return self.topic.times_of(sequence)
 
-    def waiting(self, first: int, last: int) -> int:
-        return self.topic.waiting(first, last)
+    def not_due_bits(self, first: int, last: int) -> int:
+        return self.topic.not_due_bits(first, last)
 
     def lengths(self, first: int, last: int) -> array[int]:
         return self.topic.lengths(first, last)
