@@ -222,7 +222,7 @@ def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
     """Return the reasons why data logs of one store remain. Raises JournalCorrupt if an open would be refused."""
     seen = open_read_only(disk, now_ms)
     rows = []
-    for data_log, reasons in seen.retention.each():
+    for data_log, reasons in seen.retention_reasons.each():
         if data_log not in seen.sizes:
             continue  # it was dropped, but not deleted yet
         causes = explain_data_log(data_log, seen.sizes[data_log], reasons, now_ms).causes

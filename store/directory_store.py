@@ -80,7 +80,7 @@ class StoreAccounts:
     """Pays for what relocation reads."""
     attempts: Account | None = None
     """Pays for delivery counts."""
-    existing: OverdraftAccount | None = None
+    destinations: OverdraftAccount | None = None
     """Pays for lanes, and for messages that subscriptions have acknowledged out of order."""
 
 
@@ -153,7 +153,7 @@ class DirectoryStore:
             properties=self.host_properties,
             acked_lane=self.subscriptions.lane_numbered,
         )
-        self.retention = self._make_retention()
+        self.data_log_retention = self._make_data_log_retention()
         self.time_search = TimeSearch(self.index.cache, self._lock, self.journal.reader)
         self.cleanup = self._make_cleanup(environment, now)
         self.destination_writer = DestinationWriter(
@@ -209,14 +209,14 @@ class DirectoryStore:
             journal=self.journal,
             index=self.index,
             duplicates=self.duplicates,
-            discards=DiscardWriter(self.journal, self.duplicates),
-            timetable=DueTimes(self.index, reads.timed),
+            discard_writer=DiscardWriter(self.journal, self.duplicates),
+            due_times=DueTimes(self.index, reads.timed),
             checkpointer=self.checkpointer,
             locks=self._locks,
             max_checkpoint_adds=self._options.max_checkpoint_adds,
         )
 
-    def _make_retention(self) -> DataLogRetention:
+    def _make_data_log_retention(self) -> DataLogRetention:
         return DataLogRetention(
             disk=self._disk,
             index=self.index,
@@ -239,8 +239,8 @@ class DirectoryStore:
             self._locks,
             replay_position=lambda: self.checkpointer.replay_position,
             is_full=lambda: self.message_store.is_full,
-            retention_reasons=self.retention.reasons,
-            leases=self.retention.leases,
+            retention_reasons=self.data_log_retention.reasons,
+            leases=self.data_log_retention.leases,
         )
         relocation = Relocation(
             self.index,

@@ -91,14 +91,14 @@ class _Opening:
             doubt=reads.doubt,
             delivery_count_table=delivery_count_table,
             read_fingerprints=reads.fingerprints,
-            lanes_account=accounts.existing,
+            lanes_account=accounts.destinations,
         )
         duplicates, properties = self._environment.duplicates, self._environment.host_properties
         return JournaledState(
             self._environment.disk,
             metadata,
             index,
-            Subscriptions(index, accounts.existing),
+            Subscriptions(index, accounts.destinations),
             Branches(duplicates, properties),
             duplicates,
             properties,

@@ -69,7 +69,7 @@ class Overflow:
             paid_buffer_bytes=paid_buffer_bytes,
         )
         self.lanes: dict[int, NonPersistentLane] = {}
-        self.timetable = NonPersistentDueTimes()
+        self.due_times = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
         # By lane, the caches that may hold a message which is in no list.
         self._caches: dict[int, tuple[HeldMessages, ...]] = {}

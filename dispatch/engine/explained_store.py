@@ -26,7 +26,7 @@ class ExplainedDisk:
     """The owners that know what keeps disk space, and who waits for space."""
 
     fullness: Fullness
-    retention: DataLogRetention
+    data_log_retention: DataLogRetention
     disk_use: DiskUse
     space: SpaceLines
 

@@ -233,8 +233,8 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
         while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
             _count(places.due_later, lane, runs_of_ones(lane.pending_lane.not_due_bits(*found), found[0]))
             at = found[1] + 1
-    for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
-        runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
+    for number in timed.backing_store.due_times.expired_blocks(timed.pending_lane, now_ms):
+        runs = list(timed.backing_store.due_times.expired(timed.pending_lane, number, now_ms))
         free = store.times.expiry_sweeper.free_messages([lane], runs)
         for first, last in free.copy():  # a run that vanishes would hide the next one
             for low, high in runs_of_ones(lane.pending_lane.not_due_bits(first, last), first):

@@ -14,7 +14,7 @@ from .texts import plural
 def explain(store: ExplainedStore, subject: object) -> Explanation:
     """Explain a data log by its id, or the whole store. Requires: the lock is not held."""
     store.monitor.raise_if_closed()
-    reasons = store.disk.retention.reasons()
+    reasons = store.disk.data_log_retention.reasons()
     sizes = store.disk.disk_use.sizes()
     if subject is None:
         with store.monitor.lock:
@@ -40,7 +40,7 @@ def report_data_logs(store: ExplainedStore) -> list[DataLogReport]:
     """Return what each data log is kept for, the oldest first. Requires: the lock is not held."""
     monitor = store.monitor
     monitor.raise_if_closed()
-    reasons = store.disk.retention.reasons().all()
+    reasons = store.disk.data_log_retention.reasons().all()
     with monitor.lock:
         data_logs, now_ms = store.disk.disk_use.live_bytes_by_data_log(), monitor.clock_ms()
     return [

@@ -150,7 +150,7 @@ class PlayedStore:
     """The PersistentStore of a replay: knows the lengths of messages and makes messages of them."""
 
     def __init__(self) -> None:
-        self.timetable = PlayedTimes()
+        self.due_times = PlayedTimes()
         # The lane of an index that stays empty. It stands for the places of all played messages, which have none.
         self.empty_lane = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block).lane(1, 0)
         self._bodies: dict[int, bytes] = {}

@@ -243,13 +243,13 @@ def _explain_journals(stores: list[OsDisk], data_log: int | None, streams: Strea
             raise SettingsError(f"there is no data log {data_log} in {', '.join(disk.root for disk in stores[:5])}")
     for broker, seen in found:
         if data_log is not None:
-            reasons = seen.retention.of(data_log)
+            reasons = seen.retention_reasons.of(data_log)
             _print_explanation(broker, explain_data_log(data_log, seen.sizes[data_log], reasons, now_ms), streams)
             continue
-        all_pins = seen.retention.all()
-        _print_explanation(broker, explain_whole(seen.sizes, all_pins, now_ms), streams)
+        all_reasons = seen.retention_reasons.all()
+        _print_explanation(broker, explain_whole(seen.sizes, all_reasons, now_ms), streams)
         for number in sorted(seen.sizes):
-            one = explain_data_log(number, seen.sizes[number], all_pins.get(number, ()), now_ms)
+            one = explain_data_log(number, seen.sizes[number], all_reasons.get(number, ()), now_ms)
             streams.print(f"  {one.sentence}")
     return 0
 

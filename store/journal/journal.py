@@ -299,7 +299,7 @@ class Journal:
         if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=RELOCATED)
 
-    def admit(self, size: int) -> None:
+    def require_space(self, size: int) -> None:
         """Make room for a record of any kind that comes of a send, or refuse it as a message is. Requires: the lock."""
         if self.offset + size > self._unchecked_end:
             self._make_space(size)
@@ -380,11 +380,11 @@ class Journal:
         is_adding = fullness.is_adding(kind)
         if is_adding:
             fullness.require_space(size, flags, self.refill)
-        fullness.spare_acks(kind, size, self.offset)
+        fullness.keep_space_for_acks(kind, size, self.offset)
         if fullness.is_beyond(kind, self.offset + size, len(self._offsets)):
             if len(self._offsets) > 1:
                 self.roll(size, is_adding=is_adding)
-                fullness.spare_acks(kind, size, self.offset)
+                fullness.keep_space_for_acks(kind, size, self.offset)
             if fullness.is_admitting:  # a record that is larger than a file gets a larger file
                 self._unchecked_end = max(self.offset + size, self._unchecked_end)
         else:

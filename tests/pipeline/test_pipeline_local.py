@@ -75,7 +75,7 @@ def test_pins_are_those_of_each_data_log() -> None:
         seen = open_read_only(image)
         rows = local.pins_of(HERE, image, 0)
         for data_log in seen.sizes:
-            own = explain_data_log(data_log, 0, seen.retention.of(data_log), 0).causes
+            own = explain_data_log(data_log, 0, seen.retention_reasons.of(data_log), 0).causes
             found = [row for row in rows if row.data_log == data_log]
             assert [(row.reason, row.holder, row.messages, row.bytes, row.frees) for row in found] == [
                 (cause.reason, cause.holder, cause.messages, cause.bytes, cause.frees) for cause in own

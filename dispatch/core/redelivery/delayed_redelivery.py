@@ -32,7 +32,7 @@ class DelayedRedelivery:
     def __init__(
         self,
         index: Index,
-        timetable: DueTimes,
+        due_times: DueTimes,
         steady_clock: SteadyClock,
         target_area: TargetArea,
         find: Callable[[int], LaneState | None],
@@ -40,7 +40,7 @@ class DelayedRedelivery:
     ) -> None:
         """find: returns the lane of a number, or None if nobody has it open. Requires: the lock."""
         self._index = index
-        self._timetable = timetable
+        self._due_times = due_times
         self._steady_clock = steady_clock
         self._target_area = target_area
         self._find = find
@@ -64,7 +64,7 @@ class DelayedRedelivery:
                     waiting.forget(first, last)
                     forgotten += last - first + 1
                 if over:
-                    self._timetable.refresh_due(waiting)
+                    self._due_times.refresh_due(waiting)
         self.first_due_ms = self._earliest()
         return forgotten
 
@@ -91,7 +91,7 @@ class DelayedRedelivery:
         if waiting is not None:
             for first, last in gone:
                 waiting.forget(first, last)
-            self._timetable.refresh_due(waiting)
+            self._due_times.refresh_due(waiting)
         if self._unplaced:
             kept: list[tuple[LaneState, int, int, int]] = []
             for entry in self._unplaced:
@@ -136,7 +136,7 @@ class DelayedRedelivery:
         released = 0
         for number, waiting in list(self._index.delayed.items()):
             if waiting.earliest[DUE] <= now_ms:
-                runs = self._timetable.take_due(waiting, now_ms, RELEASE_BLOCKS)
+                runs = self._due_times.take_due(waiting, now_ms, RELEASE_BLOCKS)
                 lane = self._find(number)
                 if lane is not None:
                     self._target_area.reoffer_delayed(lane, runs)

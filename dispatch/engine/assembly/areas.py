@@ -139,7 +139,7 @@ def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_ru
         MemoryRegistry(budget, foundation.shares.quotas, memory_rule.pending_cache, foundation.policies.pattern_of),
         store_layer.overflow,
         memory_rule,
-        destinations=foundation.existing,
+        destinations=foundation.destinations_overdraft,
         consumers=Overdraft(budget.holders["consumers"]),
         groups=GroupMemory(budget.holder("groups")),
     )

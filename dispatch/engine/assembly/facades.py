@@ -84,7 +84,9 @@ def gather_explained(layers: Layers) -> ExplainedStore:
     directory, areas, redelivery_layer = layers.store_layer.directory, layers.areas, layers.redelivery_layer
     return ExplainedStore(
         monitor=layers.foundation.monitor,
-        disk=ExplainedDisk(directory.journal.fullness, directory.retention, directory.disk_use, layers.clients.space),
+        disk=ExplainedDisk(
+            directory.journal.fullness, directory.data_log_retention, directory.disk_use, layers.clients.space
+        ),
         memory=areas.memory,
         times=ExplainedTimes(
             directory.steady_clock.now_ms, redelivery_layer.due, redelivery_layer.delayed, layers.admin.expiry_sweeper

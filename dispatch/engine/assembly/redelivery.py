@@ -36,7 +36,7 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
     target_area, wake_maintenance = areas.target_area, foundation.background_requests.wake_maintenance
     delayed = DelayedRedelivery(
         directory.index,
-        directory.message_store.timetable,
+        directory.message_store.due_times,
         directory.steady_clock,
         target_area,
         foundation.late_calls.lane,

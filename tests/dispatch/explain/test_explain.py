@@ -27,7 +27,8 @@ LOGGER = "forebay.store.cleanup"
 
 def from_outside(simulated: SimulatedBay, data_log: int) -> Explanation:
     seen = open_read_only(simulated.disk)
-    return explain_data_log(data_log, seen.sizes[data_log], seen.retention.of(data_log), simulated.clock.time_ms())
+    reasons = seen.retention_reasons.of(data_log)
+    return explain_data_log(data_log, seen.sizes[data_log], reasons, simulated.clock.time_ms())
 
 
 Said = list[tuple[str, str, int, int]]
@@ -504,9 +505,9 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
     now_ms = simulated.clock.time_ms()
     sizes = simulated.store.disk_use.sizes()
     assert seen.sizes == sizes
-    live = simulated.store.retention.reasons()
-    assert live.all() == seen.retention.all()
-    assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.retention.all(), now_ms)
+    live = simulated.store.data_log_retention.reasons()
+    assert live.all() == seen.retention_reasons.all()
+    assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.retention_reasons.all(), now_ms)
     for data_log in sizes:
         assert from_outside(simulated, data_log) == simulated.bay.explain(data_log)
     simulated.bay.checkpoint()
