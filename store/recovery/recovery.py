@@ -130,10 +130,10 @@ class JournalEnd(NamedTuple):
     """The end of the journal."""
 
     position: int
+    """Where the first record would begin that is not accepted."""
     rest: list[int]
     """The data logs that reach behind the end."""
-    place: int
-    """Position of the problem."""
+    problem_position: int
     problem: str
 
 
@@ -491,8 +491,9 @@ class Recovery:
         for at, data_log in enumerate(ids):
             header = self._headers[data_log]
             if header is None:
-                place = data_log << OFFSET_BITS
-                return self._checked(JournalEnd(position, ids[at:], place, "the data log's header does not verify"))
+                problem_position = data_log << OFFSET_BITS
+                problem = "the data log's header does not verify"
+                return self._checked(JournalEnd(position, ids[at:], problem_position, problem))
             if data_log < start >> OFFSET_BITS:
                 continue
             if previous and next_log_sequence != header.first_log_sequence:
@@ -555,14 +556,14 @@ class Recovery:
     def _checked(self, end: JournalEnd) -> JournalEnd:
         """Return the end. JournalCorrupt: something behind it was durable and no loss is accepted."""
         if not self._tail.is_being_written(end, self._headers) and self._look_behind(end):
-            durable_log, place = self.durable_end >> OFFSET_BITS, end.place
+            durable_log, position = self.durable_end >> OFFSET_BITS, end.problem_position
             if durable_log not in self._headers:
                 self._give_up(durable_log, 0, f"the data log is missing{self._by_sync_mark()}")
             if any(self._headers[other] is not None for other in end.rest if other > end.position >> OFFSET_BITS):
                 self._accepts_loss = False  # intact records must not be cut
             if end.rest or not self._result.damaged:
                 problem = f"{end.problem}, and was durable{self._by_sync_mark()}"
-                self._give_up(place >> OFFSET_BITS, place & OFFSET_MASK, problem)
+                self._give_up(position >> OFFSET_BITS, position & OFFSET_MASK, problem)
         return end
 
     def _by_sync_mark(self) -> str:
@@ -578,11 +579,11 @@ class Recovery:
         if header.data_log <= durable_log:
             verify_from = durable_offset if header.data_log == durable_log else OFFSET_MASK
         walk = RecordWalk(file, header, offset, next_log_sequence=next_log_sequence, verify_from=verify_from)
-        for place, record, head in walk:
+        for at, record, head in walk:
             try:
-                self.replay.apply(file, header.data_log << OFFSET_BITS | place, record, head)
+                self.replay.apply(file, header.data_log << OFFSET_BITS | at, record, head)
             except RecordDamaged as damage:
-                self._give_up(header.data_log, place, str(damage))
+                self._give_up(header.data_log, at, str(damage))
             self._result.replayed_records += 1
             end = header.data_log << OFFSET_BITS | walk.end
             assert walk.next_log_sequence is not None
