@@ -116,8 +116,8 @@ class Reservation:
 
 
 @dataclass(slots=True, eq=False)
-class WaitingSender:
-    """A sender that has waited since `began` for a reservation."""
+class LimitWaiter:
+    """A sender that has waited since `began` for a reservation under the limits of a destination."""
 
     sizes: Sequence[int]
     reservation: Reservation
@@ -146,7 +146,7 @@ class DestinationLimits:
         self._monotonic = monotonic
         self._reserved_messages = 0
         self._reserved_bytes = 0
-        self._waiting: deque[WaitingSender] = deque()
+        self._waiting: deque[LimitWaiter] = deque()
         self._is_closed = False
         self._closed_what = ""
 
@@ -271,7 +271,7 @@ class DestinationLimits:
         Raises StoreFull when its time is up; Closed. Requires: no lock.
         """
         now = self._monotonic()
-        sender = WaitingSender(sizes, reservation, waker, now, deadline, now + WARN_SECONDS)
+        sender = LimitWaiter(sizes, reservation, waker, now, deadline, now + WARN_SECONDS)
         is_admitted = False
         try:
             with self._lock, self._all_or_broken:
@@ -286,7 +286,7 @@ class DestinationLimits:
                 if not is_admitted:
                     self.leave(sender)
 
-    def line_up(self, sender: WaitingSender) -> None:
+    def line_up(self, sender: LimitWaiter) -> None:
         """Wait for room behind other senders, until `poll` returns 0, or until `leave`.
 
         Requires: the lock.
@@ -294,7 +294,7 @@ class DestinationLimits:
         self._waiting.append(sender)
         self._destination.blocked_sends += 1
 
-    def poll(self, sender: WaitingSender) -> float:
+    def poll(self, sender: LimitWaiter) -> float:
         """Return 0 if the sender is admitted, else the seconds after which it must ask again without a wake-up.
 
         Raises StoreFull when its time is up; Closed. Requires: the lock.
@@ -322,7 +322,7 @@ class DestinationLimits:
             )
         return min(left, POLL_SECONDS)
 
-    def leave(self, sender: WaitingSender) -> None:
+    def leave(self, sender: LimitWaiter) -> None:
         """Leave the line and free the sender's reservation. Requires: the lock."""
         if sender in self._waiting:
             self._waiting.remove(sender)
