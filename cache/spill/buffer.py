@@ -277,7 +277,7 @@ class SpillBuffer(HeldMessages):
     def _check(self) -> None:
         super()._check()
         for key, messages in self._lanes.items():
-            assert self._bytes[key] == sum(map(charge_bytes, messages.values()))
+            assert self._bytes[key] == sum(map(charge_of, messages.values()))
             assert self._floors[key] <= min(messages)
         assert self._bytes.keys() == self._floors.keys() == self._lanes.keys()
         assert self._pool_of == {lane_number: pool for pool in self._pools.values() for lane_number in pool.lanes}

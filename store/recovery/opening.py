@@ -62,7 +62,7 @@ def recover(
     except JournalCorrupt:
         if repair_salt is None:
             raise
-    repair = Repair(journaled.disk, store_id, recovery.durable, repair_salt)
+    repair = Repair(journaled.disk, store_id, recovery.durable_end, repair_salt)
     damaged = repair.run(recovery.replay.expected)
     journaled.reset()
     again = Recovery(

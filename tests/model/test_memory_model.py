@@ -502,8 +502,8 @@ class LedgerModel:
         self.budget._check()
         self.head._check()
         self.pending._check()
-        assert self.lists.held_bytes == sum(map(charge_bytes, self.direct))
-        assert self.dispatch.held_bytes == sum(map(charge_bytes, self.in_flight))
+        assert self.lists.held_bytes == sum(map(charge_of, self.direct))
+        assert self.dispatch.held_bytes == sum(map(charge_of, self.in_flight))
 
     def arrive(self) -> None:
         self.sequence += 1

@@ -312,7 +312,7 @@ class Inside:
     def unconfirmed(self) -> Iterator[None]:
         """Let writing calls return at once during the block, with nothing synced or published."""
         confirm = self.__layers.core.confirmer.confirm
-        self.__layers.core.confirmer.confirm = lambda position: None  # type: ignore[method-assign]
+        self.__layers.core.confirmer.confirm = lambda journal_end: None  # type: ignore[method-assign]
         try:
             yield
         finally:

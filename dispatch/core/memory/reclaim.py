@@ -247,6 +247,5 @@ def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
     """Return whether a list keeps `least` messages and `least_seconds` of supply without its last direct message."""
     direct = target.direct
     return (
-        len(direct) > least
-        and target.direct_bytes - charge_of(direct[-1]) >= least_seconds * target.bytes_per_second
+        len(direct) > least and target.direct_bytes - charge_of(direct[-1]) >= least_seconds * target.bytes_per_second
     )
