@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         TooManyFiles,
         TransactionError,
     )
-    from forebay.store.maintenance.cleaner import CleanupReport
+    from forebay.store.maintenance.data_log_remover import CleanupReport
     from forebay.store.message import Message
     from forebay.store.recovery.recovery import RecoveryReport
 
@@ -173,7 +173,7 @@ _FOUND_IN: Final = {
         "TooManyFiles",
         "TransactionError",
     ),
-    "store.maintenance.cleaner": ("CleanupReport",),
+    "store.maintenance.data_log_remover": ("CleanupReport",),
     "store.message": ("Message",),
     "store.recovery.recovery": ("RecoveryReport",),
 }

@@ -7,7 +7,7 @@ from functools import partial
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.benchmarks.inside import areas_of, index_of
-from forebay.cache.accounting.charge import charge_bytes
+from forebay.cache.accounting.charge import charge_of
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.queue_lane import QueueLaneState
 from forebay.dispatch.core.model import SelectorGroup, TargetList
@@ -17,7 +17,7 @@ from forebay.store.structures.sequence_set import SequenceSet
 MESSAGES = 5000
 BODY = bytes(1024)
 ENTRIES: list[StoredMessage] = [(sequence, b"", BODY, 0) for sequence in range(MESSAGES)]
-CHARGE = charge_bytes(ENTRIES[0])
+CHARGE = charge_of(ENTRIES[0])
 
 
 def empty(bay: forebay.Forebay) -> TargetList:

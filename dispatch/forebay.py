@@ -18,7 +18,7 @@ from ..store.environment.late_log import emit_late
 from ..store.environment.locks import OwnedLock, holds_one
 from ..store.environment.progress import OnProgress, tell_nobody
 from ..store.errors import ArgumentError, SettingsError, StoreFailed, TooManyFiles
-from ..store.maintenance.cleaner import CleanupReport
+from ..store.maintenance.data_log_remover import CleanupReport
 from ..store.metadata.memory_store import MemoryMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport

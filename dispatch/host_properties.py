@@ -76,8 +76,8 @@ class StoreProperties(PropertySource):
             if not changes:
                 return
             self._writer.change(changes)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
 
 
 class Properties(MutableMapping[str, bytes]):

@@ -18,7 +18,7 @@ from ..store.environment.clock import SystemClock
 from ..store.errors import SettingsError, StoreFailed
 from ..store.format.imports import SET_ID_BYTES
 from ..store.format.record import RecordDamaged
-from ..store.ingest.manifest import PUBLISHED, Manifest, find_load, publish, sweep
+from ..store.ingest.manifest import PUBLISHED, Manifest, find_load, publish, remove_unnamed_parts
 from ..store.ingest.part import PartFacts, PartsWriter
 from .kernels.rows import LoadedMessage, check_columns, message_of, parse_line
 from .spark.session import require_spark
@@ -157,7 +157,7 @@ class _Target:
             ) from None
 
     def publish(self, parts: list[PartFacts]) -> LoadReport:
-        """Make a set of the tasks' parts, unless another call was first. Unused parts of this call are swept."""
+        """Make a set of the tasks' parts, unless another call was first. Unused parts of this call are removed."""
         disk = OsDisk(self._root)
         manifest = Manifest(self.load_id, self._set_id, tuple(sorted(parts)))
         lock = DirectoryLock(f"{self._root}/{IMPORT}")
@@ -167,7 +167,7 @@ class _Target:
             if report is None:
                 publish(disk, manifest)
                 report = self._report("published", manifest)
-            sweep(disk, self._set_id, self._now_ms)
+            remove_unnamed_parts(disk, self._set_id, self._now_ms)
             return report
         except RecordDamaged as damage:
             raise StoreFailed(f"load {self.load_id}: {damage}; was it written on another machine?") from None
@@ -177,11 +177,11 @@ class _Target:
             lock.release()
 
     def give_up(self) -> None:
-        """Sweep the written parts: none of them counts."""
+        """Remove the written parts: none of them counts."""
         lock = DirectoryLock(f"{self._root}/{IMPORT}")
         lock.acquire(LOCK_WAIT_SECONDS)
         try:
-            sweep(OsDisk(self._root), self._set_id, self._now_ms)
+            remove_unnamed_parts(OsDisk(self._root), self._set_id, self._now_ms)
         finally:
             lock.release()
 

@@ -28,7 +28,7 @@ from ..store.format.state_record import TOPIC, Destination
 from ..store.index.pending_lane import JournaledLane
 from ..store.inspect.facts import ScanOptions
 from ..store.inspect.read_only import ReadOnlyStore, open_read_only
-from ..store.journal.sync_mark import told_durable
+from ..store.journal.sync_mark import read_durable_end
 from ..store.maintenance.leases import read_leases
 from ..store.recovery.verify import NOTHING_KNOWN, DataLogFacts, examine, examine_all, judge
 from .errors import StoreNotRead
@@ -135,7 +135,7 @@ def check(directories: Directories) -> list[Problem]:
 
 def check_store(store: Store, disk: Disk, known: Mapping[int, DataLogFacts] = NOTHING_KNOWN) -> list[Problem]:
     """Return the problems of one store. known: see `examine_all`."""
-    told = told_durable(disk)
+    told = read_durable_end(disk)
     examined = list(examine_each(disk, known))
     return [Problem(store.broker, *finding) for finding in judge(examined, told).findings]
 
@@ -222,12 +222,12 @@ def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
     """Return the reasons why data logs of one store remain. Raises JournalCorrupt if an open would be refused."""
     seen = open_read_only(disk, now_ms)
     rows = []
-    for data_log, pins in seen.retention.each():
+    for data_log, reasons in seen.retention_reasons.each():
         if data_log not in seen.sizes:
             continue  # it was dropped, but not deleted yet
-        causes = explain_data_log(data_log, seen.sizes[data_log], pins, now_ms).causes
-        for pin, cause in zip(pins, causes, strict=True):
-            where = ",".join(map(str, pin.data_logs))
+        causes = explain_data_log(data_log, seen.sizes[data_log], reasons, now_ms).causes
+        for reason, cause in zip(reasons, causes, strict=True):
+            where = ",".join(map(str, reason.data_logs))
             rows.append(
                 PinRow(
                     store.broker,

@@ -24,12 +24,12 @@ from .format.state_record import StateRecord, encode_state
 from .index.deduplication import Deduplication
 from .index.due_times import DueTimes
 from .journal.journal import Journal
-from .journal.reserve import limit_bytes
+from .journal.reserve import store_limit_bytes
 from .journal.shutdown_marker import ShutdownMarker, leave_shutdown_marker, write_shutdown_marker
 from .journal.sync_mark import SyncMark
 from .maintenance.archive import Archive
-from .maintenance.cleaner import Cleaner
 from .maintenance.cleanup import Cleanup
+from .maintenance.data_log_remover import DataLogRemover
 from .maintenance.data_log_retention import DataLogRetention
 from .maintenance.disk_use import DiskUse
 from .maintenance.relocation import Relocation
@@ -80,7 +80,7 @@ class StoreAccounts:
     """Pays for what relocation reads."""
     attempts: Account | None = None
     """Pays for delivery counts."""
-    existing: OverdraftAccount | None = None
+    destinations: OverdraftAccount | None = None
     """Pays for lanes, and for messages that subscriptions have acknowledged out of order."""
 
 
@@ -119,43 +119,43 @@ class DirectoryStore:
         store_id: bytes,
         journaled: JournaledState,
         reads: IndexReads,
-        steady: SteadyClock,
-        mark: SyncMark,
+        steady_clock: SteadyClock,
+        sync_mark: SyncMark,
         found: RecoveredJournal,
         now: float,
     ) -> None:
         """Make the parts of a store above what recovery has filled; `begin` begins its journal.
 
-        reads: what the index reads its rows with. mark: that of the new epoch. now: in monotonic seconds.
+        reads: what the index reads its rows with. sync_mark: that of the new epoch. now: in monotonic seconds.
         """
         self._disk, self._lock, self._clock = environment.disk, environment.state_lock, environment.clock
         self._options, self._store_id = options, store_id
-        self._journaled, self._reads, self._mark = journaled, reads, mark
+        self._journaled, self._reads, self._sync_mark = journaled, reads, sync_mark
         self._locks = StoreLocks(OwnedLock(), environment.state_lock)
         self._is_closing = self._is_ended = False
         # The time by which messages are due and expire: it never goes back.
-        self.steady = steady
+        self.steady_clock = steady_clock
         self.metadata_store, self.index = journaled.metadata, journaled.index
         self.subscriptions, self.branches = journaled.subscriptions, journaled.branches
         self.duplicates, self.host_properties = journaled.duplicates, journaled.properties
         self.destination_table, self.imports = found.destinations, found.imports
-        self.journal = self._made_journal(environment, found)
-        self.checkpointer = self._made_checkpointer(found.replay_position)
-        self.message_store = self._made_message_store(reads)
+        self.journal = self._make_journal(environment, found)
+        self.checkpointer = self._make_checkpointer(found.replay_position)
+        self.message_store = self._make_message_store(reads)
         self.attestation = Attestation(self.journal, self.checkpointer, self._lock)
-        self.disk_use = DiskUse(self.journal, self.index, mark, self._lock)
+        self.disk_use = DiskUse(self.journal, self.index, sync_mark, self._lock)
         self.transaction_writer = TransactionWriter(
             branches=self.branches,
             journal=self.journal,
             index=self.index,
-            now_ms=self.steady.now_ms,
+            now_ms=self.steady_clock.now_ms,
             duplicates=self.duplicates,
             properties=self.host_properties,
             acked_lane=self.subscriptions.lane_numbered,
         )
-        self.retention = self._made_retention()
-        self.positions = TimeSearch(self.index.cache, self._lock, self.journal.reader)
-        self.cleanup = self._made_cleanup(environment, now)
+        self.data_log_retention = self._make_data_log_retention()
+        self.time_search = TimeSearch(self.index.cache, self._lock, self.journal.reader)
+        self.cleanup = self._make_cleanup(environment, now)
         self.destination_writer = DestinationWriter(
             self.index,
             self.subscriptions,
@@ -166,7 +166,7 @@ class DirectoryStore:
         )
         self.return_writer = ReturnWriter(self.journal, self.index)
         self.subscription_writer = SubscriptionWriter(self.journal, self.subscriptions)
-        self.property_writer = PropertyWriter(self.journal, self.host_properties, self.steady.now_ms)
+        self.property_writer = PropertyWriter(self.journal, self.host_properties, self.steady_clock.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,
             self.index,
@@ -177,7 +177,7 @@ class DirectoryStore:
             clock=self._clock,
         )
 
-    def _made_journal(self, environment: StoreEnvironment, found: RecoveredJournal) -> Journal:
+    def _make_journal(self, environment: StoreEnvironment, found: RecoveredJournal) -> Journal:
         return Journal(
             self._disk,
             self._lock,
@@ -188,10 +188,10 @@ class DirectoryStore:
             random_salt=environment.random_salt,
             first_record=self._first_record,
             has_reserve=True,
-            store_limit_bytes=limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
+            store_limit_bytes=store_limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
         )
 
-    def _made_checkpointer(self, replay_position: int) -> Checkpointer:
+    def _make_checkpointer(self, replay_position: int) -> Checkpointer:
         return Checkpointer(
             self._journaled,
             self.journal,
@@ -202,21 +202,21 @@ class DirectoryStore:
             give_up_readers=self.give_up_readers,
         )
 
-    def _made_message_store(self, reads: IndexReads) -> MessageStore:
+    def _make_message_store(self, reads: IndexReads) -> MessageStore:
         return MessageStore(
             disk=self._disk,
             store_id=self._store_id,
             journal=self.journal,
             index=self.index,
             duplicates=self.duplicates,
-            discards=DiscardWriter(self.journal, self.duplicates),
-            timetable=DueTimes(self.index, reads.timed),
+            discard_writer=DiscardWriter(self.journal, self.duplicates),
+            due_times=DueTimes(self.index, reads.timed),
             checkpointer=self.checkpointer,
             locks=self._locks,
             max_checkpoint_adds=self._options.max_checkpoint_adds,
         )
 
-    def _made_retention(self) -> DataLogRetention:
+    def _make_data_log_retention(self) -> DataLogRetention:
         return DataLogRetention(
             disk=self._disk,
             index=self.index,
@@ -229,9 +229,9 @@ class DirectoryStore:
             state_lock=self._lock,
         )
 
-    def _made_cleanup(self, environment: StoreEnvironment, now: float) -> Cleanup:
+    def _make_cleanup(self, environment: StoreEnvironment, now: float) -> Cleanup:
         """Return the cleanup. now: in monotonic seconds."""
-        cleaner = Cleaner(
+        remover = DataLogRemover(
             self.index,
             self.journal,
             self.branches,
@@ -239,8 +239,8 @@ class DirectoryStore:
             self._locks,
             replay_position=lambda: self.checkpointer.replay_position,
             is_full=lambda: self.message_store.is_full,
-            retention_reasons=self.retention.reasons,
-            leases=self.retention.leases,
+            retention_reasons=self.data_log_retention.reasons,
+            leases=self.data_log_retention.leases,
         )
         relocation = Relocation(
             self.index,
@@ -250,18 +250,18 @@ class DirectoryStore:
             self._locks,
             account=environment.accounts.relocation,
             data_log_bytes=self._options.max_file_bytes,
-            sealed=cleaner.sealed,
+            sealed=remover.sealed,
             now=now,
         )
         trimmer = Trimmer(
             self.subscriptions,
-            self.positions,
+            self.time_search,
             self._lock,
             self.message_store.acknowledge,
             lambda: self.journal.data_log,
         )
         return Cleanup(
-            cleaner=cleaner,
+            remover=remover,
             relocation=relocation,
             trimmer=trimmer,
             fullness=self.journal.fullness,
@@ -283,12 +283,12 @@ class DirectoryStore:
         write_shutdown_marker(self._disk, ShutdownMarker(self._store_id, epoch, found.end, is_clean=False))
         self._destinations_file.remove()
         with self._lock:
-            self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._mark.note)
+            self.journal.start(found.next_data_log, found.next_log_sequence, epoch, self._sync_mark.note)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()
         if found.leftovers:
-            self.cleanup.cleaner.discard(list(found.leftovers))
+            self.cleanup.remover.discard(list(found.leftovers))
         self._reads.serve(self.checkpointer.distrust)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()
@@ -322,7 +322,7 @@ class DirectoryStore:
                 self.journal.files.sync_names()
                 self.message_store.checkpoint(is_closing=True)
                 self._write_last_destinations()
-                self._mark.sync()
+                self._sync_mark.sync()
                 self._close_files()  # the marker may find no descriptor but theirs
                 leave_shutdown_marker(
                     self._disk, ShutdownMarker(self._store_id, self.journal.epoch, self.checkpointer.end, is_clean=True)
@@ -344,7 +344,7 @@ class DirectoryStore:
                 self.journal.close()
         else:
             self.journal.close()  # no thread is admitted any more
-        self._mark.close()
+        self._sync_mark.close()
         self.metadata_store.close()
 
     def give_up_readers(self) -> int:
@@ -373,11 +373,11 @@ class DirectoryStore:
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
-        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.cleaner.dropped
+        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.remover.dropped
         return STATE, 0, encode_state(self._state(existing))
 
     def _root_state(self, next_log_sequence: int) -> StateRecord:
-        data_logs = sorted(set(self.journal.sizes) - self.cleanup.cleaner.dropped)
+        data_logs = sorted(set(self.journal.sizes) - self.cleanup.remover.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
         state = StateRecord([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
         return self._journaled.restated(state, self.destination_table, self.imports)

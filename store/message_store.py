@@ -44,8 +44,8 @@ class MessageStore:
         journal: Journal,
         index: Index,
         duplicates: Deduplication,
-        discards: DiscardWriter,
-        timetable: DueTimes,
+        discard_writer: DiscardWriter,
+        due_times: DueTimes,
         checkpointer: Checkpointer,
         locks: StoreLocks,
         max_checkpoint_adds: int,
@@ -58,13 +58,13 @@ class MessageStore:
         self._index = index
         self._uses = index.uses
         self._duplicates = duplicates
-        self._discards = discards
+        self._discard_writer = discard_writer
         self._checkpointer = checkpointer
         self._lock = locks.state
         self._max_checkpoint_adds = max_checkpoint_adds
         self._is_closed = False
         # Finds the messages whose time has come.
-        self.timetable = timetable
+        self.due_times = due_times
         # The first of the three locks. Whoever holds it knows that no checkpoint, cleanup or relocation is under way.
         self.checkpoint_lock = locks.checkpoint
         # The second of the three locks. Its holder knows that no sync is under way.
@@ -82,7 +82,7 @@ class MessageStore:
         record.
         """
         if lane.is_unread:
-            return self._discards.discard(lane, 1, len(properties) + len(body))
+            return self._discard_writer.discard(lane, 1, len(properties) + len(body))
         journal, size = self._journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
@@ -131,7 +131,7 @@ class MessageStore:
         """
         if lane.is_unread:
             content_bytes = sum(len(properties) + len(body) for properties, body in contents)
-            return self._discards.discard(lane, len(contents), content_bytes, identities)
+            return self._discard_writer.discard(lane, len(contents), content_bytes, identities)
         journal = self._journal
         flags |= lane.priority | (TIMED if times else 0) | (IDENTIFIED if identities else 0)
         try:

@@ -91,14 +91,14 @@ class _Opening:
             doubt=reads.doubt,
             delivery_count_table=delivery_count_table,
             read_fingerprints=reads.fingerprints,
-            lanes_account=accounts.existing,
+            lanes_account=accounts.destinations,
         )
         duplicates, properties = self._environment.duplicates, self._environment.host_properties
         return JournaledState(
             self._environment.disk,
             metadata,
             index,
-            Subscriptions(index, accounts.existing),
+            Subscriptions(index, accounts.destinations),
             Branches(duplicates, properties),
             duplicates,
             properties,
@@ -112,7 +112,7 @@ class _Opening:
             self._marker,
             self._store_id,
             partial(checkpoint_of_replay, journaled),
-            synced=read_sync_mark(environment.disk, self._marker),
+            marked_end=read_sync_mark(environment.disk, self._marker),
             verifies_all=self._options.verifies_all,
             repair_salt=environment.random_salt if self._options.accepts_loss else None,
             on_progress=environment.on_progress,
@@ -124,10 +124,10 @@ class _Opening:
 
     def _make_store(self, journaled: JournaledState, reads: IndexReads, found: RecoveredJournal) -> DirectoryStore:
         environment = self._environment
-        steady = SteadyClock(environment.clock.time_ms, environment.clock.monotonic)
-        steady.advance_to(journaled.index.latest_ms)
-        # From here on no epoch may be used twice, whatever a crash leaves: the mark is of the new one.
-        mark = SyncMark(environment.disk, self._store_id, found.epoch + 1)
+        steady_clock = SteadyClock(environment.clock.time_ms, environment.clock.monotonic)
+        steady_clock.advance_to(journaled.index.latest_ms)
+        # From here on no epoch may be used twice, whatever a crash leaves: the sync mark is of the new one.
+        sync_mark = SyncMark(environment.disk, self._store_id, found.epoch + 1)
         try:
             return DirectoryStore(
                 environment=environment,
@@ -135,13 +135,13 @@ class _Opening:
                 store_id=self._store_id,
                 journaled=journaled,
                 reads=reads,
-                steady=steady,
-                mark=mark,
+                steady_clock=steady_clock,
+                sync_mark=sync_mark,
                 found=found,
                 now=self._began,
             )
         except BaseException:
-            mark.close()
+            sync_mark.close()
             raise
 
     def _reported(self, store: DirectoryStore, found: RecoveredJournal, *, keeps_index: bool) -> RecoveryReport:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SPARE_BYTES: Final = 128 * 1024
-"""A falling limit stays this many bytes above what is held, for `reserve_last`."""
+"""A falling limit stays this many bytes above what is held, for `reserve_for_progress`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Holder:
         self.held_bytes += charge_bytes
         return True
 
-    def reserve_last(self, charge_bytes: int) -> bool:
+    def reserve_for_progress(self, charge_bytes: int) -> bool:
         """Charge the bytes if they fit under a falling limit, even above its target. Return whether they fit.
 
         Use it for the few bytes without which memory could not be freed. Requires: the holder has no guarantee.
@@ -73,20 +73,19 @@ class Holder:
         self.held_bytes += charge_bytes
         return True
 
-    def reserve_unkept(self, charge_bytes: int) -> bool:
-        """Charge the bytes as reserve_last does, but take nothing that quotas keep. Return whether they fit."""
+    def reserve_beside_quotas(self, charge_bytes: int) -> bool:
+        """Charge the bytes as reserve_for_progress does, but take nothing that quotas keep. Return whether they fit."""
         budget = self._budget
-        return budget.committed_bytes + budget.kept_bytes + charge_bytes <= budget.limit_bytes and self.reserve_last(
-            charge_bytes
-        )
+        taken_bytes = budget.committed_bytes + budget.kept_bytes
+        return taken_bytes + charge_bytes <= budget.limit_bytes and self.reserve_for_progress(charge_bytes)
 
-    def reserve_again(self, charge_bytes: int) -> bool:
-        """Charge bytes that another holder has just released: try reserve, then reserve_last.
+    def reserve_released(self, charge_bytes: int) -> bool:
+        """Charge bytes that another holder has just released: try reserve, then reserve_for_progress.
 
         Memory that only changes its holder finds room. This is refused only if less was released since the limit was
         last lowered. Requires: the holder has no guarantee.
         """
-        return self.reserve(charge_bytes) or self.reserve_last(charge_bytes)
+        return self.reserve(charge_bytes) or self.reserve_for_progress(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
         """Release a charge. Below the guarantee, the memory stays set aside."""
@@ -125,16 +124,16 @@ class Holder:
             return False
         self._guaranteed_bytes = guaranteed_bytes
         self._budget.ceiling_bytes -= more
-        self._budget.follow()
+        self._budget.approach_target()
         return True
 
 
 class Quota:
     """The most that some holders may have together, and the part of the limit that is kept for them.
 
-    The kept part yields to memory that only changes its holder (`reserve_again`) and to progress (`reserve_last`),
-    because a message that leaves one of these holders must find a place. What is left of it stays for the holders. The
-    state lock guards it.
+    The kept part yields to memory that only changes its holder (`reserve_released`) and to progress
+    (`reserve_for_progress`), because a message that leaves one of these holders must find a place. What is left of it
+    stays for the holders. The state lock guards it.
     """
 
     __slots__ = ("name", "held_bytes", "share_bytes", "reserve_bytes", "_budget")
@@ -196,9 +195,10 @@ class QuotaHolder(Holder):
         self._charge(charge_bytes)
         return True
 
-    def reserve_last(self, charge_bytes: int) -> bool:
-        """Charge the bytes as Holder.reserve_last does, even above the share: memory that comes free elsewhere only
-        changes hands.
+    def reserve_for_progress(self, charge_bytes: int) -> bool:
+        """Charge the bytes as Holder.reserve_for_progress does, even above the share.
+
+        Memory that comes free elsewhere only changes hands.
         """
         budget = self._budget
         if budget.committed_bytes + charge_bytes > budget.limit_bytes:
@@ -285,9 +285,9 @@ class Budget:
         """Set the limit. It holds at once, or as soon as enough is released. No charge above it is admitted."""
         self.ceiling_bytes += limit_bytes - self.target_bytes
         self.target_bytes = limit_bytes
-        self.follow()
+        self.approach_target()
 
-    def follow(self) -> None:
+    def approach_target(self) -> None:
         """Lower a falling limit as far as held memory allows."""
         committed_bytes, target_bytes = self.committed_bytes, self.target_bytes
         if committed_bytes <= target_bytes:

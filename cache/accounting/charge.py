@@ -15,13 +15,13 @@ empty, and the Delivery.
 """
 
 
-def charge_bytes(message: StoredMessage) -> int:
+def charge_of(message: StoredMessage) -> int:
     """Return the charge of one message."""
     body = message[2]
     return len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
 
 
-def charges_bytes(messages: Sequence[StoredMessage]) -> int:
+def charge_of_all(messages: Sequence[StoredMessage]) -> int:
     """Return the charge of all of these messages."""
     charge = OVERHEAD_BYTES * len(messages)
     for message in messages:  # not unpacked: compiled code would make objects of its numbers
@@ -30,11 +30,11 @@ def charges_bytes(messages: Sequence[StoredMessage]) -> int:
     return charge
 
 
-def contents_charge(messages: int, content_bytes: int) -> int:
+def charge_of_sizes(messages: int, content_bytes: int) -> int:
     """Return the charge of so many messages with so many bytes in total."""
     return OVERHEAD_BYTES * messages + content_bytes
 
 
-def content_charge_bytes(content_bytes: int) -> int:
+def charge_of_size(content_bytes: int) -> int:
     """Return the charge of a message of this length."""
     return content_bytes + OVERHEAD_BYTES

@@ -40,7 +40,7 @@ class Overdraft:
 
     def release_ended(self) -> int:
         """Release lasting charges that have ended; return the sum of the others."""
-        self.catch_up()
+        self.pay_owed()
         return self._lasting_bytes
 
     def charge(self, charge_bytes: int) -> None:
@@ -51,20 +51,20 @@ class Overdraft:
     def release(self, charge_bytes: int) -> None:
         """Release a charge."""
         self._take_back(charge_bytes)
-        self.catch_up()
+        self.pay_owed()
 
     def _take_back(self, charge_bytes: int) -> None:
         unpaid = min(self.owed_bytes, charge_bytes)
         self.owed_bytes -= unpaid
         self.holder.release(charge_bytes - unpaid)
 
-    def make_last(self, charge_bytes: int) -> LastingCharge:
+    def make_lasting(self, charge_bytes: int) -> LastingCharge:
         """Turn a part of the present charge into one that ends with the returned object, instead of with `release`."""
         lasting = LastingCharge(self._ended, charge_bytes)
         self._lasting_bytes += charge_bytes
         return lasting
 
-    def catch_up(self) -> None:
+    def pay_owed(self) -> None:
         """Release the lasting charges that have ended, and make owed charges if there is room now."""
         while self._ended:
             charge_bytes = self._ended.popleft()

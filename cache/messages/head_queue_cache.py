@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...store.stored_message import StoredMessage
 from ..accounting.budget import Holder
-from ..accounting.charge import charge_bytes
+from ..accounting.charge import charge_of
 from .message_cache import MessageCache
 
 
@@ -24,7 +24,7 @@ class HeadQueueCache(MessageCache):
         """Keep the message if it continues the head. After a message that did not fit, later ones would leave a gap."""
         if lane_number in self._stopped_lanes:
             return False
-        charge = charge_bytes(message)
+        charge = charge_of(message)
         if self.holder.held_bytes + charge <= self._share_bytes and self._keep(lane_number, message, charge):
             return True
         self._stopped_lanes.add(lane_number)
@@ -42,7 +42,7 @@ class HeadQueueCache(MessageCache):
 
     def fill(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep a message that was read from the place where the lane stopped; the lane stays stopped."""
-        charge = charge_bytes(message)
+        charge = charge_of(message)
         return charge <= self.room_bytes and self._keep(lane_number, message, charge)
 
     def is_stopped(self, lane_number: int) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...store.stored_message import StoredMessage
 from ..accounting.budget import Holder
-from ..accounting.charge import charge_bytes, charges_bytes
-from .lane_fullness import LaneFullness
+from ..accounting.charge import charge_of, charge_of_all
+from .lanes_by_amount import LanesByAmount
 
 
 class HeldMessages:
@@ -21,7 +21,7 @@ class HeldMessages:
         self._share_bytes = share_bytes
         # Only lanes with messages. The messages of a lane are in order of arrival.
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
-        self._fullness = LaneFullness(self._amount_of)
+        self._lanes_by_amount = LanesByAmount(self._amount_of)
         # Number of messages that a load or a browser found here and did not have to read.
         self.served = 0
 
@@ -42,7 +42,7 @@ class HeldMessages:
             return None
         message = messages.pop(sequence, None)
         if message is not None:
-            self.holder.release(charge_bytes(message))
+            self.holder.release(charge_of(message))
             if not messages:
                 self._leave(lane_number)
         return message
@@ -64,12 +64,12 @@ class HeldMessages:
         messages = self._lanes.get(lane_number)
         if messages is not None:
             self._leave(lane_number)
-            self.holder.release(charges_bytes(list(messages.values())))
+            self.holder.release(charge_of_all(list(messages.values())))
 
     def _leave(self, lane_number: int) -> None:
         """Forget a lane without messages."""
         del self._lanes[lane_number]
-        self._fullness.forget(lane_number)
+        self._lanes_by_amount.forget(lane_number)
 
     def _amount_of(self, lane_number: int) -> int:
         """Return how much a lane has, to choose the one that gives first."""
@@ -77,7 +77,7 @@ class HeldMessages:
 
     def audit(self) -> int:
         """Return the charge of everything here, computed anew."""
-        return sum(charge_bytes(message) for messages in self._lanes.values() for message in messages.values())
+        return sum(charge_of(message) for messages in self._lanes.values() for message in messages.values())
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
@@ -85,5 +85,5 @@ class HeldMessages:
     def _check(self) -> None:
         assert self.audit() == self.holder.held_bytes
         assert all(self._lanes.values())
-        assert len(self._fullness) == len(self._lanes)
-        self._fullness._check()
+        assert len(self._lanes_by_amount) == len(self._lanes)
+        self._lanes_by_amount._check()

@@ -13,7 +13,7 @@ from typing import Final
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..accounting.budget import Holder
-from ..accounting.charge import charge_bytes
+from ..accounting.charge import charge_of
 from .held_messages import HeldMessages
 
 WORTH_BYTES: Final = 32 * 1024
@@ -60,7 +60,7 @@ class MessageCache(HeldMessages):
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message; return whether there was room for it."""
-        return self._keep(lane_number, message, charge_bytes(message))
+        return self._keep(lane_number, message, charge_of(message))
 
     def _keep(self, lane_number: int, message: StoredMessage, charge: int) -> bool:
         messages = self._lanes.get(lane_number)
@@ -73,7 +73,7 @@ class MessageCache(HeldMessages):
         messages[message[0]] = message
         count = len(messages)
         if not count & (count - 1):
-            self._fullness.grew(lane_number, count)
+            self._lanes_by_amount.note_amount(lane_number, count)
         return True
 
     def resize(self, share_bytes: int) -> None:
@@ -90,7 +90,7 @@ class MessageCache(HeldMessages):
         """
         released = 0
         while released < wanted_bytes:  # messages on their way here are charged already
-            lane = self._fullness.fullest()
+            lane = self._lanes_by_amount.fullest()
             if lane is None:
                 break
             messages = self._lanes[lane]
@@ -100,7 +100,7 @@ class MessageCache(HeldMessages):
             given: list[StoredMessage] = []
             while len(messages) > stop and released < enough:
                 message = self._pop_victim(lane, messages)
-                charge = charge_bytes(message)
+                charge = charge_of(message)
                 self.holder.release(charge)
                 released += charge
                 given.append(message)

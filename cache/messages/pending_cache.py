@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...store.stored_message import StoredMessage
 from ..accounting.budget import Holder
-from ..accounting.charge import charge_bytes
+from ..accounting.charge import charge_of
 from .head_queue_cache import HeadQueueCache
 from .message_cache import MessageCache
 from .reading_order import ReadingOrder
@@ -52,7 +52,7 @@ class PendingCache(MessageCache):
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message, taking room from the HeadQueueCache. False: the share or the budget is used up."""
-        charge = charge_bytes(message)
+        charge = charge_of(message)
         if self.holder.held_bytes + charge > self._share_bytes:
             return False
         if self._keep(lane_number, message, charge):
@@ -65,7 +65,7 @@ class PendingCache(MessageCache):
         sequence = message[0]
         if self.peek(lane_number, sequence) is not None:
             return True
-        if charge_bytes(message) > self._share_bytes:
+        if charge_of(message) > self._share_bytes:
             return False
         order = self._orders.get(lane_number)
         while not self.put(lane_number, message):

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...store.stored_message import StoredMessage
 from ..accounting.budget import Holder
-from ..accounting.charge import charge_bytes
+from ..accounting.charge import charge_of
 from ..messages.held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
@@ -106,8 +106,8 @@ class SpillBuffer(HeldMessages):
                 return self._put_shared(pool, lane_number, message, is_moved=is_moved)
         elif sequence in messages:
             return True
-        charge = charge_bytes(message)
-        if not (self.holder.reserve_again(charge) if is_moved else self.holder.reserve(charge)):
+        charge = charge_of(message)
+        if not (self.holder.reserve_released(charge) if is_moved else self.holder.reserve(charge)):
             return False
         if messages is None:
             messages = self._lanes[lane_number] = {}
@@ -119,7 +119,7 @@ class SpillBuffer(HeldMessages):
         before_bytes = self._bytes[lane_number]
         held_bytes = self._bytes[lane_number] = before_bytes + charge
         if held_bytes ^ before_bytes > before_bytes:  # its length has one bit more
-            self._fullness.grew(lane_number, held_bytes)
+            self._lanes_by_amount.note_amount(lane_number, held_bytes)
         return True
 
     def _put_shared(self, pool: FanOutPool, lane_number: int, message: StoredMessage, *, is_moved: bool) -> bool:
@@ -146,7 +146,7 @@ class SpillBuffer(HeldMessages):
     def _remove(self, key: int, sequence: int) -> StoredMessage | None:
         message = super().peek(key, sequence)
         if message is not None:
-            self._bytes[key] -= charge_bytes(message)
+            self._bytes[key] -= charge_of(message)
             super().take(key, sequence)
         return message
 
@@ -220,7 +220,7 @@ class SpillBuffer(HeldMessages):
 
     def fullest(self) -> int | None:
         """Return a key that holds more than half of what the fullest one holds."""
-        return self._fullness.fullest()
+        return self._lanes_by_amount.fullest()
 
     def batch(self, key: int) -> list[StoredMessage]:
         """Return the first messages of a key in order, as many as one write takes; they stay.
@@ -243,7 +243,7 @@ class SpillBuffer(HeldMessages):
         room = BATCH_BYTES
         for sequence in sorted(messages)[:BATCH_MESSAGES]:
             message = messages[sequence]
-            room -= charge_bytes(message)
+            room -= charge_of(message)
             if found and room < 0:
                 break
             found.append(message)
@@ -277,7 +277,7 @@ class SpillBuffer(HeldMessages):
     def _check(self) -> None:
         super()._check()
         for key, messages in self._lanes.items():
-            assert self._bytes[key] == sum(map(charge_bytes, messages.values()))
+            assert self._bytes[key] == sum(map(charge_of, messages.values()))
             assert self._floors[key] <= min(messages)
         assert self._bytes.keys() == self._floors.keys() == self._lanes.keys()
         assert self._pool_of == {lane_number: pool for pool in self._pools.values() for lane_number in pool.lanes}

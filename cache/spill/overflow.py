@@ -19,7 +19,7 @@ from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regi
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..accounting.budget import Budget, Holder
-from ..accounting.charge import charge_bytes
+from ..accounting.charge import charge_of
 from ..messages.held_messages import HeldMessages
 from ..shares import Shares
 from .buffer import FREEING_BYTES, SpillBuffer
@@ -69,7 +69,7 @@ class Overflow:
             paid_buffer_bytes=paid_buffer_bytes,
         )
         self.lanes: dict[int, NonPersistentLane] = {}
-        self.timetable = NonPersistentDueTimes()
+        self.due_times = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
         # By lane, the caches that may hold a message which is in no list.
         self._caches: dict[int, tuple[HeldMessages, ...]] = {}
@@ -132,7 +132,7 @@ class Overflow:
         """
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
-        charge, account = charge_bytes(message), self.account
+        charge, account = charge_of(message), self.account
         is_secured = account.is_whole or (account.secure_last() and not account.missing_bytes)
         if is_secured and self.budget.free_bytes >= charge:
             return
@@ -293,7 +293,7 @@ class Overflow:
         """Return how to read messages from tmp-storage; others are left out. Closed."""
         if self.is_closed:
             raise Closed("the store")
-        return self.storage.plan(lane.number, runs, max_messages=UNLIMITED, max_bytes=UNLIMITED).regions
+        return self.storage.plan(lane.number, runs, most_messages=UNLIMITED, most_bytes=UNLIMITED).regions
 
     def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read planned messages; return them, and the sequences that could not be read with the reason.

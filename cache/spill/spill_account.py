@@ -97,10 +97,10 @@ class SpillAccount:
     def secure_last(self) -> bool:
         """Reserve the missing last bytes; return whether there are enough for lists without any message."""
         lent_bytes = self.lent_bytes
-        if lent_bytes and self.holder.reserve_unkept(lent_bytes):
+        if lent_bytes and self.holder.reserve_beside_quotas(lent_bytes):
             self.last_bytes = LAST_BYTES
         first_bytes = FIRST_BYTES - self.last_bytes
-        if first_bytes > 0 and self.holder.reserve_unkept(first_bytes):
+        if first_bytes > 0 and self.holder.reserve_beside_quotas(first_bytes):
             self.last_bytes = FIRST_BYTES
         return self.last_bytes >= FIRST_BYTES
 
@@ -108,7 +108,7 @@ class SpillAccount:
         """Refill what is held ahead, if memory is free."""
         self.secure_last()
         missing_bytes = self.missing_bytes
-        if missing_bytes and self.holder.reserve_unkept(missing_bytes):
+        if missing_bytes and self.holder.reserve_beside_quotas(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
 
     def refill_from(self, released_bytes: int) -> None:
@@ -117,14 +117,14 @@ class SpillAccount:
         What was released is used even if less is free, because others hold some of a reserve.
         """
         charge_bytes = min(released_bytes, self.lent_bytes + self.missing_bytes)
-        if charge_bytes and self.holder.reserve_again(charge_bytes):
+        if charge_bytes and self.holder.reserve_released(charge_bytes):
             self._keep(charge_bytes)
         self.refill()
 
     def borrow(self) -> int:
         """Hold all ahead for a write that frees memory, even out of a reserve; return the bytes to `repay` after it."""
         missing_bytes = self.missing_bytes
-        if not missing_bytes or not self.holder.reserve_again(missing_bytes):
+        if not missing_bytes or not self.holder.reserve_released(missing_bytes):
             return 0
         self.ahead_bytes = self._wanted_bytes
         return missing_bytes

@@ -49,7 +49,7 @@ class AdminLayer:
     mover: Mover
     dead_letter_recovery: DeadLetterRecovery
     dead_letters: DeadLetterMover
-    sweeper: ExpirySweeper
+    expiry_sweeper: ExpirySweeper
     queue_admin: QueueAdmin
     temporaries: TemporaryDestinations
     inactive: InactiveDestinations
@@ -97,11 +97,11 @@ def make_admin_layer(
         mover=_make_mover(core, directory, browsers, transfer),
         dead_letter_recovery=recovery,
         dead_letters=_make_dead_letters(core, browsers, writer, recovery, wake_maintenance),
-        sweeper=ExpirySweeper(
+        expiry_sweeper=ExpirySweeper(
             monitor=monitor,
             message_store=directory.message_store,
             branches=directory.branches,
-            now_ms=directory.steady.now_ms,
+            now_ms=directory.steady_clock.now_ms,
             timed=core.timed,
             removals=removals,
             browsers=browsers,
@@ -162,7 +162,7 @@ def _make_mover(core: CoreParts, directory: DirectoryStore, browsers: Browsers, 
     return Mover(
         monitor=core.monitor,
         message_store=directory.message_store,
-        now_ms=directory.steady.now_ms,
+        now_ms=directory.steady_clock.now_ms,
         confirmer=core.confirmer,
         destinations=core.destinations,
         removals=core.removals,

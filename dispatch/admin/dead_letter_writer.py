@@ -64,8 +64,8 @@ class DeadLetterWriter:
             finally:
                 lane.destination.dead_lettered += gone.count
                 self._removals.forget(lane, gone)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
 
     def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> Iterator[int]:
         """Move the free ones among messages of one block to a dead-letter queue; yield how many after each batch.
@@ -89,8 +89,8 @@ class DeadLetterWriter:
                     finally:  # even of a batch that failed, non-persistent messages may have left
                         left = sum([not lane.pending_lane.is_pending(message[0]) for message in stamped])
                         lane.destination.dead_lettered += left
-                position = self._confirmer.written
-            self._confirmer.confirm(position)
+                journal_end = self._confirmer.journal_end
+            self._confirmer.confirm(journal_end)
             yield len(stamped)
 
     def write(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:

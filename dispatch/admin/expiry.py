@@ -65,11 +65,11 @@ class ExpirySweeper:
         return sum([self._sweep(lane) for lane in self._timed.due_for_sweep()])
 
     def _sweep(self, lane: LaneState) -> int:
-        timetable, now_ms = lane.backing_store.timetable, self._now_ms()
+        due_times, now_ms = lane.backing_store.due_times, self._now_ms()
         with self._monitor.lock, self._monitor.all_or_broken:
             if not lane.destination.is_open or self._monitor.is_closed or lane.pending_lane.earliest[EXPIRY] > now_ms:
                 return 0
-            numbers = timetable.expired_blocks(lane.pending_lane, now_ms)
+            numbers = due_times.expired_blocks(lane.pending_lane, now_ms)
         removed, queue = 0, self._dead_letter_queue(lane)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
             if self._message_store.is_index_crowded and not self._message_store.checkpoint():
@@ -79,7 +79,7 @@ class ExpirySweeper:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
                 found = list(
-                    chain.from_iterable(timetable.expired(lane.pending_lane, number, now_ms) for number in part)
+                    chain.from_iterable(due_times.expired(lane.pending_lane, number, now_ms) for number in part)
                 )
                 if queue is None:
                     removed += self._remove(lane, found)
@@ -87,7 +87,7 @@ class ExpirySweeper:
                 removed += self._dead_letter(lane, queue, found)
         with self._monitor.lock, self._monitor.all_or_broken:
             if lane.destination.is_open and not self._monitor.is_closed:
-                timetable.refresh_expiry(lane.pending_lane)
+                due_times.refresh_expiry(lane.pending_lane)
         return removed
 
     def _dead_letter_queue(self, lane: LaneState) -> str | None:

@@ -138,8 +138,8 @@ class InactiveDestinations:
                 return False
             delete(destination)
             destination.lifecycle = Lifecycle.UNUSED
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
         return True
 
 

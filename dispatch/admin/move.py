@@ -90,7 +90,7 @@ class Mover:
         try:
             admitted = limits.admit_now(sizes, reservation)
             if not admitted:
-                self._confirmer.confirm(self._confirmer.position())
+                self._confirmer.confirm(self._confirmer.read_journal_end())
                 admitted = self._confirmer.run(limits.wait_for_space(sizes, reservation, self._confirmer.waker()))
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
@@ -110,8 +110,8 @@ class Mover:
                 if lane.destination.has_groups:
                     self._groups.assign_by_group(to)
                 self._transfer.commit(lane, target, free)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
         return len(free)
 
     def _with_times(self, lane: LaneState, message: StoredMessage) -> StoredMessage:

@@ -60,8 +60,8 @@ class QueueAdmin:
                 with self._monitor.lock, self._monitor.while_open:
                     at, part = self._purge_part(lane, at, end)
                     removed += part
-                    position = self._confirmer.written
-                self._confirmer.confirm(position)
+                    journal_end = self._confirmer.journal_end
+                self._confirmer.confirm(journal_end)
         return removed
 
     def _purge_part(self, lane: LaneState, begin: int, end: int) -> tuple[int, int]:
@@ -92,9 +92,9 @@ class QueueAdmin:
         """
         with self._monitor.lock, self._monitor.while_open:
             self.delete_locked(queue)
-            position = self._confirmer.written
+            journal_end = self._confirmer.journal_end
         try:
-            self._confirmer.confirm(position)
+            self._confirmer.confirm(journal_end)
         finally:
             self._monitor.run_deferred()
 

@@ -74,11 +74,11 @@ class Rejections:
                 with self._monitor.lock, self._monitor.while_open:
                     check(remaining)
                     self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
-                    position = self._confirmer.written
+                    journal_end = self._confirmer.journal_end
             except ForebayError:
                 self._monitor.run_deferred()  # consumers have credit again for those that are gone
                 raise
-            self._confirmer.confirm(position)
+            self._confirmer.confirm(journal_end)
             self._monitor.run_deferred()
             remaining = [held for held in remaining if held not in batch]
 

@@ -57,16 +57,16 @@ class TemporaryDestinations:
         with self._monitor.lock, self._monitor.while_open:
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
             queue = self._queues.create(name, is_temporary=True)
-            position = confirmer.written
-        confirmer.confirm(position)
+            journal_end = confirmer.journal_end
+        confirmer.confirm(journal_end)
         return queue
 
     def topic(self) -> TopicState:
         """Make a temporary topic. Raises StoreFull, StoreFailed or Closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.while_open:
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
         return topic
 
     def restore(self) -> None:
@@ -86,18 +86,18 @@ class TemporaryDestinations:
             if self._monitor.is_closed:
                 return
             self._released[destination_number] = None
-        self.sweep()
+        self.delete_released()
 
-    def sweep(self) -> int:
+    def delete_released(self) -> int:
         """Delete temporary destinations without a handle; return how many were deleted. Requires: no lock."""
         if not self._released:
             return 0
         with self._monitor.lock, self._monitor.while_open:
             deleted = sum(self._delete(destination_number) for destination_number in list(self._released))
-            position = self._confirmer.written
+            journal_end = self._confirmer.journal_end
         try:
             if deleted:
-                self._confirmer.confirm(position)
+                self._confirmer.confirm(journal_end)
         finally:
             self._monitor.run_deferred()
         return deleted

@@ -44,10 +44,10 @@ class DuplicateWindows:
             return policies.of(name).duplicate_window
 
         # The windows of persistent messages, which the store shares.
-        self.persistent = Deduplication(holder, window_of, self._most_bytes(shares), make_room)
-        self.non_persistent = Deduplication(holder, window_of, self._most_bytes(shares), make_room)
+        self.persistent = Deduplication(holder, window_of, self._limit_bytes(shares), make_room)
+        self.non_persistent = Deduplication(holder, window_of, self._limit_bytes(shares), make_room)
 
-    def _most_bytes(self, shares: Shares) -> int:
+    def _limit_bytes(self, shares: Shares) -> int:
         """Return the limit for each of the two: half of the share, and at most what a quarter of a data log can
         restate.
         """
@@ -65,12 +65,12 @@ class DuplicateWindows:
 
     def resize(self, shares: Shares) -> None:
         """Follow a new memory limit."""
-        self.persistent.resize(self._most_bytes(shares))
-        self.non_persistent.resize(self._most_bytes(shares))
+        self.persistent.resize(self._limit_bytes(shares))
+        self.non_persistent.resize(self._limit_bytes(shares))
 
     def is_stored(self, found: Identity) -> bool:
         """Return whether the message is in a window. TransactionError: a transaction without an outcome has it."""
-        if self.persistent.decides(found) is not None:
+        if self.persistent.deciding_transaction(found) is not None:
             raise TransactionError("a transaction without an outcome has sent this message id: wait for it to end")
         return self.persistent.has_seen(found) or self.non_persistent.has_seen(found)
 

@@ -116,8 +116,8 @@ class Reservation:
 
 
 @dataclass(slots=True, eq=False)
-class WaitingSender:
-    """A sender that has waited since `began` for a reservation."""
+class LimitWaiter:
+    """A sender that has waited since `began` for a reservation under the limits of a destination."""
 
     sizes: Sequence[int]
     reservation: Reservation
@@ -140,13 +140,13 @@ class DestinationLimits:
     ) -> None:
         self._destination = destination
         self._policy = policy
-        self._max_bytes = policy.max_size_bytes
+        self._max_size_bytes = policy.max_size_bytes
         self._lock = lock
         self._all_or_broken = AllOrBroken(lock)
         self._monotonic = monotonic
         self._reserved_messages = 0
         self._reserved_bytes = 0
-        self._waiting: deque[WaitingSender] = deque()
+        self._waiting: deque[LimitWaiter] = deque()
         self._is_closed = False
         self._closed_what = ""
 
@@ -166,8 +166,8 @@ class DestinationLimits:
         The reservation must be given back. deadline: when the sender stops waiting; None: as the policy says. Raises
         StoreFull if the policy does not wait at all; MessageTooLarge. Requires: no lock.
         """
-        if self._max_bytes is not None and sizes[0] > self._max_bytes:
-            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the policy")
+        if self._max_size_bytes is not None and sizes[0] > self._max_size_bytes:
+            raise MessageTooLarge(sizes[0], self._max_size_bytes, "max_bytes of the policy")
         with self._lock, self._all_or_broken:
             admitted = self._reserve_in_line(sizes, reservation)
             if not admitted and not self._waits(deadline):
@@ -200,8 +200,8 @@ class DestinationLimits:
         the first message must be given up itself; if it is lost then, it is counted already. Raises MessageTooLarge,
         and StoreFull and StoreFailed of the removals. Requires: no lock.
         """
-        if self._max_bytes is not None and sizes[0] > self._max_bytes:
-            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the policy")
+        if self._max_size_bytes is not None and sizes[0] > self._max_size_bytes:
+            raise MessageTooLarge(sizes[0], self._max_size_bytes, "max_bytes of the policy")
         with self._lock, self._all_or_broken:
             if self._policy.when_full == "drop_oldest" and self._destination.drops_oldest:
                 drop_oldest(*self._lacking(sizes))
@@ -214,13 +214,14 @@ class DestinationLimits:
         """Return (messages, bytes) to remove, so that as many of these have room as in an empty queue."""
         destination, policy = self._destination, self._policy
         messages = len(sizes) if policy.max_messages is None else min(len(sizes), policy.max_messages)
-        if self._max_bytes is not None:
-            messages = min(messages, sum(1 for total in accumulate(sizes) if total <= self._max_bytes))
+        if self._max_size_bytes is not None:
+            messages = min(messages, sum(1 for total in accumulate(sizes) if total <= self._max_size_bytes))
         lacking_messages = lacking_bytes = 0
         if policy.max_messages is not None:
             lacking_messages = destination.depth + self._reserved_messages + messages - policy.max_messages
-        if self._max_bytes is not None:
-            lacking_bytes = destination.depth_bytes + self._reserved_bytes + sum(sizes[:messages]) - self._max_bytes
+        if self._max_size_bytes is not None:
+            taken_bytes = destination.depth_bytes + self._reserved_bytes
+            lacking_bytes = taken_bytes + sum(sizes[:messages]) - self._max_size_bytes
         return max(lacking_messages, 0), max(lacking_bytes, 0)
 
     def give_back(self, reservation: Reservation) -> None:
@@ -270,7 +271,7 @@ class DestinationLimits:
         Raises StoreFull when its time is up; Closed. Requires: no lock.
         """
         now = self._monotonic()
-        sender = WaitingSender(sizes, reservation, waker, now, deadline, now + WARN_SECONDS)
+        sender = LimitWaiter(sizes, reservation, waker, now, deadline, now + WARN_SECONDS)
         is_admitted = False
         try:
             with self._lock, self._all_or_broken:
@@ -285,7 +286,7 @@ class DestinationLimits:
                 if not is_admitted:
                     self.leave(sender)
 
-    def line_up(self, sender: WaitingSender) -> None:
+    def line_up(self, sender: LimitWaiter) -> None:
         """Wait for room behind other senders, until `poll` returns 0, or until `leave`.
 
         Requires: the lock.
@@ -293,7 +294,7 @@ class DestinationLimits:
         self._waiting.append(sender)
         self._destination.blocked_sends += 1
 
-    def poll(self, sender: WaitingSender) -> float:
+    def poll(self, sender: LimitWaiter) -> float:
         """Return 0 if the sender is admitted, else the seconds after which it must ask again without a wake-up.
 
         Raises StoreFull when its time is up; Closed. Requires: the lock.
@@ -321,7 +322,7 @@ class DestinationLimits:
             )
         return min(left, POLL_SECONDS)
 
-    def leave(self, sender: WaitingSender) -> None:
+    def leave(self, sender: LimitWaiter) -> None:
         """Leave the line and free the sender's reservation. Requires: the lock."""
         if sender in self._waiting:
             self._waiting.remove(sender)
@@ -343,8 +344,8 @@ class DestinationLimits:
         messages_left = bytes_left = UNLIMITED
         if self._policy.max_messages is not None:
             messages_left = self._policy.max_messages - self._destination.depth - self._reserved_messages
-        if self._max_bytes is not None:
-            bytes_left = self._max_bytes - self._destination.depth_bytes - self._reserved_bytes
+        if self._max_size_bytes is not None:
+            bytes_left = self._max_size_bytes - self._destination.depth_bytes - self._reserved_bytes
         admitted = admitted_bytes = 0
         for size in sizes:
             if admitted >= messages_left or admitted_bytes + size > bytes_left:
@@ -359,11 +360,11 @@ class DestinationLimits:
             policy.max_messages is not None and destination.depth + self._reserved_messages >= policy.max_messages
         )
         # Neither: room came for other senders, which wait and have not been told yet.
-        if has_most or self._max_bytes is None:
+        if has_most or self._max_size_bytes is None:
             return StoreFull(
                 size_bytes, 0, f"max_messages={policy.max_messages} of the {destination.noun} {destination.name!r}"
             )
-        available = max(self._max_bytes - destination.depth_bytes - self._reserved_bytes, 0)
+        available = max(self._max_size_bytes - destination.depth_bytes - self._reserved_bytes, 0)
         return StoreFull(
             size_bytes, available, f"max_bytes={policy.max_bytes} of the {destination.noun} {destination.name!r}"
         )

@@ -38,9 +38,10 @@ from ..core.deliveries.delivery import Delivery, is_in_flight, is_late, is_lazy,
 from ..core.model import SelectorGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
+from .loop_inbox import LoopInbox
 from .send_order import SendOrder
+from .take_line import TakeLine
 from .transaction import AsyncTransaction, inner_transaction
-from .wakeups import FairWaiters, LoopWaker
 
 RUNS_A_PART: Final = 16
 """An ack of more runs is done in parts, because each run may need another block of the index."""
@@ -189,25 +190,24 @@ class AsyncDelivery:
         return repr(self._delivery)
 
 
-class ConsumerWaker:
-    """The callback that wakes a consumer's waiting takes. It is made before the consumer."""
+class ConsumerCallbacks:
+    """What the inner consumer calls for its AsyncConsumer. Called itself, it is on_ready. It is made before both."""
 
     is_of_a_loop: ClassVar[bool] = True
     """See ConsumerOptions."""
 
-    def __init__(self, bell: LoopWaker) -> None:
-        self.bell = bell
+    def __init__(self, inbox: LoopInbox) -> None:
+        self.inbox = inbox
         # Called in the loop's thread.
-        self.called: Callable[[], None] = lambda: None
-
+        self.on_ready: Callable[[], None] = lambda: None
         # Called in the loop's thread when the consumer has become slow.
-        self.slow_called: Callable[[], None] = lambda: None
+        self.on_slow: Callable[[], None] = lambda: None
 
     def __call__(self) -> None:
-        self.bell.ring(self.called)
+        self.inbox.post(self.on_ready)
 
     def tell_slow(self, consumer: Consumer) -> None:
-        self.bell.ring(self.slow_called)
+        self.inbox.post(self.on_slow)
 
 
 @asynchronous(
@@ -218,11 +218,13 @@ class ConsumerWaker:
 class AsyncConsumer:
     """A consumer, made by `subscribe`. It belongs to its loop; iteration takes one message at a time."""
 
-    def __init__(self, caller: LoopConfirmer, consumer: Consumer, lines: WaitingLines, bell: ConsumerWaker) -> None:
-        bell.called = self.wake
-        ring = bell.bell.ring
+    def __init__(
+        self, caller: LoopConfirmer, consumer: Consumer, lines: TakeLines, callbacks: ConsumerCallbacks
+    ) -> None:
+        callbacks.on_ready = self.wake
+        post = callbacks.inbox.post
         # With a confirmer of its own, the loop does not wait for what its acks owe.
-        consumer.attach_loop(caller, when_moved=partial(ring, self._move), when_closed=partial(ring, self._end))
+        consumer.attach_loop(caller, when_moved=partial(post, self._move), when_closed=partial(post, self._end))
         self._caller = caller
         self._monitor = caller.monitor
         self._consumer = consumer
@@ -621,14 +623,14 @@ class AsyncConsumer:
         await self.close()
 
 
-class WaitingLines:
+class TakeLines:
     """The lines of one loop, one for each selector group of its consumers."""
 
     def __init__(self) -> None:
-        self._lines: dict[SelectorGroup, tuple[FairWaiters, dict[AsyncConsumer, None]]] = {}
+        self._lines: dict[SelectorGroup, tuple[TakeLine, dict[AsyncConsumer, None]]] = {}
 
-    def enter(self, consumer: AsyncConsumer, selector_group: SelectorGroup) -> FairWaiters:
-        line, consumers = self._lines.setdefault(selector_group, (FairWaiters(), {}))
+    def enter(self, consumer: AsyncConsumer, selector_group: SelectorGroup) -> TakeLine:
+        line, consumers = self._lines.setdefault(selector_group, (TakeLine(), {}))
         consumers[consumer] = None
         return line
 
@@ -675,8 +677,8 @@ def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
 class LoopContext:
     """The objects that queues and consumers of one event loop share."""
 
-    def __init__(self, confirmer: LoopConfirmer, bell: LoopWaker) -> None:
+    def __init__(self, confirmer: LoopConfirmer, inbox: LoopInbox) -> None:
         self.confirmer = confirmer
-        self.bell = bell
-        self.lines = WaitingLines()
+        self.inbox = inbox
+        self.lines = TakeLines()
         self.order = SendOrder()

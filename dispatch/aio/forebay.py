@@ -11,7 +11,7 @@ from ...store.disk.layout import PathArgument
 from ...store.environment.clock import Clock
 from ...store.environment.progress import OnProgress
 from ...store.errors import ArgumentError
-from ...store.maintenance.cleaner import CleanupReport
+from ...store.maintenance.data_log_remover import CleanupReport
 from ...store.recovery.recovery import RecoveryReport
 from ..codecs import Codec
 from ..config.checks import check_codec, check_name, check_topic_name
@@ -29,10 +29,10 @@ from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
 from .host_properties import AsyncProperties
 from .loop import WORKERS, LoopConfirmer, finished
+from .loop_inbox import LoopInbox
 from .queue import AsyncQueue, AsyncTemporaryQueue, AsyncTemporaryTopic, AsyncTopic
 from .transaction import AsyncTransaction
 from .typed import AsyncTypedQueue, AsyncTypedTopic
-from .wakeups import LoopWaker
 
 T = TypeVar("T")
 
@@ -53,10 +53,10 @@ class AsyncForebay:
         self._workers = workers or _new_workers()
         # The close that is under way; None: there is none.
         self._closing: Future[None] | None = None
-        bell = LoopWaker(loop)
-        self._caller = LoopConfirmer(engine.for_loops, loop, self._workers, bell)
+        inbox = LoopInbox(loop)
+        self._caller = LoopConfirmer(engine.for_loops, loop, self._workers, inbox)
         self._for_queues, self._for_topics = engine.for_queues, engine.for_topics
-        self._context = LoopContext(self._caller, bell)
+        self._context = LoopContext(self._caller, inbox)
 
     @property
     def synchronous(self) -> Forebay:

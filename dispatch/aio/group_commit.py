@@ -56,8 +56,8 @@ class GroupCommit:
         self._thread_confirmer = thread_confirmer
         self._loop = loop
         self._workers = workers
-        # Position to which the journal must be confirmed for all calls that asked.
-        self._position = 0
+        # The end up to which the journal must be confirmed for all calls that asked.
+        self._journal_end = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         # Number of calls that ever asked. The last of them wait.
         self._asked = 0
@@ -74,13 +74,13 @@ class GroupCommit:
         # How long the loop takes for each call that is woken, until the call has written again.
         self._write_mean = _Mean()
 
-    def wait(self, position: int) -> asyncio.Future[None]:
-        """Return a future that ends once the journal is confirmed up to `position`, or with what confirming raised."""
-        if position > self._position:
-            self._position = position
+    def wait(self, journal_end: int) -> asyncio.Future[None]:
+        """Return a future that ends once the journal is confirmed up to that end, or with what confirming raised."""
+        if journal_end > self._journal_end:
+            self._journal_end = journal_end
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(future)
-        self._asked += 1  # last, because a worker that reads it must find the position
+        self._asked += 1  # last, because a worker that reads it must find the end
         if not self._is_under_way:
             self._is_under_way = True
             self._loop.call_soon(self._begin)
@@ -102,7 +102,7 @@ class GroupCommit:
             failure: BaseException | None = None
             began = self._monotonic()
             try:
-                self._thread_confirmer.confirm(self._position)
+                self._thread_confirmer.confirm(self._journal_end)
             except BaseException as error:
                 failure = error
             seconds = self._monotonic() - began

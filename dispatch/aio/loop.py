@@ -20,7 +20,7 @@ from ..core.model import TargetList
 from ..core.publication.confirmer import Confirmer
 from ..engine.facade_parts import LoopParts
 from .group_commit import GroupCommit
-from .wakeups import LoopWaker
+from .loop_inbox import LoopInbox
 
 T = TypeVar("T")
 
@@ -44,14 +44,14 @@ class MustAwait(Exception):
 class TaskWaker:
     """Wakes one task."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, bell: LoopWaker) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, inbox: LoopInbox) -> None:
         self._loop = loop
-        self._bell = bell
+        self._inbox = inbox
         self._event = asyncio.Event()
 
     def notify(self) -> None:
         """Wake the task. Any thread may call it, with or without locks."""
-        self._bell.ring(self._event.set)
+        self._inbox.post(self._event.set)
 
     async def wait(self, seconds: float) -> None:
         """Wait until it is notified, or the time is over."""
@@ -66,17 +66,17 @@ class TaskWaker:
 class LoopConfirmer(Confirmer):
     """One event loop that calls an open store. Only its thread may use it."""
 
-    def __init__(self, parts: LoopParts, loop: asyncio.AbstractEventLoop, workers: Executor, bell: LoopWaker) -> None:
+    def __init__(self, parts: LoopParts, loop: asyncio.AbstractEventLoop, workers: Executor, inbox: LoopInbox) -> None:
         super().__init__(parts.journal)
         self.monitor = parts.monitor
         self._publisher = parts.publisher
-        self._threads = parts.threads
+        self._thread_confirmer = parts.thread_confirmer
         self._syncs_always = parts.publisher.syncs_always
         self._message_store = parts.message_store
         self._block_cache = parts.block_cache
         self._loader = parts.loader
         self.loop = loop
-        # The position that `confirmed` must confirm for the last call; 0: none.
+        # The journal end that `confirmed` must confirm for the last call; 0: none.
         self.owed = 0
         # Work done in this turn of the loop. A call adds its messages when it has handled them.
         self.work = 0
@@ -87,22 +87,22 @@ class LoopConfirmer(Confirmer):
         # Number of tasks that ended their turn in this turn of the loop.
         self._ended = 0
         self._workers = workers
-        self._bell = bell
-        self._group_commit = GroupCommit(parts.monitor, parts.threads, loop, workers)
+        self._inbox = inbox
+        self._group_commit = GroupCommit(parts.monitor, parts.thread_confirmer, loop, workers)
 
     # ------------------------------------------------------------------ what a write owes
 
-    def confirm(self, position: int) -> None:
+    def confirm(self, journal_end: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
         message_store = self._message_store
-        if self._syncs_always and (self._publisher.unpublished or position > self._journal.durable):
-            owed = position or 1
+        if self._syncs_always and (self._publisher.unpublished or journal_end > self._journal.durable_end):
+            owed = journal_end or 1
             if owed > self.owed:
                 self.owed = owed
             return
         if (
             message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
-        ) and not self._threads.leave_checkpoint():
+        ) and not self._thread_confirmer.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if self.monitor.deferred:
             self.monitor.run_deferred()
@@ -116,7 +116,7 @@ class LoopConfirmer(Confirmer):
 
     def waker(self) -> SenderWaker:
         """Return what wakes one task."""
-        return TaskWaker(self.loop, self._bell)
+        return TaskWaker(self.loop, self._inbox)
 
     def run(self, steps: Generator[Wait, None, T]) -> T:
         """Run the steps of a send that need no wait. MustAwait: `drive` must run the rest."""

@@ -21,7 +21,7 @@ from ..topic import TemporaryTopic, Topic, TopicSubscription
 from ..topics.subscriptions.cursors import Edge, Landing, Moment, parse_target
 from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
-from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
+from .consumer import AsyncConsumer, ConsumerCallbacks, LoopContext
 from .loop import LoopConfirmer, MustAwait
 from .reader import AsyncTopicReader
 from .transaction import AsyncTransaction, inner_transaction
@@ -157,11 +157,11 @@ class AsyncSender:
                 await self._caller.confirmed()
 
     def _adopt(
-        self, consumer: Consumer, bell: ConsumerWaker, on_slow: Callable[[AsyncConsumer], None] | None
+        self, consumer: Consumer, callbacks: ConsumerCallbacks, on_slow: Callable[[AsyncConsumer], None] | None
     ) -> AsyncConsumer:
-        adopted = AsyncConsumer(self._caller, consumer, self._context.lines, bell)
+        adopted = AsyncConsumer(self._caller, consumer, self._context.lines, callbacks)
         if on_slow is not None:
-            bell.slow_called = partial(on_slow, adopted)
+            callbacks.on_slow = partial(on_slow, adopted)
         return adopted
 
     def __repr__(self) -> str:
@@ -190,17 +190,17 @@ class AsyncQueue(AsyncSender):
         """
 
         async def subscribe() -> AsyncConsumer:
-            bell = ConsumerWaker(self._context.bell)
+            callbacks = ConsumerCallbacks(self._context.inbox)
             consumer = self._sender.subscribe(
                 selector=selector,
                 prefetch=prefetch,
                 exclusive=exclusive,
                 priority=priority,
-                on_ready=bell,
-                on_slow=_told_slow(bell, on_slow),
+                on_ready=callbacks,
+                on_slow=_told_slow(callbacks, on_slow),
                 ack_deadline_seconds=ack_deadline_seconds,
             )
-            return self._adopt(consumer, bell, on_slow)
+            return self._adopt(consumer, callbacks, on_slow)
 
         return Opening(subscribe, "queue.subscribe()")
 
@@ -384,7 +384,7 @@ class AsyncTopic(AsyncSender):
         """
 
         async def subscribe() -> AsyncConsumer:
-            bell = ConsumerWaker(self._context.bell)
+            callbacks = ConsumerCallbacks(self._context.inbox)
 
             def in_thread() -> Consumer:
                 return self._sender.subscribe(
@@ -394,12 +394,12 @@ class AsyncTopic(AsyncSender):
                     prefetch=prefetch,
                     exclusive=exclusive,
                     priority=priority,
-                    on_ready=bell,
-                    on_slow=_told_slow(bell, on_slow),
+                    on_ready=callbacks,
+                    on_slow=_told_slow(callbacks, on_slow),
                     ack_deadline_seconds=ack_deadline_seconds,
                 )
 
-            return self._adopt(await self._caller.call(in_thread, undo=Consumer.close), bell, on_slow)
+            return self._adopt(await self._caller.call(in_thread, undo=Consumer.close), callbacks, on_slow)
 
         return Opening(subscribe, "topic.subscribe()")
 
@@ -426,9 +426,9 @@ class AsyncTopic(AsyncSender):
 
         async def read() -> AsyncTopicReader:
             target = parse_target(from_, sequence, time, priority, "from_")
-            bell = ConsumerWaker(self._context.bell)
-            call = partial(self._sender.read_from, target, selector, bell)
-            return AsyncTopicReader(self._adopt(await self._caller.call(call, undo=Consumer.close), bell, None))
+            callbacks = ConsumerCallbacks(self._context.inbox)
+            call = partial(self._sender.read_from, target, selector, callbacks)
+            return AsyncTopicReader(self._adopt(await self._caller.call(call, undo=Consumer.close), callbacks, None))
 
         return Opening(read, "topic.reader()")
 
@@ -488,9 +488,9 @@ class AsyncTemporaryTopic(_AsyncTemporary, AsyncTopic):
     _sender: TemporaryTopic
 
 
-def _told_slow(bell: ConsumerWaker, on_slow: Any) -> Any:
+def _told_slow(callbacks: ConsumerCallbacks, on_slow: Any) -> Any:
     """Return what a Consumer calls when it has become slow. `subscribe` refuses what can't be called."""
-    return bell.tell_slow if callable(on_slow) else on_slow
+    return callbacks.tell_slow if callable(on_slow) else on_slow
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:

@@ -194,8 +194,8 @@ def _store_to_send_to(arguments: Namespace) -> OsDisk:
         raise SettingsError(f"{error}; --create makes a store there") from error
 
 
-def _body(text: str | None, max_bytes: int, streams: Streams) -> bytes:
-    return streams.read_at_most(max_bytes) if text is None else text.encode(errors="surrogateescape")
+def _body(text: str | None, most_bytes: int, streams: Streams) -> bytes:
+    return streams.read_at_most(most_bytes) if text is None else text.encode(errors="surrogateescape")
 
 
 def _header(text: str) -> tuple[str, HeaderValue]:

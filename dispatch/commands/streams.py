@@ -94,11 +94,11 @@ class Streams:
         self._err.write(f"{line}\n")
         self._err.flush()
 
-    def read_at_most(self, size_bytes: int) -> bytes:
+    def read_at_most(self, most_bytes: int) -> bytes:
         """Return the whole of standard input. SettingsError: it has more than so many bytes."""
-        content = self._read(size_bytes + 1)
-        if len(content) > size_bytes:
-            raise SettingsError(f"standard input has more than {size_bytes:,} bytes")
+        content = self._read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise SettingsError(f"standard input has more than {most_bytes:,} bytes")
         return content
 
     def print_table(self, head: Row, rows: Sequence[Row], *, numbers: Sequence[str] = (), indent: str = "") -> None:

@@ -393,7 +393,7 @@ class Consumer(CoreConsumer):
                         lane.trim_delivery_counts(sequence, sequence)
                     if self.waits.is_told_of_acks:
                         self._parts.settlements.after_ack(self, (delivery,))
-                    position = self._parts.journal.end if lane.syncs else 0
+                    journal_end = self._parts.journal.end if lane.syncs else 0
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise
@@ -401,7 +401,7 @@ class Consumer(CoreConsumer):
             self._parts.settlements.make_disk_space(full)
             self.ack(delivery)  # nothing is settled yet; the check says so if the delivery has gone back meanwhile
             return
-        self.confirmer.confirm(position)
+        self.confirmer.confirm(journal_end)
 
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight).

@@ -74,7 +74,7 @@ class Settlements:
                         batch = rest = tuple(one for one in rest if one is up_to or is_in_flight(one))
                     self.check_held(consumer, rest)
                     try:
-                        settled, position = self._ack_runs(rest, confirmer)
+                        settled, journal_end = self._ack_runs(rest, confirmer)
                         rest = rest[settled:]
                     finally:
                         self.after_ack(consumer, batch)  # for the settled ones, even if the rest is refused
@@ -82,16 +82,16 @@ class Settlements:
                 self._monitor.run_deferred()
                 self.make_disk_space(full)
                 continue  # none of the rest is settled; the check says so if one has gone back meanwhile
-            confirmer.confirm(position)
+            confirmer.confirm(journal_end)
 
     def _ack_runs(self, ordered: Sequence[Delivery], confirmer: Confirmer) -> tuple[int, int]:
-        """Settle run by run; return how many deliveries, and the position that must become durable (0: none).
+        """Settle run by run; return how many deliveries, and the journal end that must become durable (0: none).
 
         It stops before the end if the index needs a checkpoint first, or the disk has no space for the next run.
         StoreFull: it has no space for the first one, and nothing is settled.
         """
         dispatch_area, message_store = self._dispatch_area, self._message_store
-        begin = position = 0
+        begin = journal_end = 0
         while begin < len(ordered) and (not begin or not message_store.is_index_crowded):
             first = ordered[begin]
             end = begin + 1
@@ -108,9 +108,9 @@ class Settlements:
                 break
             dispatch_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
-                position = confirmer.written
+                journal_end = confirmer.journal_end
             begin = end
-        return begin, position
+        return begin, journal_end
 
     def after_ack(self, consumer: CoreConsumer, deliveries: Sequence[Delivery]) -> None:
         """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ...cache.accounting.charge import charge_bytes
+from ...cache.accounting.charge import charge_of
 from ...store.message import HeaderValue
 from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
@@ -393,7 +393,7 @@ class Assignments:
         is_asked_for: a take waits for it and gets it, however little room there is.
         """
         message = source.direct[0]
-        has_room = is_asked_for or own.direct_bytes + charge_bytes(message) <= own.high_watermark_bytes
+        has_room = is_asked_for or own.direct_bytes + charge_of(message) <= own.high_watermark_bytes
         is_last = not own.references and not own.returned and (not own.direct or own.direct[-1][0] < message[0])
         if has_room and is_last:
             source.move_first_to(own)

@@ -21,7 +21,7 @@ from .periodic_tasks import FailingTask, PeriodicTask
 logger = LateLogger("forebay.dispatch")
 
 
-class Wakeups:
+class BackgroundRequests:
     """Requests to the background threads. This object is made before all parts that make such requests.
 
     Callable under any lock.
@@ -69,7 +69,7 @@ class Background:
     def __init__(
         self,
         monitor: Monitor,
-        wakeups: Wakeups,
+        background_requests: BackgroundRequests,
         loads: LoadRequests,
         load: Callable[[], bool],
         maintain: Callable[[], int],
@@ -82,7 +82,7 @@ class Background:
         pause: returns the seconds until something is due.
         """
         self._monitor = monitor
-        self._wakeups = wakeups
+        self._background_requests = background_requests
         self._loads = loads
         self._load_task = PeriodicTask("loader", load)
         self._maintain = maintain
@@ -92,7 +92,7 @@ class Background:
 
     def start(self, on_failure: Callable[[], object]) -> None:
         """Start the threads. on_failure: called when a failed store ends them."""
-        self._wakeups.load.set()
+        self._background_requests.load.set()
         for name, loop in (("loader", self._load_loop), ("housekeeper", self._maintenance_loop)):
             until_failed = partial(self._until_failed, loop, on_failure)
             thread = threading.Thread(target=until_failed, name=f"forebay-{name}", daemon=True)
@@ -102,8 +102,8 @@ class Background:
     def stop(self, timeout: float | None = None) -> None:
         """End the threads and wait for those that were started. timeout: seconds for each; None: no limit."""
         self.forget()
-        self._wakeups.load.set()
-        self._wakeups.maintenance.set()
+        self._background_requests.load.set()
+        self._background_requests.maintenance.set()
         for thread in self._threads:
             if thread.ident is not None and thread is not threading.current_thread():
                 thread.join(timeout)
@@ -137,7 +137,7 @@ class Background:
             self._monitor.run_last()
 
     def _load_loop(self) -> None:
-        wanted, monitor, task = self._wakeups.load, self._monitor, self._load_task
+        wanted, monitor, task = self._background_requests.load, self._monitor, self._load_task
         while not self._is_stopping:
             if task.failing is not None:
                 wanted.wait(max(task.next_at(0.0) - monitor.monotonic(), LOOK_SECONDS))
@@ -156,7 +156,7 @@ class Background:
         return self._load_task.run_if_due(monitor.monotonic(), monitor.clock_ms(), is_closed=lambda: monitor.is_closed)
 
     def _maintenance_loop(self) -> None:
-        wanted, monitor = self._wakeups.maintenance, self._monitor
+        wanted, monitor = self._background_requests.maintenance, self._monitor
         while not self._is_stopping:
             wanted.wait(self._pause())
             wanted.clear()

@@ -142,7 +142,7 @@ class Engine:
             layers.redelivery_layer.timed.restore(self._open_destinations.lanes())
             forgotten = layers.redelivery_layer.delayed.restore()
             admin.temporaries.restore()
-        admin.temporaries.sweep()
+        admin.temporaries.delete_released()
         if forgotten:
             logger.warning(
                 "%d messages with a group come back before their delay is over: memory_limit has no room to hold their "
@@ -216,9 +216,9 @@ class Engine:
 
         Requires: the lock.
         """
-        wakeups = self.layers.foundation.wakeups
-        wakeups.wake_loader()
-        wakeups.wake_maintenance()
+        background_requests = self.layers.foundation.background_requests
+        background_requests.wake_loader()
+        background_requests.wake_maintenance()
         for consumer in list(self._open_destinations.consumers()):
             consumer.wake_outside()
 
@@ -252,7 +252,9 @@ class Engine:
         """Do one step of the work that a call of `step` repeats until nothing is left. Return whether there was one."""
         layers, background = self.layers, self.housekeeping.background
         return bool(
-            layers.admin.dead_letters.step() or layers.clients.topic_layer.sweeper.step() or background.load_once()
+            layers.admin.dead_letters.step()
+            or layers.clients.topic_layer.unmatched_acker.step()
+            or background.load_once()
         )
 
 

@@ -26,7 +26,7 @@ class ExplainedDisk:
     """The owners that know what keeps disk space, and who waits for space."""
 
     fullness: Fullness
-    retention: DataLogRetention
+    data_log_retention: DataLogRetention
     disk_use: DiskUse
     space: SpaceLines
 
@@ -39,7 +39,7 @@ class ExplainedTimes:
     """Returns the store's time, by which messages are due and expire."""
     due: DueMessages
     delayed: DelayedRedelivery
-    sweeper: ExpirySweeper
+    expiry_sweeper: ExpirySweeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

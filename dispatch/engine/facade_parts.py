@@ -90,7 +90,7 @@ class LoopParts:
 
     monitor: Monitor
     publisher: Publisher
-    threads: ThreadConfirmer
+    thread_confirmer: ThreadConfirmer
     """Does in a worker thread what calls of the loop owe."""
     message_store: MessageStore
     journal: Journal

@@ -43,7 +43,7 @@ class IndexFit:
                 if self._monitor.is_closed:
                     return
                 shares, budget = self.shares, self._budget
-                budget.follow()
+                budget.approach_target()
                 self._target_area.make_room(0, None)
                 index = budget.holders["index"]
                 if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
@@ -60,7 +60,7 @@ class IndexFit:
             taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
             with self._monitor.lock, self._monitor.all_or_broken:
                 metadata.release(metadata.held_bytes - taken_bytes)
-                budget.follow()
+                budget.approach_target()
 
     def excess_bytes(self) -> dict[str, int]:
         """Return by how much index and metadata store are still too large; negative: too small. Requires: the lock."""

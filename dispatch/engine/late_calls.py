@@ -1,12 +1,13 @@
 """LateCalls: how an owner calls one that is made after it.
 
 A constructor names everything that its object can reach, so owners are made from below to above and call downwards. A
-few must call upwards as well: a list that meets an expired message tells the timetable, which was made with the lists.
+few must call upwards as well: a list that meets an expired message tells TimedLanes, which were made with the lists.
 Each such call is a method here, and says why the owner above can't be made first. The Engine passes the method to the
 constructor below, before the owner above exists.
 
-Three kinds of calls go upwards without it. `ExplainFunctions` is handed in from outside the engine. `Wakeups` reach the
-background threads, also with a checkpoint to make. Factories are passed to what makes consumers, lists and lanes late.
+Three kinds of calls go upwards without it. `ExplainFunctions` is handed in from outside the engine.
+`BackgroundRequests` reach the background threads, also with a checkpoint to make. Factories are passed to what makes
+consumers, lists and lanes late.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class MemoryReports:
 
     def since_open(self) -> MemoryReport:
         """Return a report with the curve since the store was opened. Requires: the lock. O(lanes)."""
-        self._memory.destinations.catch_up()  # what hosts have dropped is no longer charged
+        self._memory.destinations.pay_owed()  # what hosts have dropped is no longer charged
         return self._report(self._watermarks.watch.curve())
 
     def recent(self) -> MemoryReport:

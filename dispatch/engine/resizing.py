@@ -158,7 +158,7 @@ class Resizing:
     def _follow_budget(self) -> bool:
         """Let the budget come closer to the new limit; return whether the change is complete. Requires: the lock."""
         budget = self._budget
-        budget.follow()
+        budget.approach_target()
         self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._index_fit.excess_bytes().values())
         return not self.is_under_way
 

@@ -16,7 +16,7 @@ from ..admin.expiry import ExpirySweeper
 from ..core.monitor import Monitor
 from ..core.redelivery.due import DueMessages
 from ..core.redelivery.timed_lanes import TimedLanes
-from .background import Wakeups
+from .background import BackgroundRequests
 from .measurements import Measurements
 from .periodic_tasks import PeriodicTask
 
@@ -46,8 +46,8 @@ class SyncTask(PeriodicTask):
     def _sync(self) -> int:
         self._sync_at = self._monitor.monotonic() + self._interval_seconds
         with self._monitor.lock:
-            position = self._journal.end
-        self._journal.sync(position)
+            journal_end = self._journal.end
+        self._journal.sync(journal_end)
         return 1
 
 
@@ -79,8 +79,8 @@ class ReleaseTask(PeriodicTask):
 class ExpiryTask(PeriodicTask):
     """Removes expired messages that no consumer meets."""
 
-    def __init__(self, sweeper: ExpirySweeper, timed: TimedLanes) -> None:
-        super().__init__("sweep of expired messages", sweeper.sweep_due)
+    def __init__(self, expiry_sweeper: ExpirySweeper, timed: TimedLanes) -> None:
+        super().__init__("sweep of expired messages", expiry_sweeper.sweep_due)
         self._timed = timed
 
     def due_at(self, now: float) -> float:
@@ -141,20 +141,25 @@ class CleanupTask(PeriodicTask):
     """Deletes or archives data logs that nothing needs, at intervals and when somebody waits for room."""
 
     def __init__(
-        self, monitor: Monitor, message_store: MessageStore, cleanup: Cleanup, wakeups: Wakeups, interval_seconds: float
+        self,
+        monitor: Monitor,
+        message_store: MessageStore,
+        cleanup: Cleanup,
+        background_requests: BackgroundRequests,
+        interval_seconds: float,
     ) -> None:
         super().__init__("cleanup", self._clean_up)
         self._monitor = monitor
         self._message_store = message_store
         self._cleanup = cleanup
-        self._wakeups = wakeups
+        self._background_requests = background_requests
         self._interval_seconds = interval_seconds
         self._cleanup_at = monitor.monotonic() + interval_seconds
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time, and take note of who waits for room."""
-        if self._wakeups.wants_cleanup:
-            self._wakeups.wants_cleanup = False
+        if self._background_requests.wants_cleanup:
+            self._background_requests.wants_cleanup = False
             self._cleanup_at = 0.0
         if self._message_store.is_full or self._cleanup.wants_retained_space:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)

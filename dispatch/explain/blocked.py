@@ -90,7 +90,8 @@ def _in_line(store: ExplainedStore, line: SpaceLine, destination: ConsumedDestin
 
 def _journal_causes(store: ExplainedStore) -> list[Cause]:
     """Return who has pending messages, starting with whoever keeps most of the journal."""
-    whole = explain_whole(store.disk.disk_use.sizes(), store.disk.retention.reasons().all(), store.monitor.clock_ms())
+    reasons = store.disk.data_log_retention.reasons().all()
+    whole = explain_whole(store.disk.disk_use.sizes(), reasons, store.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 

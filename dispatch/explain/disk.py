@@ -61,52 +61,52 @@ _FREES_MEMORY: Final = {
 }
 
 
-def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[RetentionReason], now_ms: int) -> Explanation:
+def explain_data_log(data_log: int, size_bytes: int, reasons: Sequence[RetentionReason], now_ms: int) -> Explanation:
     """Explain why a data log remains."""
     name = f"data-{data_log}.log ({size_text(size_bytes)})"
-    if not pins:
+    if not reasons:
         return Explanation(f"Nothing needs {name} any more: the next cleanup removes it.", ())
-    said = [_because(pin, now_ms) for pin in pins[:HOLDERS_SAID]]
-    more = len(pins) - len(said)
+    said = [_because(reason, now_ms) for reason in reasons[:HOLDERS_SAID]]
+    more = len(reasons) - len(said)
     if more:
         said.append(f"for {more:,} more reason{plural(more)}")
-    causes = tuple(_cause(pin, now_ms, _frees(pin)) for pin in pins)
+    causes = tuple(_cause(reason, now_ms, _frees(reason)) for reason in reasons)
     return Explanation(f"{name} remains {', and '.join(said)}.", causes)
 
 
 def explain_whole(
     sizes: Mapping[int, int],
-    pins: Mapping[int, Sequence[RetentionReason]],
+    reasons: Mapping[int, Sequence[RetentionReason]],
     now_ms: int,
     memory: MemoryStatistics | None = None,
     could_give: Sequence[tuple[str, int]] = (),
 ) -> Explanation:
     """Explain who holds the disk, and who holds memory.
 
-    pins: by data log, the reasons that keep it.
+    reasons: by data log, the reasons that keep it.
     could_give: who could give memory back, and how many bytes, in the order in which they would.
     """
     # By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept.
     kept: dict[tuple[str, str], list[int]] = {}
     parts: dict[tuple[str, str], list[RetentionReason]] = {}
-    for data_log, found in pins.items():
-        for pin in found:
-            key = (pin.reason if pin.reason != ACK else PENDING_MESSAGE, pin.holder)
+    for data_log, found in reasons.items():
+        for reason in found:
+            key = (reason.kind if reason.kind != ACK else PENDING_MESSAGE, reason.holder)
             kept.setdefault(key, []).append(data_log)
-            if pin.reason != ACK:
-                parts.setdefault(key, []).append(pin)
+            if reason.kind != ACK:
+                parts.setdefault(key, []).append(reason)
     sums = {key: _sum(found) for key, found in parts.items()}
     causes = [
         _cause(sums[key], now_ms, f"{_frees(sums[key])}: {_logs_text(data_logs, sizes)}")
         for key, data_logs in kept.items()
         if key in parts
     ]
-    pending = [pin for found in parts.values() for pin in found if pin.reason != RETENTION]
-    messages = sum(pin.messages - pin.shared_messages for pin in pending)
-    size_bytes = sum(pin.bytes - pin.shared_bytes for pin in pending)
+    pending = [reason for found in parts.values() for reason in found if reason.kind != RETENTION]
+    messages = sum(reason.messages - reason.shared_messages for reason in pending)
+    size_bytes = sum(reason.bytes - reason.shared_bytes for reason in pending)
     order = [key for key in kept if key in parts]
     ranked = sorted(zip(order, causes, strict=True), key=lambda found: -_bytes_of(kept[found[0]], sizes))
-    sentence = _disk_sentence(sizes, pins, messages, size_bytes, [(cause, kept[key]) for key, cause in ranked])
+    sentence = _disk_sentence(sizes, reasons, messages, size_bytes, [(cause, kept[key]) for key, cause in ranked])
     causes = [cause for _, cause in ranked]
     if memory is not None:
         sentence = f"{memory_sentence(memory, could_give)} {sentence}"
@@ -161,63 +161,65 @@ def ids_text(data_logs: Iterable[int]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs) or "none"
 
 
-def _cause(pin: RetentionReason, now_ms: int, frees: str) -> Cause:
-    return Cause(pin.reason, pin.holder, pin.messages, pin.bytes, _age(pin, now_ms), frees)
+def _cause(reason: RetentionReason, now_ms: int, frees: str) -> Cause:
+    return Cause(reason.kind, reason.holder, reason.messages, reason.bytes, _age(reason, now_ms), frees)
 
 
-def _age(pin: RetentionReason, now_ms: int) -> float | None:
-    return max((now_ms - pin.oldest_ms) / 1000, 0.0) if pin.oldest_ms is not None else None
+def _age(reason: RetentionReason, now_ms: int) -> float | None:
+    return max((now_ms - reason.oldest_ms) / 1000, 0.0) if reason.oldest_ms is not None else None
 
 
-def _sum(pins: Sequence[RetentionReason]) -> RetentionReason:
+def _sum(reasons: Sequence[RetentionReason]) -> RetentionReason:
     return RetentionReason(
-        pins[0].reason,
-        pins[0].holder,
-        sum(pin.messages for pin in pins),
-        sum(pin.bytes for pin in pins),
-        oldest_ms=min((pin.oldest_ms for pin in pins if pin.oldest_ms is not None), default=None),
-        subscription=pins[0].subscription,
+        reasons[0].kind,
+        reasons[0].holder,
+        sum(reason.messages for reason in reasons),
+        sum(reason.bytes for reason in reasons),
+        oldest_ms=min((reason.oldest_ms for reason in reasons if reason.oldest_ms is not None), default=None),
+        subscription=reasons[0].subscription,
     )
 
 
-def _because(pin: RetentionReason, now_ms: int) -> str:
-    age = _age(pin, now_ms)
-    messages = f"{pin.messages:,} message{plural(pin.messages)} of {size_text(pin.bytes)}"
+def _because(reason: RetentionReason, now_ms: int) -> str:
+    age = _age(reason, now_ms)
+    messages = f"{reason.messages:,} message{plural(reason.messages)} of {size_text(reason.bytes)}"
     since = f", the first sent {age_text(age)} ago" if age is not None else ""
-    if pin.reason == RETENTION:
-        topic = pin.holder.removeprefix(_RETENTION_OF)
+    if reason.kind == RETENTION:
+        topic = reason.holder.removeprefix(_RETENTION_OF)
         return f"because the policy of {topic} retains {messages} in it{since}"
-    if pin.reason == PENDING_MESSAGE:
-        return f"because {pin.holder} has {messages} pending in it{since}"
-    if pin.reason == ACK:
-        s = "s" if len(pin.data_logs) == 1 else ""
-        needed = f"because acks in it are needed as long as {_names(pin.data_logs)} remain{s}"
-        return f"{needed}, which hold{s} {messages} of {pin.holder}" if pin.messages else f"{needed} for {pin.holder}"
-    if pin.reason == TRANSACTION:
-        return f"because transaction {pin.holder} has messages in it and no outcome yet"
-    if pin.reason == LEASE:
-        return f"because {pin.holder} keeps it for a reader that has not come to its end"
-    if pin.holder == CHECKPOINT_HOLDER:
+    if reason.kind == PENDING_MESSAGE:
+        return f"because {reason.holder} has {messages} pending in it{since}"
+    if reason.kind == ACK:
+        s = "s" if len(reason.data_logs) == 1 else ""
+        needed = f"because acks in it are needed as long as {_names(reason.data_logs)} remain{s}"
+        if not reason.messages:
+            return f"{needed} for {reason.holder}"
+        return f"{needed}, which hold{s} {messages} of {reason.holder}"
+    if reason.kind == TRANSACTION:
+        return f"because transaction {reason.holder} has messages in it and no outcome yet"
+    if reason.kind == LEASE:
+        return f"because {reason.holder} keeps it for a reader that has not come to its end"
+    if reason.holder == CHECKPOINT_HOLDER:
         return "because the index on disk is older, for the last checkpoint found no room"
     return "because the journal is being written to it"
 
 
-def _frees(pin: RetentionReason) -> str:
-    if pin.reason == IN_USE:
-        return "room for a checkpoint" if pin.holder == CHECKPOINT_HOLDER else "the next data log, once this is full"
-    if pin.reason == LEASE or pin.holder.startswith(f"{LEASE} "):
-        return f"the progress of the reader of {pin.holder}, or the end of the lease"
-    topic = pin.holder.removeprefix(_RETENTION_OF)
-    if topic != pin.holder:
+def _frees(reason: RetentionReason) -> str:
+    if reason.kind == IN_USE:
+        return "room for a checkpoint" if reason.holder == CHECKPOINT_HOLDER else "the next data log, once this is full"
+    if reason.kind == LEASE or reason.holder.startswith(f"{LEASE} "):
+        return f"the progress of the reader of {reason.holder}, or the end of the lease"
+    topic = reason.holder.removeprefix(_RETENTION_OF)
+    if topic != reason.holder:
         return f"time (retain_seconds) or newer messages (retain_bytes), as the policy of {topic} says"
-    if not pin.messages:
-        return f"the commit or the rollback of transaction {pin.holder}"
-    kind, _, name = pin.holder.partition(":")
+    if not reason.messages:
+        return f"the commit or the rollback of transaction {reason.holder}"
+    kind, _, name = reason.holder.partition(":")
     purge = f", or queue({name!r}).purge()" if kind == str(QUEUE) else ""
-    if pin.subscription:
-        purge = f", or topic({name.removesuffix('/' + pin.subscription)!r}).unsubscribe({pin.subscription!r})"
-    where = f" in {_names(pin.data_logs)}" if pin.reason == ACK else ""
-    those = "that message" if pin.messages == 1 else "those messages"
+    if reason.subscription:
+        purge = f", or topic({name.removesuffix('/' + reason.subscription)!r}).unsubscribe({reason.subscription!r})"
+    where = f" in {_names(reason.data_logs)}" if reason.kind == ACK else ""
+    those = "that message" if reason.messages == 1 else "those messages"
     return f"acknowledging {those}{where}{purge}"
 
 
@@ -237,7 +239,7 @@ def _logs_text(data_logs: Sequence[int], sizes: Mapping[int, int]) -> str:
 
 def _disk_sentence(
     sizes: Mapping[int, int],
-    pins: Mapping[int, Sequence[RetentionReason]],
+    reasons: Mapping[int, Sequence[RetentionReason]],
     messages: int,
     size_bytes: int,
     ranked: Sequence[tuple[Cause, list[int]]],
@@ -250,7 +252,7 @@ def _disk_sentence(
     if holders:
         cause, data_logs = holders[0]
         sentence += f"; {cause.holder} keeps {_logs_text(data_logs, sizes)}"
-    idle = [data_log for data_log in sizes if not pins.get(data_log)]
+    idle = [data_log for data_log in sizes if not reasons.get(data_log)]
     if idle:
         verb = "is" if len(idle) == 1 else "are"
         sentence += f"; {_logs_text(idle, sizes)} {verb} needed by nothing any more"

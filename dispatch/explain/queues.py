@@ -231,13 +231,13 @@ def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> Non
         places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
         end = lane.published_end
         while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
-            _count(places.due_later, lane, runs_of_ones(lane.pending_lane.waiting(*found), found[0]))
+            _count(places.due_later, lane, runs_of_ones(lane.pending_lane.not_due_bits(*found), found[0]))
             at = found[1] + 1
-    for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
-        runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
-        free = store.times.sweeper.free_messages([lane], runs)
+    for number in timed.backing_store.due_times.expired_blocks(timed.pending_lane, now_ms):
+        runs = list(timed.backing_store.due_times.expired(timed.pending_lane, number, now_ms))
+        free = store.times.expiry_sweeper.free_messages([lane], runs)
         for first, last in free.copy():  # a run that vanishes would hide the next one
-            for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):
+            for low, high in runs_of_ones(lane.pending_lane.not_due_bits(first, last), first):
                 free.remove(low, high)
         for first, last in chain(lane.parked, store.times.delayed.runs(lane)):
             free.remove(first, last)

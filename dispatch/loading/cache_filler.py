@@ -6,7 +6,7 @@ no cache and not on disk: those become lazy.
 
 from __future__ import annotations
 
-from ...cache.accounting.charge import charge_bytes
+from ...cache.accounting.charge import charge_of
 from ...store.stored_message import StoredMessage
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.contracts import LaneCache
@@ -42,12 +42,12 @@ class CacheFiller:
         target = load.target
         memory, lane_number = target.memory, target.lane.number
         shares_messages = cache.shares_messages(lane_number)
-        reserve = memory.lists_holder.reserve if shares_messages else memory.lists_holder.reserve_again
+        reserve = memory.lists_holder.reserve if shares_messages else memory.lists_holder.reserve_released
         for sequence in load.sequences():
             message = cache.take(lane_number, sequence)
             if message is None:
                 continue
-            charge = charge_bytes(message)
+            charge = charge_of(message)
             if load.is_needed and shares_messages and memory.free_bytes < charge:
                 self._target_area.make_room(charge, target)
             if not reserve(charge):  # other lists need it too: spill it for all and read it, or leave it in the cache
@@ -82,7 +82,7 @@ class CacheFiller:
             message = cache.peek(number, sequence)
             if message is None or sequence in load.held:
                 continue
-            charge = charge_bytes(message)
+            charge = charge_of(message)
             if not unaffordable and lane.memory.lists_holder.reserve(charge):
                 load.hold(message, charge)
                 cache.served += 1

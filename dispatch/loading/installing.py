@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...cache.accounting.charge import charge_bytes
+from ...cache.accounting.charge import charge_of
 from ...store.environment.late_log import LateLogger
 from ...store.stored_message import StoredMessage, sequence_of
 from ..core.lists.load import Load
@@ -77,7 +77,7 @@ def _kept(load: Load[TargetList], *, is_alive: bool) -> tuple[list[StoredMessage
         if is_doubtful and not pending_lane.is_pending(sequence):
             continue
         kept.append(message)
-        kept_bytes += charge_bytes(message)
+        kept_bytes += charge_of(message)
     return kept, kept_bytes
 
 

@@ -8,7 +8,7 @@ load ahead of need is cut.
 from __future__ import annotations
 
 from ...cache.accounting.budget import Holder
-from ...cache.accounting.charge import OVERHEAD_BYTES, content_charge_bytes
+from ...cache.accounting.charge import OVERHEAD_BYTES, charge_of_size
 from ...cache.spill.spill_account import FIRST_BYTES, LAST_BYTES, SpillAccount
 from ..core.areas.target_area import TargetArea
 from ..core.lists.load import Load
@@ -57,7 +57,7 @@ class LoadMemory:
             if length > largest_bytes:
                 self.make_lazy(load, sequence)
                 continue
-            wanted += content_charge_bytes(length)
+            wanted += charge_of_size(length)
             if runs and runs[-1][1] == sequence - 1:
                 runs[-1] = (runs[-1][0], sequence)
             else:
@@ -107,12 +107,12 @@ class LoadMemory:
         charged = messages = 0
         for first, last in runs:
             for sequence, length in enumerate(pending_lane.lengths(first, last), first):
-                if charged + content_charge_bytes(length) > free_bytes:
+                if charged + charge_of_size(length) > free_bytes:
                     if messages <= few:
                         return runs, wanted
                     load.end_before(sequence)
                     return cut, charged
-                charged += content_charge_bytes(length)
+                charged += charge_of_size(length)
                 messages += 1
                 if cut and cut[-1][1] == sequence - 1:
                     cut[-1] = (cut[-1][0], sequence)
@@ -145,7 +145,7 @@ class LoadMemory:
             # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
             if load.is_needed and not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
-            if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
+            if not lists.reserve_released(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.note_wanted(OVERHEAD_BYTES)
                 load.end_before(sequence)
                 return

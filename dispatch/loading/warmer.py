@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...cache.accounting.budget import Budget, Holder
-from ...cache.accounting.charge import charges_bytes, content_charge_bytes
+from ...cache.accounting.charge import charge_of_all, charge_of_size
 from ...cache.messages.memory_registry import MemoryRegistry
 from ...cache.messages.message_memory import MessageMemory
 from ...store.environment.late_log import LateLogger
@@ -196,7 +196,7 @@ class CacheWarmer:
                     cache.peek(pending_lane.number, sequence) for cache in caches
                 ):
                     continue
-                charge = content_charge_bytes(length)
+                charge = charge_of_size(length)
                 if runs and total + charge > room:
                     return runs, total, sequence
                 total += charge
@@ -220,4 +220,4 @@ class CacheWarmer:
                     self._lanes[lane] = min(self._lanes[lane], message[0])
                     self._full_memories.add(lane.memory)
                     return
-        assert charges_bytes(messages) <= load.charge
+        assert charge_of_all(messages) <= load.charge

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 from ...cache.accounting.budget import Budget, Holder
-from ...cache.accounting.charge import charges_bytes, content_charge_bytes
+from ...cache.accounting.charge import charge_of_all, charge_of_size
 from ...cache.accounting.overdraft import Overdraft
 from ...cache.messages.memory_registry import MemoryRegistry
 from ...cache.shares import Shares
@@ -150,7 +150,7 @@ class PlayedStore:
     """The PersistentStore of a replay: knows the lengths of messages and makes messages of them."""
 
     def __init__(self) -> None:
-        self.timetable = PlayedTimes()
+        self.due_times = PlayedTimes()
         # The lane of an index that stays empty. It stands for the places of all played messages, which have none.
         self.empty_lane = Index(account=Unlimited(), cache_bytes=0, read_block=_no_block).lane(1, 0)
         self._bodies: dict[int, bytes] = {}
@@ -205,7 +205,7 @@ class PlayedStore:
             for sequence, length in enumerate(part.lengths, part.first_sequence)
         ]
         self.read_messages += len(messages)
-        self.read_bytes += charges_bytes(messages)
+        self.read_bytes += charge_of_all(messages)
         return messages, []
 
     def raise_if_closed(self) -> None:
@@ -530,7 +530,7 @@ class TracePlayer:
             for delivery in deliveries:
                 if is_lazy(delivery):
                     length = target.lane.pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
-                    self.lazy_bytes += content_charge_bytes(length)
+                    self.lazy_bytes += charge_of_size(length)
                 elif message_of(delivery)[3] == ARRIVED:
                     self.hits += 1
                 if not first <= delivery.sequence < end:

@@ -277,7 +277,7 @@ class Recorder:
                 self._writing.release()
         elif len(self._blocks) >= 4 * UNWRITTEN_BLOCKS_MAX:
             self._give_up("its disk is too slow")
-        elif self._holder.reserve_again(len(block)):
+        elif self._holder.reserve_released(len(block)):
             self._keep(block)
         else:
             self._give_up("its disk is too slow for the memory that is left")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...cache.accounting.budget import Holder
-from ...cache.accounting.charge import charge_bytes
+from ...cache.accounting.charge import charge_of
 from ...cache.messages.head_queue_cache import HeadQueueCache
 from ...cache.messages.pending_cache import PendingCache
 from ...cache.shares import (
@@ -105,7 +105,7 @@ class _OldestFirstCache(PendingCache):
 
     def admit(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane_number, message) or (
-            self.give_back(charge_bytes(message)) > 0 and self.put(lane_number, message)
+            self.give_back(charge_of(message)) > 0 and self.put(lane_number, message)
         )
 
     def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
@@ -185,9 +185,9 @@ RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
     "overflow: keep all of it": KeepAll,
     "overflow: keep none of it": KeepNone,
     "overflow: half of the memory": lambda: OverflowShare(0.5),
-    "overflow: two thirds of it": lambda: OverflowShare(0.65),
+    "overflow: 65 % of it": lambda: OverflowShare(0.65),
     "prefetch: an eighth": lambda: ReadAhead(0.125),
     "prefetch: half": lambda: ReadAhead(0.5),
     "prefetch: the whole watermark": lambda: ReadAhead(1.0),
 }
-"""The function that makes each rule, by name. The first is the library's own. By "two thirds" a name means 0.65."""
+"""The function that makes each rule, by name. The first is the library's own."""

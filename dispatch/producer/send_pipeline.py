@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Final
 
-from ...cache.accounting.charge import contents_charge
+from ...cache.accounting.charge import charge_of_sizes
 from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
@@ -91,7 +91,7 @@ class SendPipeline:
     def confirm(self, batch: Batch) -> str:
         """Confirm one stored message and return its id."""
         if batch.transaction is None:
-            self._confirmer.confirm(self._parts.confirmer.position())
+            self._confirmer.confirm(self._parts.confirmer.read_journal_end())
         return batch.ids[0]
 
     def store(self, batch: Batch, full: StoreFull | None = None) -> Generator[Wait, None, None]:
@@ -166,7 +166,7 @@ class SendPipeline:
         admitted = limits.admit_now(sizes, reservation, batch.deadline)
         if not admitted:
             # Publish first, because a sender may wait for its own messages to be acknowledged.
-            self._confirmer.confirm(self._parts.confirmer.position())
+            self._confirmer.confirm(self._parts.confirmer.read_journal_end())
             admitted = yield from limits.wait_for_space(sizes, reservation, self._confirmer.waker(), batch.deadline)
         return admitted
 
@@ -224,7 +224,7 @@ class SendPipeline:
         else:
             self._store_slices(lane, timestamp, contents, own_ids, ids)
         if parts.message_store.is_checkpoint_urgent or len(parts.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
-            self._confirmer.confirm(parts.confirmer.position())
+            self._confirmer.confirm(parts.confirmer.read_journal_end())
 
     def _store_slices(
         self,
@@ -247,7 +247,7 @@ class SendPipeline:
                 bodies = [body for _, body in part]
                 # By columns, so that all messages share one int for the time in machine code too.
                 arrived = list(zip(range(first, behind), of_each, bodies, repeat(timestamp)))
-                charge = contents_charge(len(part), destination_lane.added_bytes - before_bytes)
+                charge = charge_of_sizes(len(part), destination_lane.added_bytes - before_bytes)
                 parts.publisher.publish_when_durable(lane, arrived, charge)
                 ids += [
                     own if own is not None else f"{prefix}{first + at}"

@@ -201,7 +201,7 @@ class Sender:
         timeout: object,
     ) -> str:
         """Store one persistent message without a transaction and without an id that counts once; return its id."""
-        parts, position = self.sender_parts, 0
+        parts, journal_end = self.sender_parts, 0
         try:
             lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if lane is None:
@@ -229,8 +229,8 @@ class Sender:
                         sequence = parts.message_store.add(lane.destination_lane, now_ms, properties, body)
                     message = (sequence, properties, body, now_ms)
                     if parts.syncs_always:
-                        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_bytes, written inline
-                        position = parts.publisher.hold_until_durable(lane, (message,), charge)
+                        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_of, written inline
+                        journal_end = parts.publisher.hold_until_durable(lane, (message,), charge)
                     else:  # inline: publish_when_durable would make three more calls
                         lane.arrive(message)
                 except BaseException as error:
@@ -239,7 +239,7 @@ class Sender:
         except (StoreFull, Closed) as refused:
             batch = self._batch_of_one((properties, body), priority, True, message_id, None, timeout)
             return self._send_batch(batch, refused)
-        self._confirmer.confirm(position)
+        self._confirmer.confirm(journal_end)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
     def _store_non_persistent(
@@ -414,7 +414,7 @@ class Sender:
 
     def _confirm_all(self) -> None:
         """Confirm what this thread, or this tick of the loop, has written."""
-        self._confirmer.confirm(self.sender_parts.confirmer.position())
+        self._confirmer.confirm(self.sender_parts.confirmer.read_journal_end())
 
     def _batches(
         self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None

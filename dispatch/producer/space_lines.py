@@ -24,7 +24,7 @@ class SpaceLines:
         monitor: Monitor,
         cleanup: Cleanup,
         overflow: Overflow,
-        threads: ThreadConfirmer,
+        thread_confirmer: ThreadConfirmer,
         policies: Policies,
         ask_for_cleanup: Callable[[], bool],
     ) -> None:
@@ -32,7 +32,7 @@ class SpaceLines:
         self._monitor = monitor
         self._cleanup = cleanup
         self._overflow = overflow
-        self._threads = threads
+        self._thread_confirmer = thread_confirmer
         self._ask_for_cleanup = ask_for_cleanup
         self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
         self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
@@ -76,7 +76,7 @@ class SpaceLines:
                 full = again
         gives_up_at = line.deadline(destination, full, deadline)
         # Publish first, because a sender may wait for its own messages to be acknowledged.
-        confirmer.confirm(self._threads.position())
+        confirmer.confirm(self._thread_confirmer.read_journal_end())
         waiting = line.new_waiter(destination, sizes, full, gives_up_at, waker)
         try:
             with self._monitor.lock, self._monitor.all_or_broken:

@@ -78,5 +78,5 @@ class RetainedMessages:
             if not self._properties.is_retained(name):
                 return
             self._writer.change({name: None})
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)

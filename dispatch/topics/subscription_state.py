@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...cache.accounting.charge import content_charge_bytes
+from ...cache.accounting.charge import charge_of_size
 from ...store.format.state_record import TOPIC
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.index.topic_lane import SubscriptionLane
@@ -275,7 +275,7 @@ class SubscriptionLaneState(QueueLaneState):
         """Return whether the next message is too large to be put into this list ahead of a take."""
         if not self._reading.has_neighbours or (run := self.pending_lane.ready_run(sequence, 1)) is None:
             return False
-        charge_bytes = content_charge_bytes(self.pending_lane.lengths(*run)[0])
+        charge_bytes = charge_of_size(self.pending_lane.lengths(*run)[0])
         return not self._reading.has_room_ahead(charge_bytes, run[0], room_bytes, self._reader_count)
 
     def on_loaded(self, load: Load[TargetList]) -> None:

@@ -43,9 +43,9 @@ class TopicAdmin:
         """Delete a topic. If the record can't be written, nothing has changed. Requires: no lock."""
         with self._monitor.lock, self._monitor.while_open:
             self.delete_locked(topic)
-            position = self._confirmer.written
+            journal_end = self._confirmer.journal_end
         try:
-            self._confirmer.confirm(position)
+            self._confirmer.confirm(journal_end)
             while self._subscriptions.forget_some():
                 pass
         finally:

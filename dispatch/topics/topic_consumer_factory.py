@@ -77,8 +77,8 @@ class TopicConsumerFactory:
                 consumer.withdraw()
                 if name is not None:
                     self._admin.end(topic, name)  # here for the same reason
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
         if refused is not None:
             raise refused
         return consumer
@@ -116,8 +116,8 @@ class TopicConsumerFactory:
             self._subscriptions.begin(subscription)
             subscription.is_reader = True
             consumer = self._attach(subscription, options, is_shared=False)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
         return consumer
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:

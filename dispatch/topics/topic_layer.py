@@ -20,7 +20,7 @@ from .retention.topic_retention import TopicRetention
 from .subscriptions.open_subscriptions import OpenSubscriptions
 from .subscriptions.patterns import PatternRegistry
 from .subscriptions.subscription_admin import SubscriptionAdmin
-from .subscriptions.unmatched import UnmatchedSweeper
+from .subscriptions.unmatched import UnmatchedAcker
 from .subscriptions.unrecorded import UnrecordedStore
 from .topic_admin import TopicAdmin
 from .topic_consumer_factory import TopicConsumerFactory
@@ -34,7 +34,7 @@ class TopicLayer:
     topic_admin: TopicAdmin
     numbered_lanes: NumberedLanes
     subscriptions: OpenSubscriptions
-    sweeper: UnmatchedSweeper
+    unmatched_acker: UnmatchedAcker
     patterns: PatternRegistry
     retention: TopicRetention
     fan_out_opener: FanOutOpener
@@ -64,13 +64,13 @@ def make_topic_layer(
 ) -> TopicLayer:
     """Make all owners.
 
-    directory: has the parts that they use. reading: pays for messages that the sweeper reads. keys: pays for the places
+    directory: has the parts that they use. reading: pays for messages that the acker reads. keys: pays for the places
     that "latest_per_key" remembers.
     """
     monitor, removals = core.monitor, core.removals
     writer = directory.subscription_writer
-    sweeper = UnmatchedSweeper(monitor, directory.message_store, writer, reading)
-    subscriptions = _make_subscriptions(core, directory, sweeper)
+    unmatched_acker = UnmatchedAcker(monitor, directory.message_store, writer, reading)
+    subscriptions = _make_subscriptions(core, directory, unmatched_acker)
     patterns = PatternRegistry(core.target_area, core.state_parts, writer, subscriptions)
     retention = TopicRetention(
         monitor=monitor,
@@ -96,7 +96,7 @@ def make_topic_layer(
             core.destinations.queues, topics, core.destinations.lanes, directory.subscriptions
         ),
         subscriptions=subscriptions,
-        sweeper=sweeper,
+        unmatched_acker=unmatched_acker,
         patterns=patterns,
         retention=retention,
         fan_out_opener=fan_out_opener,
@@ -148,7 +148,7 @@ def _make_retained(core: CoreParts, directory: DirectoryStore, fan_out_opener: F
         monitor=core.monitor,
         properties=directory.host_properties,
         writer=directory.property_writer,
-        now_ms=directory.steady.now_ms,
+        now_ms=directory.steady_clock.now_ms,
         confirmer=core.confirmer,
         fan_out_opener=fan_out_opener,
     )
@@ -160,7 +160,7 @@ def _make_admin(
     return SubscriptionAdmin(
         monitor=core.monitor,
         writer=directory.subscription_writer,
-        positions=directory.positions,
+        time_search=directory.time_search,
         confirmer=core.confirmer,
         transactions=transactions,
         subscriptions=subscriptions,
@@ -185,7 +185,9 @@ def _make_topic_admin(
     )
 
 
-def _make_subscriptions(core: CoreParts, directory: DirectoryStore, sweeper: UnmatchedSweeper) -> OpenSubscriptions:
+def _make_subscriptions(
+    core: CoreParts, directory: DirectoryStore, unmatched_acker: UnmatchedAcker
+) -> OpenSubscriptions:
     return OpenSubscriptions(
         monitor=core.monitor,
         subscribers=directory.subscriptions,
@@ -193,5 +195,5 @@ def _make_subscriptions(core: CoreParts, directory: DirectoryStore, sweeper: Unm
         removals=core.removals,
         timed=core.timed,
         unrecorded=UnrecordedStore(directory.message_store),
-        sweeper=sweeper,
+        unmatched_acker=unmatched_acker,
     )

@@ -85,7 +85,7 @@ class TopicState(SubscribedTopic):
 
     def catch_up(self) -> None:
         """Free messages that no subscription needs, a few blocks at a time. The next checkpoint goes on if need be."""
-        self.subscribers.sweep_part()
+        self.subscribers.remove_unneeded_part()
 
     def qualified_names(self) -> list[str]:
         """Return the name of the topic, and those of its durable subscriptions."""
@@ -114,7 +114,7 @@ class TopicState(SubscribedTopic):
 
         A durable subscription is a use, read or not, and so is a message that the policy keeps, or that each new
         subscription gets first (a retained message). Nobody needs other messages in the topic's lanes: these wait for
-        the next sweep.
+        the next checkpoint.
         """
         has_message = len(self.properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retention_depth[0] or has_message or self.calls_under_way)

@@ -76,7 +76,7 @@ class _Kept(DeferredMessage):
 
     def reserve_again(self) -> None:
         """Charge for the message again, because its lane could not take it. Charge 0 if the limit has no room."""
-        if not self._memory.reserve_again(self.charge_bytes):
+        if not self._memory.reserve_released(self.charge_bytes):
             self.charge_bytes = 0  # the charge is with a block of its lane, which other messages share
 
 

@@ -174,7 +174,7 @@ class Transaction:
         found = identity_of(lane.destination.number, properties)
         assert found is not None
         duplicates = self.parts.windows.persistent
-        if duplicates.decides(found) == branch.number or self.parts.windows.is_stored(found):
+        if duplicates.deciding_transaction(found) == branch.number or self.parts.windows.is_stored(found):
             return
         with self.parts.memory.admitted(IDENTITY_CHARGE_BYTES):
             self._slices.add(lane, timestamp, properties, body)
@@ -199,7 +199,7 @@ class Transaction:
                 if own_id is not None and target.destination.is_watched:
                     found = identity_of(target.destination.number, properties)
                     assert found is not None
-                    is_own = self.parts.windows.persistent.decides(found) == self._branch.number
+                    is_own = self.parts.windows.persistent.deciding_transaction(found) == self._branch.number
                     if is_own or self.parts.windows.is_stored(found):
                         ids.append(own_id)
                         continue
@@ -333,7 +333,7 @@ class Transaction:
             is_done = self.parts.transaction_writer.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
-            position = self.parts.confirmer.written
+            journal_end = self.parts.confirmer.journal_end
         if not is_done:
             require_outside(self.parts.monitor.lock, message_store.sync_lock)
             with (
@@ -344,10 +344,10 @@ class Transaction:
             ):
                 self._require(OPEN, PREPARED)
                 self._slices.write_all(keeps=True)
-                message_store.make_index_room(self.parts.confirmer.written, message_store.next_log_sequence)
+                message_store.make_index_room(self.parts.confirmer.journal_end, message_store.next_log_sequence)
                 self._commit(is_large=True)
-                position = self.parts.confirmer.written
-        self.parts.confirmer.confirm(position)
+                journal_end = self.parts.confirmer.journal_end
+        self.parts.confirmer.confirm(journal_end)
 
     def _write_last(self) -> None:
         """Write messages that are still in RAM, and keep them there, because they arrive next. Requires: the lock."""
@@ -388,13 +388,13 @@ class Transaction:
             if was_prepared:
                 self.parts.transaction_writer.rollback(self._branch)
                 self._state = ROLLED_BACK
-                position = self.parts.confirmer.written
+                journal_end = self.parts.confirmer.journal_end
             else:
                 any_delayed = self.rollback_open()
         if was_prepared:
             try:
                 # A power cut must not give messages back to the transaction that have gone back to consumers.
-                self.parts.confirmer.confirm(position)
+                self.parts.confirmer.confirm(journal_end)
                 with self.parts.monitor.lock:
                     self._acks.free()
                     self._end(ROLLED_BACK)
@@ -450,8 +450,8 @@ class Transaction:
             self.parts.transaction_writer.prepare(self._branch, xid)
             self._state = PREPARED
             self._acks.prepare()
-            position = self.parts.confirmer.written
-        self.parts.confirmer.confirm(position)
+            journal_end = self.parts.confirmer.journal_end
+        self.parts.confirmer.confirm(journal_end)
 
     def _require(self, *states: str) -> None:
         """Raise TransactionError unless it is in one of these states, or Closed. Requires: the lock."""

@@ -37,7 +37,7 @@ class TransactionMemory:
 
         This works even while the limit falls, because deliveries in flight may end with the transaction.
         """
-        if not self.reserve(charge_bytes) and not self._holder.reserve_last(charge_bytes):
+        if not self.reserve(charge_bytes) and not self._holder.reserve_for_progress(charge_bytes):
             raise self._full(charge_bytes)
 
     def admit(self, charge_bytes: int) -> None:
@@ -73,9 +73,9 @@ class TransactionMemory:
     def _full(self, charge_bytes: int) -> StoreFull:
         return StoreFull(charge_bytes, max(self._budget.free_bytes, 0), "memory_limit")
 
-    def reserve_again(self, charge_bytes: int) -> bool:
+    def reserve_released(self, charge_bytes: int) -> bool:
         """Charge bytes that were just released. Return False if the limit was lowered meanwhile."""
-        return self._holder.reserve_again(charge_bytes)
+        return self._holder.reserve_released(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
         """Release a charge."""

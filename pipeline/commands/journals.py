@@ -27,7 +27,7 @@ from ...store.environment.clock import SystemClock
 from ...store.errors import SettingsError
 from ...store.inspect.dump import dump as rows_of_dump
 from ...store.inspect.read_only import ReadOnlyStore, open_read_only
-from ...store.journal.sync_mark import told_durable
+from ...store.journal.sync_mark import read_durable_end
 from ...store.recovery.verify import DataLogFacts, Verdict, judge
 from ..local import Problem, examine_each
 from .engines import add_engine
@@ -69,7 +69,7 @@ def _verified(stores: Iterable[OsDisk], progress: Progress) -> Iterator[tuple[Os
     done_bytes = 0
     for disk in stores:
         examined: list[DataLogFacts] = []
-        told = told_durable(disk)
+        told = read_durable_end(disk)
         for facts in examine_each(disk):
             examined.append(facts)
             done_bytes += facts.size_bytes
@@ -243,13 +243,13 @@ def _explain_journals(stores: list[OsDisk], data_log: int | None, streams: Strea
             raise SettingsError(f"there is no data log {data_log} in {', '.join(disk.root for disk in stores[:5])}")
     for broker, seen in found:
         if data_log is not None:
-            pins = seen.retention.of(data_log)
-            _print_explanation(broker, explain_data_log(data_log, seen.sizes[data_log], pins, now_ms), streams)
+            reasons = seen.retention_reasons.of(data_log)
+            _print_explanation(broker, explain_data_log(data_log, seen.sizes[data_log], reasons, now_ms), streams)
             continue
-        all_pins = seen.retention.all()
-        _print_explanation(broker, explain_whole(seen.sizes, all_pins, now_ms), streams)
+        all_reasons = seen.retention_reasons.all()
+        _print_explanation(broker, explain_whole(seen.sizes, all_reasons, now_ms), streams)
         for number in sorted(seen.sizes):
-            one = explain_data_log(number, seen.sizes[number], all_pins.get(number, ()), now_ms)
+            one = explain_data_log(number, seen.sizes[number], all_reasons.get(number, ()), now_ms)
             streams.print(f"  {one.sentence}")
     return 0
 

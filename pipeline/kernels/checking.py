@@ -43,13 +43,13 @@ def _whole(data_log: int, file: File) -> DataLogFacts | None:
         messages = messages_of(heads, heads.slices)
         verify_messages(heads, messages)
         facts.messages += len(messages.record)
-        facts.durable = max(facts.durable, int(head["durable"].max()))
+        facts.durable_end = max(facts.durable_end, int(head["durable"].max()))
         for record in heads.rare.tolist():
             begin = int(heads.at[record])
             part = bytes(heads.region[begin : begin + int(heads.head_bytes[record])])
             examine_record(facts, FoundRecord(heads.begin + begin, decode_header(part), part), names, array("I"))
     seal = decode_header(file.read(int(offsets[-1]), DATA_LOG_HEADER_BYTES))
-    facts.durable = max(facts.durable, seal.durable)
+    facts.durable_end = max(facts.durable_end, seal.durable)
     facts.is_sealed = True
     facts.records = len(offsets)
     facts.next_log_sequence = header.first_log_sequence + len(offsets)

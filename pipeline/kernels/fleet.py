@@ -144,18 +144,18 @@ def _without_tail(disk: Disk, seen: list[_Seen]) -> list[_Seen]:
     """Leave out the data logs behind the place where an open would end the journal.
 
     A power cut can leave an incomplete data log before the newest one, sealed and with whole ones behind it. The
-    durable position tells whether that is a tail: the tail begins at the first place that does not verify and that no
+    durable end tells whether that is a tail: the tail begins at the first place that does not verify and that no
     record knows to be durable. It reads the data logs completely that are not known to be durable: the last one or two.
     """
     ends_at: int | None = None
-    durable = max((_durable(disk, found) for found in seen[-1:]), default=0)
+    durable_end = max((_durable_end(disk, found) for found in seen[-1:]), default=0)
     for at in range(len(seen) - 2, -1, -1):
         part = seen[at].part
-        if durable >> OFFSET_BITS > part.data_log:
+        if durable_end >> OFFSET_BITS > part.data_log:
             break
-        durable = max(durable, _durable(disk, seen[at]))
+        durable_end = max(durable_end, _durable_end(disk, seen[at]))
         end = _incomplete_at(disk, seen[at])
-        if end is not None and part.data_log << OFFSET_BITS | end >= durable:
+        if end is not None and part.data_log << OFFSET_BITS | end >= durable_end:
             ends_at = at
     if ends_at is None:
         return seen
@@ -184,8 +184,8 @@ def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
         file.close()
 
 
-def _durable(disk: Disk, found: _Seen) -> int:
-    """Return the greatest durable position that an intact record of the data log attests."""
+def _durable_end(disk: Disk, found: _Seen) -> int:
+    """Return the greatest durable end that an intact record of the data log attests."""
     if found.header is None:
         return 0
     file = disk.open_for_reading(data_log_name(found.part.data_log))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ...store.disk.disk import Disk
-from ...store.journal.sync_mark import told_durable
+from ...store.journal.sync_mark import read_durable_end
 from ...store.recovery.verify import DataLogFacts, judge
 from ..kernels.fleet import Directories, Store, disk_of, find_stores
 from ..kernels.schema import CHECK_COLUMNS, ddl
@@ -60,7 +60,7 @@ def problems_of(store: Store, disk: Disk, found: Mapping[int, DataLogFacts]) -> 
     next one after that; or it may be gone before the record that drops it is read. Also, damage may look like the
     journal's tail as long as the record that knows better was not read.
     """
-    verdict = judge([found[data_log] for data_log in sorted(found)], told_durable(disk))
+    verdict = judge([found[data_log] for data_log in sorted(found)], read_durable_end(disk))
     if not verdict.findings and verdict.tail is None:
         return []
     return check_store(store, disk, {data_log: facts for data_log, facts in found.items() if facts.is_sealed})

@@ -28,7 +28,9 @@ class Attestation:
     def is_wanted(self) -> bool:
         """Whether more is durable than the newest record says, apart from the last attest record itself."""
         journal = self._journal
-        return journal.failure is None and journal.attested < journal.durable and journal.durable != self._end
+        if journal.failure is not None or journal.durable_end == self._end:
+            return False
+        return journal.attested_end < journal.durable_end
 
     def write(self) -> bool:
         """Write how far the journal is durable, if that is wanted; return whether it was. Requires: no lock."""
@@ -39,7 +41,7 @@ class Attestation:
             try:
                 self._journal.append(ATTEST, 0, 0, b"")
             except StoreFull:
-                self._end = self._journal.durable  # not again before something else is synced
+                self._end = self._journal.durable_end  # not again before something else is synced
                 return False
             self._end = self._journal.end
             self._checkpointer.skip_record(begin, self._end)

@@ -19,7 +19,7 @@ from ..environment.locks import StoreLocks, require_outside
 from ..errors import Closed, StoreFailed, StoreFull, TooManyFiles
 from ..format.state_record import StateRecord, SubscriptionBacklog, encode_counts, encode_root
 from ..index.block import Block, BlockDamaged
-from ..index.block_cache import BlockHolder
+from ..index.block_cache import BlockLane
 from ..index.fingerprints import Row
 from ..index.index import Index
 from ..journal.journal import Journal
@@ -37,13 +37,13 @@ INDEX_LIMIT: Final = "the share of memory_limit that the index may take with per
 class _Changes(NamedTuple):
     """Changes that the index on disk lacks. The index keeps all of them until it knows how the commit went."""
 
-    blocks: list[tuple[BlockHolder, Block, bytes]]
+    blocks: list[tuple[BlockLane, Block, bytes]]
     deletes: list[tuple[int, int]]
     fingerprints: list[Row]
 
     @property
     def puts(self) -> list[tuple[int, int, bytes]]:
-        return [(holder.number, block.number, packed) for holder, block, packed in self.blocks]
+        return [(lane.number, block.number, packed) for lane, block, packed in self.blocks]
 
 
 class _Root(NamedTuple):
@@ -111,7 +111,7 @@ class Checkpointer:
                 raise Closed("the store")
             self._is_closed = is_closing
             began = self._clock.monotonic()
-            self._sweep()
+            self._remove_unneeded()
             self._catch_up()
             if is_closing:
                 self._journal.sync()  # so that the seal itself says that everything before it is durable
@@ -167,16 +167,16 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ steps of a checkpoint
 
-    def _sweep(self) -> None:
+    def _remove_unneeded(self) -> None:
         """Remove messages that no subscription needs any more, a few blocks at a time. Requires: no state lock."""
         with self._state_lock:
             left = self._subscriptions.touched_blocks
         while left > 0:
             with self._state_lock, self._journal.all_or_broken:
-                swept = self._subscriptions.sweep_part()
-            if not swept:
+                visited = self._subscriptions.remove_unneeded_part()
+            if not visited:
                 return
-            left -= swept
+            left -= visited
 
     def _catch_up(self) -> None:
         """Let durable subscriptions catch up with their topics, some hundred at a time. Requires: no state lock."""
@@ -196,7 +196,7 @@ class Checkpointer:
             if journal.end == self.end and not has_more:
                 return None
             with journal.all_or_broken:
-                subscriptions.sweep_part()
+                subscriptions.remove_unneeded_part()
                 if is_closing:
                     index.shrink_all_to_rows()
                     journal.seal()

@@ -14,8 +14,8 @@ from .disk import OsDisk
 from .layout import PathArgument, check_path
 
 
-def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
-    """Return the whole content. SettingsError: it can't be read, or has more than max_bytes."""
+def read_user_file(path: PathArgument, most_bytes: int) -> bytes:
+    """Return the whole content. SettingsError: it can't be read, or has more than most_bytes."""
     name = check_path("file", path)
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -25,14 +25,14 @@ def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise SettingsError(f"{name} is not a regular file")
         content = bytearray()
-        while piece := os.read(descriptor, max_bytes + 1 - len(content)):
+        while piece := os.read(descriptor, most_bytes + 1 - len(content)):
             content += piece
     except OSError as error:
         raise SettingsError(f"{name} can't be read ({error.strerror})") from None
     finally:
         os.close(descriptor)
-    if len(content) > max_bytes:
-        raise SettingsError(f"{name} has more than {max_bytes:,} bytes")
+    if len(content) > most_bytes:
+        raise SettingsError(f"{name} has more than {most_bytes:,} bytes")
     return bytes(content)
 
 

@@ -23,7 +23,7 @@ IMPORTS_KEPT: Final = 256
 
 SET_ID_BYTES: Final = 16
 
-_MARK: Final = struct.Struct("<QQ16sB")
+_FORM: Final = struct.Struct("<QQ16sB")
 
 
 class ImportRecord(NamedTuple):
@@ -53,16 +53,16 @@ class ImportReport:
     """Why not all of it was taken over. None: all of it was."""
 
 
-def encode_import(mark: ImportRecord) -> bytes:
-    load_id = mark.load_id.encode()
-    return _MARK.pack(mark.messages, mark.taken, mark.set_id, len(load_id)) + load_id
+def encode_import(record: ImportRecord) -> bytes:
+    load_id = record.load_id.encode()
+    return _FORM.pack(record.messages, record.taken, record.set_id, len(load_id)) + load_id
 
 
 def decode_import(data: bytes, at: int = 0) -> tuple[ImportRecord, int]:
-    """Return the mark that begins there, and where it ends. RecordDamaged: the bytes are no mark."""
+    """Return the record that begins there, and where it ends. RecordDamaged: the bytes are none."""
     try:
-        messages, taken, set_id, size = _MARK.unpack_from(data, at)
-        at += _MARK.size
+        messages, taken, set_id, size = _FORM.unpack_from(data, at)
+        at += _FORM.size
         if at + size > len(data):
             raise RecordDamaged("an import is incomplete")
         load_id = validate_load_id(str(data[at : at + size], "ascii"))
@@ -79,36 +79,36 @@ class Imports:
     """The remembered loads. The state lock guards it."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, ImportRecord] = {}
+        self._records: dict[str, ImportRecord] = {}
 
     def __iter__(self) -> Iterator[ImportRecord]:
-        """Yield the marks in the order in which their loads last began."""
-        return iter(self._marks.values())
+        """Yield the records in the order in which their loads last began."""
+        return iter(self._records.values())
 
     def find(self, load_id: str) -> ImportRecord | None:
-        return self._marks.get(load_id)
+        return self._records.get(load_id)
 
     @property
     def has_room(self) -> bool:
         """Whether one more load may begin: not all remembered ones are unfinished."""
-        return len(self._marks) < IMPORTS_KEPT or any(mark.is_done for mark in self)
+        return len(self._records) < IMPORTS_KEPT or any(record.is_done for record in self)
 
-    def note(self, mark: ImportRecord) -> None:
+    def note(self, record: ImportRecord) -> None:
         """Note that this load is under way from here on, and how far it is."""
-        self._marks.pop(mark.load_id, None)
-        self._marks[mark.load_id] = mark
-        if len(self._marks) > IMPORTS_KEPT:
+        self._records.pop(record.load_id, None)
+        self._records[record.load_id] = record
+        if len(self._records) > IMPORTS_KEPT:
             oldest = next((known.load_id for known in self if known.is_done), None)
             if oldest is not None:
-                del self._marks[oldest]
+                del self._records[oldest]
 
     def count(self, messages: int) -> None:
         """Count more messages of the present load as taken. Does nothing if a repair lost which load that is."""
-        mark = next(reversed(self._marks.values()), None)
-        if mark is not None:
-            taken = min(mark.taken + messages, mark.messages)
-            self._marks[mark.load_id] = mark._replace(taken=taken)
+        record = next(reversed(self._records.values()), None)
+        if record is not None:
+            taken = min(record.taken + messages, record.messages)
+            self._records[record.load_id] = record._replace(taken=taken)
 
-    def restate(self, marks: Iterable[ImportRecord]) -> None:
-        """Replace all marks by those of a state record."""
-        self._marks = {mark.load_id: mark for mark in marks}
+    def restate(self, records: Iterable[ImportRecord]) -> None:
+        """Replace all records by those of a state record."""
+        self._records = {record.load_id: record for record in records}

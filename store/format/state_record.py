@@ -402,8 +402,8 @@ class _Reader:
                 destination, producer = self.count(), self.take(DIGEST_BYTES)
                 state.duplicates.append(WindowIds(destination, producer, self.take(DIGEST_BYTES * self.count())))
             while tag == _IMPORTS_SECTION and self._at < end:
-                mark, self._at = decode_import(self._data, self._at)
-                state.imports.append(mark)
+                record, self._at = decode_import(self._data, self._at)
+                state.imports.append(record)
             if tag == _PROPERTIES_SECTION:
                 state.properties = self.properties()
             if self._at != end:

@@ -120,13 +120,13 @@ def read_times(file: File, content_offset: int, part: MessageRecord) -> list[Mes
 class BlockTimes:
     """The times of the messages of one block. The state lock guards it."""
 
-    __slots__ = ("columns", "waiting", "earliest")
+    __slots__ = ("columns", "not_due_bits", "earliest")
 
     def __init__(self) -> None:
         # DUE and EXPIRY of each message. The columns end with the last message that has a time.
         self.columns = (array("q"), array("q"))
         # A bit for each message that is not due yet.
-        self.waiting = 0
+        self.not_due_bits = 0
         # Lower bounds of the times at which a pending message is due, and expires.
         self.earliest = [NEVER, NEVER]
 
@@ -140,9 +140,9 @@ class BlockTimes:
                 column[index] = value
             if value > 0:
                 self.earliest[kind] = min(self.earliest[kind], value)
-        self.waiting &= ~(1 << index)
+        self.not_due_bits &= ~(1 << index)
         if times.due_at > 0:
-            self.waiting |= 1 << index
+            self.not_due_bits |= 1 << index
 
     def put_each(self, index: int, each: Sequence[MessageTimes]) -> None:
         """Set the times of the messages from this index on. O(messages)."""
@@ -178,7 +178,7 @@ class BlockTimes:
             column.extend([0] * (high + 1 - len(column)))
         column[low : high + 1] = array("q", [due_at]) * (high - low + 1)
         self.earliest[DUE] = min(self.earliest[DUE], due_at)
-        self.waiting |= (1 << high + 1) - (1 << low)
+        self.not_due_bits |= (1 << high + 1) - (1 << low)
 
     def forget_due(self, low: int, high: int) -> None:
         """Remove the due times of the messages from index low to high. O(512)."""
@@ -186,7 +186,7 @@ class BlockTimes:
         high = min(high, len(column) - 1)
         if low <= high:
             column[low : high + 1] = array("q", bytes(8 * (high - low + 1)))
-            self.waiting &= ~((1 << high + 1) - (1 << low))
+            self.not_due_bits &= ~((1 << high + 1) - (1 << low))
             self.refresh(0)
 
     def of(self, index: int) -> MessageTimes:
@@ -204,7 +204,7 @@ class BlockTimes:
         for index in range(len(column)):
             if 0 < column[index] <= now_ms:
                 column[index] = 0
-        self.waiting = sum(1 << index for index, due in enumerate(column) if due)
+        self.not_due_bits = sum(1 << index for index, due in enumerate(column) if due)
         self.refresh(gone)
         return taken
 
@@ -263,7 +263,7 @@ class BlockTimes:
             if values and max(values) > NEVER:
                 return None
             column.extend(values)
-        times.waiting = sum(1 << index for index, value in enumerate(times.columns[DUE]) if value)
+        times.not_due_bits = sum(1 << index for index, value in enumerate(times.columns[DUE]) if value)
         times.refresh(gone)
         return (times, begin) if times.earliest == [due, expiry] else None
 

@@ -171,11 +171,11 @@ class Block:
             first = end + 1
             at += 1
 
-    def waiting(self, low: int, high: int) -> int:
+    def not_due_bits(self, low: int, high: int) -> int:
         """Return a bit for each message from index low to high that is not due yet; the lowest bit is for the first."""
         if self.times is None:
             return 0
-        return self.times.waiting >> low & (1 << (high - low + 1)) - 1
+        return self.times.not_due_bits >> low & (1 << (high - low + 1)) - 1
 
     def pending_run(self, first: int, most: int) -> tuple[int, int] | None:
         """Return the first run of pending messages at or behind index `first`, cut to `most`. None: there is none."""
@@ -350,16 +350,16 @@ class DelayedBlock(Block):
         if found is None or data[: found[1]] != _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64)):
             raise BlockDamaged("when messages come back does not add up")
         times, _ = found
-        if times.earliest[EXPIRY] != NEVER or not times.waiting:
+        if times.earliest[EXPIRY] != NEVER or not times.not_due_bits:
             raise BlockDamaged("nothing comes back")
         del times.columns[EXPIRY][:]
         block.times = times
         return block
 
     def _check(self) -> None:
-        assert self.times is not None and self.times.waiting and not self.times.columns[EXPIRY]
+        assert self.times is not None and self.times.not_due_bits and not self.times.columns[EXPIRY]
         column = self.times.columns[DUE]
-        assert self.times.waiting == sum(1 << index for index, due in enumerate(column) if due)
+        assert self.times.not_due_bits == sum(1 << index for index, due in enumerate(column) if due)
 
 
 def _divides(starts: array[int], messages: int) -> bool:

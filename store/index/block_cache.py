@@ -21,7 +21,7 @@ from .pending_lane import JournaledLane
 from .relocated import RelocatedPlaces
 
 BLOCKS_MIN: Final = 16
-HOLDER_SLOTS: Final = ("tail", "resident", "cache", "blocks", "blocks_on_disk", "rows_to_delete")
+BLOCK_LANE_SLOTS: Final = ("tail", "resident", "cache", "blocks", "blocks_on_disk", "rows_to_delete")
 
 
 def capacity_blocks(cache_bytes: int) -> int:
@@ -29,10 +29,10 @@ def capacity_blocks(cache_bytes: int) -> int:
     return max(cache_bytes // BLOCK_CHARGE_BYTES, BLOCKS_MIN)
 
 
-class BlockHolder(JournaledLane):
+class BlockLane(JournaledLane):
     """The store's lane with blocks, as the cache sees it."""
 
-    __slots__ = HOLDER_SLOTS
+    __slots__ = BLOCK_LANE_SLOTS
 
     def __init__(self, cache: BlockCache, lane_number: int, destination_number: int, priority: int) -> None:
         super().__init__(lane_number, destination_number, priority)
@@ -96,14 +96,14 @@ class BlockCache:
         self,
         account: Account,
         cache_bytes: int,
-        holders: Mapping[int, BlockHolder],
+        lanes: Mapping[int, BlockLane],
         read_block: Callable[[int, int], bytes],
         doubt: Callable[[BlockDamaged], None],
     ) -> None:
         """Make an empty cache.
 
         account: pays for blocks; it must grant as much as cache_bytes.
-        holders: all lanes by number.
+        lanes: all by number.
         read_block(lane, number): returns the row of a block.
         doubt: may raise another error for a row that is not a block; otherwise BlockDamaged is raised.
         """
@@ -113,9 +113,9 @@ class BlockCache:
         self.is_filling = False
         self._account = account
         self._capacity_blocks = capacity_blocks(cache_bytes)
-        self._holders = holders
+        self._lanes = lanes
         # Number of a lane -> its timetable of messages that come back.
-        self.delayed: dict[int, BlockHolder] = {}
+        self.delayed: dict[int, BlockLane] = {}
         self._read_block = read_block
         self._doubt = doubt
         # Number of blocks in RAM. A block counts `extra_blocks` more, here and in _dirty_extra.
@@ -156,19 +156,19 @@ class BlockCache:
         self._note_filling()
         return self._resident_blocks <= self._capacity_blocks and not self.is_crowded
 
-    def insert(self, holder: BlockHolder, block: Block) -> None:
+    def insert(self, lane: BlockLane, block: Block) -> None:
         """Take a block into RAM; if the cache is full, drop clean blocks."""
         self._charge(1 + block.extra_blocks)
-        holder.resident[block.number] = block
+        lane.resident[block.number] = block
 
-    def holder(self, lane_number: int) -> BlockHolder:
+    def lane(self, lane_number: int) -> BlockLane:
         """Return the lane of a number, or the timetable of messages that come back."""
-        return self.delayed[lane_number ^ DELAYED] if lane_number & DELAYED else self._holders[lane_number]
+        return self.delayed[lane_number ^ DELAYED] if lane_number & DELAYED else self._lanes[lane_number]
 
     def _make_room(self, blocks: int) -> None:
         while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
             (number, _), old = self._clean.popitem()
-            self._drop(self.holder(number), old)
+            self._drop(self.lane(number), old)
 
     def _charge(self, blocks: int) -> None:
         self._make_room(blocks)
@@ -220,45 +220,45 @@ class BlockCache:
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
             self.is_filling = True
 
-    def _drop(self, holder: BlockHolder, block: Block) -> None:
-        del holder.resident[block.number]
-        if holder.tail is block:
-            holder.tail = None
+    def _drop(self, lane: BlockLane, block: Block) -> None:
+        del lane.resident[block.number]
+        if lane.tail is block:
+            lane.tail = None
         blocks = 1 + block.extra_blocks
         self._resident_blocks -= blocks
         self._account.release(blocks * BLOCK_CHARGE_BYTES)
 
-    def expel(self, holder: BlockHolder, block: Block) -> None:
+    def expel(self, lane: BlockLane, block: Block) -> None:
         """Remove a block from RAM, dirty or not."""
-        if self.dirty.pop((holder.number, block.number), None) is not None:
+        if self.dirty.pop((lane.number, block.number), None) is not None:
             self._dirty_extra -= block.extra_blocks
-        self._clean.pop((holder.number, block.number), None)
-        self._drop(holder, block)
+        self._clean.pop((lane.number, block.number), None)
+        self._drop(lane, block)
 
-    def touch(self, holder: BlockHolder, block: Block) -> None:
+    def touch(self, lane: BlockLane, block: Block) -> None:
         """Mark a clean block dirty, because it differs from its row from now on."""
         block.is_dirty = True
-        self._clean.pop((holder.number, block.number), None)
-        self.dirty[holder.number, block.number] = block
+        self._clean.pop((lane.number, block.number), None)
+        self.dirty[lane.number, block.number] = block
         self._dirty_extra += block.extra_blocks
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
             self.is_filling = True
 
-    def fetch(self, holder: BlockHolder, block_number: int) -> Block:
+    def fetch(self, lane: BlockLane, block_number: int) -> Block:
         """Read a block that is not in RAM and keep it. Raises BlockDamaged, or what `doubt` raises instead."""
-        block = self._read(holder, block_number)
-        self.insert(holder, block)
-        self._clean[holder.number, block_number] = block
+        block = self._read(lane, block_number)
+        self.insert(lane, block)
+        self._clean[lane.number, block_number] = block
         return block
 
-    def peek(self, holder: BlockHolder, block_number: int) -> Block:
+    def peek(self, lane: BlockLane, block_number: int) -> Block:
         """Return a block with pending messages; if it is not in RAM, read it and do not keep it."""
-        return holder.resident.get(block_number) or self._read(holder, block_number)
+        return lane.resident.get(block_number) or self._read(lane, block_number)
 
-    def _read(self, holder: BlockHolder, block_number: int) -> Block:
-        packed = self._read_block(holder.number, block_number)
+    def _read(self, lane: BlockLane, block_number: int) -> Block:
+        packed = self._read_block(lane.number, block_number)
         try:
-            return holder.unpack(block_number, packed)
+            return lane.unpack(block_number, packed)
         except BlockDamaged as damage:
             self._doubt(damage)  # its checksum is right, so whoever wrote it had another idea of a block
             raise
@@ -287,16 +287,16 @@ class BlockCache:
         self._account.release(self._packed_bytes)
         self._packed_bytes = 0
 
-    def checkpointed(self, holder: BlockHolder, block: Block, *, is_stored: bool) -> None:
+    def checkpointed(self, lane: BlockLane, block: Block, *, is_stored: bool) -> None:
         """Mark a block of take_dirty clean, or dirty again if it was not stored. It is in RAM and was not changed."""
         if is_stored:
-            self._clean[holder.number, block.number] = block
+            self._clean[lane.number, block.number] = block
         else:
-            self.touch(holder, block)
+            self.touch(lane, block)
 
     def _check(self) -> None:
-        holders = [*self._holders.values(), *self.delayed.values()]
-        blocks = [block for holder in holders for block in holder.resident.values()]
+        lanes = [*self._lanes.values(), *self.delayed.values()]
+        blocks = [block for lane in lanes for block in lane.resident.values()]
         held_blocks = self._fingerprint_blocks
         assert self._resident_blocks == held_blocks + sum(1 + block.extra_blocks for block in blocks)
         assert self._dirty_extra == held_blocks + sum(block.extra_blocks for block in self.dirty.values())
@@ -304,4 +304,4 @@ class BlockCache:
             relocated_blocks = 0 if block.relocated is None else RELOCATED_BLOCKS - 1
             assert block.extra_blocks == relocated_blocks + (0 if block.times is None else block.times_blocks)
         for (number, block_number), block in self.dirty.items():
-            assert block.is_dirty and self.holder(number).resident[block_number] is block
+            assert block.is_dirty and self.lane(number).resident[block_number] is block

@@ -43,19 +43,19 @@ class Deduplication:
         self,
         account: Account | None = None,
         window_of: Callable[[str], int] = lambda name: 0,
-        most_bytes: int = 0,
+        limit_bytes: int = 0,
         make_room: Callable[[int], object] = lambda wanted_bytes: None,
     ) -> None:
         """Make it without windows.
 
-        account: pays for the ids, up to most_bytes; None: they are not counted.
+        account: pays for the ids, up to limit_bytes; None: they are not counted.
         window_of: returns how many ids are kept for each producer of a destination of that name; 0: none.
         make_room: asks others for memory.
         """
         self._make_room = make_room
         self._account = account or Unlimited()
         self._window_of = window_of
-        self._most_bytes = most_bytes
+        self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._sizes: dict[int, int] = {}
         self._windows: dict[tuple[int, bytes], _Window] = {}
@@ -123,7 +123,7 @@ class Deduplication:
 
     # ------------------------------------------------------------------ transactions
 
-    def decides(self, found: Identity) -> int | None:
+    def deciding_transaction(self, found: Identity) -> int | None:
         """Return the number of the undecided transaction that has sent this message. None: there is none."""
         return self._undecided.get(found)
 
@@ -159,10 +159,10 @@ class Deduplication:
 
     # ------------------------------------------------------------------ memory
 
-    def resize(self, most_bytes: int) -> None:
+    def resize(self, limit_bytes: int) -> None:
         """Set the memory limit of the windows; forget what is above it, oldest ids first."""
-        self._most_bytes = most_bytes
-        self._shrink(most_bytes, None)
+        self._limit_bytes = limit_bytes
+        self._shrink(limit_bytes, None)
 
     @property
     def held_bytes(self) -> int:
@@ -180,7 +180,7 @@ class Deduplication:
 
     def _reserve(self, charge_bytes: int, but: _Window | None) -> bool:
         """Charge for an id or a window. The window `but` stays, though it may lose ids for this."""
-        if not self._shrink(self._most_bytes - charge_bytes, but):
+        if not self._shrink(self._limit_bytes - charge_bytes, but):
             return False
         if not self._account.reserve(charge_bytes):
             self._make_room(ROOM_BYTES)
@@ -251,7 +251,7 @@ class Deduplication:
         self._account.release(charge_bytes)
 
     def _check(self) -> None:
-        assert self._held_bytes == self.held_bytes <= max(self._most_bytes, 0)
+        assert self._held_bytes == self.held_bytes <= max(self._limit_bytes, 0)
         assert {window for _, _, window in self._oldest if not window.is_gone} == set(self._windows.values())
         for key, window in self._windows.items():
             assert window.key == key and not window.is_gone

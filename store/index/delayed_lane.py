@@ -15,11 +15,11 @@ from ..format.times import DUE, NEVER
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, DELAYED, LANE_MASK, LANE_SHIFT
 from ..structures.bits import first_run
 from .block import Block, DelayedBlock
-from .block_cache import BlockCache, BlockHolder
+from .block_cache import BlockCache, BlockLane
 from .pending_lane import PendingLane
 
 
-class DelayedLane(BlockHolder):
+class DelayedLane(BlockLane):
     """The store's record of the messages of one lane that wait.
 
     `is_pending`, `pending_run` and `pending_messages` are about them. A message that is gone may still wait here, so
@@ -48,9 +48,9 @@ class DelayedLane(BlockHolder):
             if not block.is_dirty:
                 self.cache.touch(self, block)
             assert block.times is not None
-            before = block.times.waiting.bit_count()
+            before = block.times.not_due_bits.bit_count()
             block.times.put_due(max(first - base, 0), min(last - base, BLOCK_MASK), due_at)
-            self.pending_messages += block.times.waiting.bit_count() - before
+            self.pending_messages += block.times.not_due_bits.bit_count() - before
         self.earliest[DUE] = min(self.earliest[DUE], due_at)
 
     def forget(self, first: int, last: int) -> None:
@@ -66,11 +66,11 @@ class DelayedLane(BlockHolder):
                 return
             block = self.block(number)
             assert block is not None and block.times is not None
-            before = block.times.waiting.bit_count()
+            before = block.times.not_due_bits.bit_count()
             if not block.is_dirty:
                 self.cache.touch(self, block)
             block.times.forget_due(max(first - base, 0), min(last - base, BLOCK_MASK))
-            self.note_due(block, before - block.times.waiting.bit_count())
+            self.note_due(block, before - block.times.not_due_bits.bit_count())
             number += 1
 
     def trim(self, lane: PendingLane, first: int, last: int) -> None:
@@ -96,19 +96,19 @@ class DelayedLane(BlockHolder):
         """Forget a block once none of its messages waits."""
         assert block.times is not None
         self.pending_messages -= messages
-        if not block.times.waiting:
+        if not block.times.not_due_bits:
             self.retire(block)
         if not self.blocks:
             self.earliest[DUE] = NEVER
 
     def is_pending(self, sequence: int) -> bool:
         """Return whether a message is delayed."""
-        return self.waiting(sequence, sequence) != 0
+        return self.not_due_bits(sequence, sequence) != 0
 
-    def waiting(self, first: int, last: int) -> int:
+    def not_due_bits(self, first: int, last: int) -> int:
         """Return a bit for each of first..last, in one block, that waits; the lowest bit is for the first."""
         block = self.block(first >> BLOCK_SHIFT)
-        return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
+        return 0 if block is None else block.not_due_bits(first & BLOCK_MASK, last & BLOCK_MASK)
 
     def due_at(self, sequence: int) -> int:
         """Return when a waiting message is offered again."""
@@ -125,7 +125,7 @@ class DelayedLane(BlockHolder):
             assert block is not None and block.times is not None
             base = number << BLOCK_SHIFT
             low = max(sequence - base, 0)
-            waiting = block.times.waiting >> low << low
+            waiting = block.times.not_due_bits >> low << low
             if waiting:
                 first, last = first_run(waiting, most)
                 return base + first, base + last
@@ -139,7 +139,7 @@ class DelayedLane(BlockHolder):
                 block = self.block(number)
                 assert block is not None and block.times is not None and block.number == number
                 block._check()
-                waiting += block.times.waiting.bit_count()
+                waiting += block.times.not_due_bits.bit_count()
                 assert self.earliest[DUE] <= block.times.earliest[DUE]
         assert waiting == self.pending_messages
         for runs in (self.blocks, self.blocks_on_disk, self.rows_to_delete):

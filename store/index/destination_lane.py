@@ -17,15 +17,15 @@ from ..format.times import DUE, EXPIRY, NO_TIMES, MessageTimes
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NO_DESTINATION
 from ..structures.bits import ones
 from .block import Block
-from .block_cache import HOLDER_SLOTS, BlockCache, BlockHolder
+from .block_cache import BLOCK_LANE_SLOTS, BlockCache, BlockLane
 from .data_log_use import DataLogUse, use_of
 
 _OWN_SLOTS: Final = ("uses", "is_unread")
-LANE_SLOTS: Final = (*HOLDER_SLOTS, "uses")
+LANE_SLOTS: Final = (*BLOCK_LANE_SLOTS, "uses")
 """Slots that a topic's lane takes over from a lane that was not known to belong to a topic."""
 
 
-class DestinationLane(BlockHolder):
+class DestinationLane(BlockLane):
     """The store's lane of a queue: the pending messages of one (destination, priority) in the index.
 
     The state lock guards it.
@@ -43,7 +43,7 @@ class DestinationLane(BlockHolder):
         # Whether messages only get a sequence and are not stored, because this is a topic's lane without subscriptions.
         self.is_unread = False
 
-    def left(self) -> None:
+    def on_shrunk(self) -> None:
         """Note that the lane is a row of the index now, and that the index no longer has this object."""
 
     @property
@@ -340,10 +340,10 @@ class DestinationLane(BlockHolder):
         block = self.block(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
 
-    def waiting(self, first: int, last: int) -> int:
+    def not_due_bits(self, first: int, last: int) -> int:
         """Return a bit for each of first..last, in one block, that is not due yet; the lowest bit is for the first."""
         block = self.block(first >> BLOCK_SHIFT)
-        return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
+        return 0 if block is None else block.not_due_bits(first & BLOCK_MASK, last & BLOCK_MASK)
 
     def is_complete(self, block_number: int) -> bool:
         """Return whether no more messages will be added to a block."""

@@ -14,7 +14,7 @@ from typing import Final
 from ..format.times import DUE, EXPIRY, NEVER
 from ..numbering import BLOCK_SHIFT
 from ..structures.bits import runs_of_ones
-from .block_cache import BlockHolder
+from .block_cache import BlockLane
 from .destination_lane import DestinationLane
 from .index import Index
 
@@ -35,7 +35,7 @@ class DueTimes:
         self._index = index
         self._stored_blocks = stored_blocks
 
-    def take_due(self, lane: BlockHolder, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+    def take_due(self, lane: BlockLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
         """Let messages that are due wait no longer, in up to `most_blocks` blocks; return runs of them.
 
         `lane.earliest` says whether there are more. It takes fewer if a checkpoint must make room in the index
@@ -49,11 +49,11 @@ class DueTimes:
             block = lane.block(number)
             if block is None or block.times is None:
                 continue
-            waiting = block.times.waiting
+            waiting = block.times.not_due_bits
             due = block.times.take_due(now_ms, block.gone)
-            if block.times.waiting != waiting and not block.is_dirty:
+            if block.times.not_due_bits != waiting and not block.is_dirty:
                 self._index.cache.touch(lane, block)
-            lane.note_due(block, waiting.bit_count() - block.times.waiting.bit_count())
+            lane.note_due(block, waiting.bit_count() - block.times.not_due_bits.bit_count())
             runs += runs_of_ones(due, number << BLOCK_SHIFT)
         if len(numbers) <= most_blocks:
             lane.earliest[DUE] = self._earliest(lane, DUE)
@@ -70,7 +70,7 @@ class DueTimes:
             return iter(())
         return runs_of_ones(block.times.expired(now_ms, block.gone), block_number << BLOCK_SHIFT)
 
-    def refresh_due(self, lane: BlockHolder) -> None:
+    def refresh_due(self, lane: BlockLane) -> None:
         """Find out what is due next, after a message that waited was removed."""
         lane.earliest[DUE] = self._earliest(lane, DUE)
 
@@ -78,7 +78,7 @@ class DueTimes:
         """Find out what expires next, after expired messages were removed."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
-    def _blocks(self, lane: BlockHolder, kind: int, until_ms: int, most: int) -> list[int]:
+    def _blocks(self, lane: BlockLane, kind: int, until_ms: int, most: int) -> list[int]:
         """Return the numbers of up to `most` blocks with a message up to that time, the earliest first."""
         found = [
             (block.times.earliest[kind], number)
@@ -88,12 +88,12 @@ class DueTimes:
         found += islice(self._stored(lane, kind, until_ms), most)
         return [number for _, number in sorted(found)[:most]]
 
-    def _earliest(self, lane: BlockHolder, kind: int) -> int:
+    def _earliest(self, lane: BlockLane, kind: int) -> int:
         in_ram = (block.times.earliest[kind] for block in lane.resident.values() if block.times is not None)
         stored = next((time for time, _ in self._stored(lane, kind, NEVER)), NEVER)
         return min(stored, min(in_ram, default=NEVER))
 
-    def _stored(self, lane: BlockHolder, kind: int, until_ms: int) -> Iterator[tuple[int, int]]:
+    def _stored(self, lane: BlockLane, kind: int, until_ms: int) -> Iterator[tuple[int, int]]:
         """Yield (time, block) of blocks that are not in RAM, in order. Rows of blocks in RAM may be out of date."""
         behind = (0, -1)
         while True:

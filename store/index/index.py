@@ -18,7 +18,7 @@ from ..format.state_record import LaneCounts, UseCounts
 from ..format.times import NEVER
 from ..numbering import DELAYED, LANE_MASK, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, lanes_of
 from .block import Block, BlockDamaged
-from .block_cache import BlockCache, BlockHolder
+from .block_cache import BlockCache, BlockLane
 from .data_log_use import DataLogUse, use_of
 from .delayed_lane import DelayedLane
 from .delivery_counts import DeliveryCountTable
@@ -150,7 +150,7 @@ class Index:
             del self.lanes[lane_number]
             self._lanes_account.release(INDEX_LANE_BYTES)
             self.idle.put(lane_number, lane.next_sequence)
-            lane.left()
+            lane.on_shrunk()
 
     def shrink_all_to_rows(self) -> None:
         """Make all empty lanes rows. Requires: no caller has a lane. O(lanes)."""
@@ -246,12 +246,12 @@ class Index:
             lane.pending_messages = counts.pending_messages
             lane.added_bytes, lane.removed_bytes = counts.pending_bytes, 0
         for number, runs in blocks.items():
-            holder = self._holder(number)
+            stored = self._block_lane(number)
             for first, last in runs:
-                holder.blocks.add(first, last)
-                holder.blocks_on_disk.add(first, last)
+                stored.blocks.add(first, last)
+                stored.blocks_on_disk.add(first, last)
         for number, times in earliest.items():
-            self._holder(number).earliest[:] = [time or NEVER for time in times]
+            self._block_lane(number).earliest[:] = [time or NEVER for time in times]
         for number, lane in self.lanes.items():
             lane.delayed = self.delayed.get(number)
         for counted in uses:
@@ -261,7 +261,7 @@ class Index:
             use.acked_data_logs.update(counted.acked_data_logs)
             use.committed_data_logs.update(counted.committed_data_logs)
 
-    def _holder(self, lane_number: int) -> BlockHolder:
+    def _block_lane(self, lane_number: int) -> BlockLane:
         """Return the lane of a number, made if needed, or the timetable that a checkpoint has stored."""
         if not lane_number & DELAYED:
             return self.lane_numbered(lane_number)
@@ -291,14 +291,14 @@ class Index:
         ]
         return chain(idle, lanes), uses
 
-    def _waiting(self) -> Iterator[tuple[int, BlockHolder]]:
+    def _waiting(self) -> Iterator[tuple[int, BlockLane]]:
         return ((lane.number, lane) for lane in self.delayed.values() if lane.blocks)
 
     def reset(self) -> None:
         """Forget everything, before a full replay."""
-        for holder in chain(self.lanes.values(), self.delayed.values()):
-            for block in list(holder.resident.values()):
-                self.cache.expel(holder, block)
+        for lane in chain(self.lanes.values(), self.delayed.values()):
+            for block in list(lane.resident.values()):
+                self.cache.expel(lane, block)
         self._lanes_account.release(self.lanes_charge - self.idle.charge_bytes)
         self.lanes.clear()
         self.idle.clear()
@@ -386,10 +386,10 @@ class Index:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def take_dirty(self) -> list[tuple[BlockHolder, Block, bytes]]:
+    def take_dirty(self) -> list[tuple[BlockLane, Block, bytes]]:
         """Pack the blocks that a checkpoint must write. They stay in RAM until `checkpointed`."""
         self._is_storing = True
-        return [(self.cache.holder(number), block, packed) for number, block, packed in self.cache.take_dirty()]
+        return [(self.cache.lane(number), block, packed) for number, block, packed in self.cache.take_dirty()]
 
     def take_rows_to_delete(self) -> list[tuple[int, int]]:
         """Return (lane, block) of the rows that a checkpoint must delete."""
@@ -407,7 +407,7 @@ class Index:
 
     def checkpointed(
         self,
-        taken: list[tuple[BlockHolder, Block, bytes]],
+        taken: list[tuple[BlockLane, Block, bytes]],
         deleted: list[tuple[int, int]],
         fingerprints: list[Row],
         *,
@@ -421,7 +421,7 @@ class Index:
         if is_stored:
             self.fingerprints.checkpointed(fingerprints)
         for number, block_number in deleted:
-            lane = self._forgotten.get(number) or self.cache.holder(number)
+            lane = self._forgotten.get(number) or self.cache.lane(number)
             if is_stored:
                 lane.blocks_on_disk.remove(block_number, block_number)
             else:

@@ -88,7 +88,7 @@ class PendingLane:
         """Return when a pending message is due, or was due recently, and when it expires."""
         raise NotImplementedError
 
-    def waiting(self, first: int, last: int) -> int:
+    def not_due_bits(self, first: int, last: int) -> int:
         """Return a bit for each of first..last, in one block, that is not due yet; the lowest bit is for the first."""
         raise NotImplementedError
 
@@ -108,9 +108,9 @@ class PendingLane:
             return self.pending_run(sequence, most)
         while (run := self.pending_run(sequence, BLOCK_MESSAGES)) is not None:
             first, last = run
-            ready = ~self.waiting(first, last) & ones(0, last - first)
+            ready = ~self.not_due_bits(first, last) & ones(0, last - first)
             if delayed is not None:
-                ready &= ~delayed.waiting(first, last)
+                ready &= ~delayed.not_due_bits(first, last)
             if ready:
                 low, high = first_run(ready, most)
                 return first + low, first + high

@@ -26,10 +26,10 @@ from .topic_lane import NO_RECORD, BacklogSets, LaneHome, NotedBacklogs, Subscri
 
 SUBSCRIBER_BYTES: Final = 480
 """Charge of an open subscription, without its lanes. Measured with tracemalloc over 10,000 subscriptions."""
-SWEEP_BLOCKS: Final = 64
+PART_BLOCKS: Final = 64
 """Blocks of topics that are examined before the state lock is released, which takes a few milliseconds."""
 ASKED_AT_ONCE: Final = 32
-"""Subscriptions that a sweep asks in the same time that the rest of its work for a block takes."""
+"""Subscriptions that are asked in the same time that the rest of its work for a block takes."""
 
 
 class Subscriber:
@@ -69,7 +69,7 @@ class _Topic(LaneHome):
         self._topics = topics
         topics[topic_number] = self
 
-    def lane_left(self, lane: TopicLane) -> None:
+    def forget_lane(self, lane: TopicLane) -> None:
         """Forget a lane that is a row of the index now; forget the topic with its last lane."""
         self.lanes.remove(lane)
         self.leave_if_empty()
@@ -106,7 +106,7 @@ class Subscriptions(LaneMaker):
         self._topics: dict[int, _Topic] = {}
         # Number of the next destination or subscription. A number is never used again.
         self.next_number = 1
-        # Whether the last sweep stopped early, so that a checkpoint can make room.
+        # Whether the last `remove_unneeded` stopped early, so that a checkpoint can make room.
         self.is_behind = False
 
     def reset(self) -> None:
@@ -405,7 +405,7 @@ class Subscriptions(LaneMaker):
     def restore(self, backlogs: Iterable[SubscriptionBacklog]) -> None:
         """Take over the backlogs of a checkpoint.
 
-        The next sweep removes what only subscriptions that were not durable needed.
+        The next `remove_unneeded` removes what only subscriptions that were not durable needed.
         """
         for backlog in backlogs:
             subscriber = self.by_number.get(backlog.lane_number >> LANE_SHIFT)
@@ -426,35 +426,35 @@ class Subscriptions(LaneMaker):
         opened_bytes = SUBSCRIBER_BYTES * len(self.by_number) + sum(lane.subscribers_charge for lane in self._lanes())
         return self.table.charge_bytes + opened_bytes + self._backlogs.noted_charge
 
-    # ------------------------------------------------------------------ sweeping
+    # ------------------------------------------------------------------ what nobody needs
 
     @property
     def touched_blocks(self) -> int:
         """Number of blocks that may have messages which are no longer needed."""
         return sum(lane.touched.count for lane in self._lanes())
 
-    def sweep_part(self) -> int:
-        """Sweep as many blocks as one hold of the state lock allows; return as `sweep` does."""
-        return self.sweep(SWEEP_BLOCKS)
+    def remove_unneeded_part(self) -> int:
+        """Visit as many blocks as one hold of the state lock allows; return as `remove_unneeded` does."""
+        return self.remove_unneeded(PART_BLOCKS)
 
-    def sweep(self, blocks: int = SEQUENCE_MAX) -> int:
+    def remove_unneeded(self, blocks: int = SEQUENCE_MAX) -> int:
         """Remove messages that no subscription needs, in up to `blocks` blocks; return in how many it did, or 0.
 
         It takes fewer blocks of a topic with many subscriptions, because each of them is asked. `is_behind` is set if a
         checkpoint must make room first.
         """
         self.is_behind = False
-        swept = 0
+        visited = 0
         for lane in self._lanes():
             price = 1 + len(lane.subscribers) // ASKED_AT_ONCE
             while lane.touched and blocks > 0:
                 if self._index.is_nearly_full:
                     self.is_behind = True
-                    return swept
-                lane.sweep()
+                    return visited
+                lane.remove_unneeded()
                 blocks -= price
-                swept += 1
-        return swept
+                visited += 1
+        return visited
 
     def _check(self) -> None:
         self.table._check()

@@ -3,7 +3,7 @@
 The places of a topic's messages are in the blocks of its lane, once. A subscription only has a set of the sequences
 that it has not acknowledged. Its acks contain its number, so the journal says which subscription has finished which
 messages. A message leaves the topic's lane, and frees its data log, once no subscription needs it; before each
-checkpoint, `sweep` finds such messages block by block. The cost of a send does not depend on the number of
+checkpoint, `remove_unneeded` finds such messages block by block. The cost of a send does not depend on the number of
 subscriptions: messages that were sent since a subscription last caught up are pending for it, and are added to its set
 on demand.
 """
@@ -109,7 +109,7 @@ class LaneHome(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def lane_left(self, lane: TopicLane) -> None:
+    def forget_lane(self, lane: TopicLane) -> None:
         """Forget a lane that is only a row of the index now."""
 
     @abstractmethod
@@ -196,10 +196,10 @@ class TopicLane(DestinationLane):
                 if cursor.next_sequence < end:
                     self.home.open_subscription(number)
 
-    def left(self) -> None:
+    def on_shrunk(self) -> None:
         """Tell the topic that the lane is only a row of the index now."""
         if self.home is not None:
-            self.home.lane_left(self)
+            self.home.forget_lane(self)
 
     def replace(self, lane: DestinationLane) -> None:
         """Take over a lane that was not known to belong to a topic. Requires: there are no subscriptions yet."""
@@ -361,11 +361,11 @@ class TopicLane(DestinationLane):
         return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes + self.cursors.charge_bytes
 
     def touch_all(self) -> None:
-        """Make the next sweep check every block, because it is not known what is needed."""
+        """Make the next `remove_unneeded` check every block, because it is not known what is needed."""
         for first, last in self.blocks:
             self.touched.add(first, last)
 
-    def sweep(self) -> None:
+    def remove_unneeded(self) -> None:
         """Remove messages of the next touched block that no subscription needs.
 
         O(subscriptions). It reads at most one block.
@@ -671,8 +671,8 @@ class SubscriptionLane(JournaledLane):
     def times_of(self, sequence: int) -> MessageTimes:
         return self.topic.times_of(sequence)
 
-    def waiting(self, first: int, last: int) -> int:
-        return self.topic.waiting(first, last)
+    def not_due_bits(self, first: int, last: int) -> int:
+        return self.topic.not_due_bits(first, last)
 
     def lengths(self, first: int, last: int) -> array[int]:
         return self.topic.lengths(first, last)

@@ -89,7 +89,7 @@ def ingest_sets(
             )
     if any(report.problem is None for report in reports):
         try:
-            forget_taken(disk, frozenset(mark.load_id for mark in directory.imports))
+            forget_taken(disk, frozenset(record.load_id for record in directory.imports))
         except OSError as error:
             logger.warning("import/ keeps names of forgotten loads (%s)", error.strerror, event="import_names_kept")
     return tuple(reports)
@@ -155,17 +155,18 @@ class _Ingestion:
             manifest = read_manifest(self._disk, self._load_id)
         except RecordDamaged as damage:
             raise _Refused(str(damage)) from None
-        mark = self._directory.imports.find(self._load_id)
-        if mark is not None and not mark.is_done and mark.set_id != manifest.set_id:
-            raise _Refused(f"{mark.taken:,} of {mark.messages:,} messages were taken from another set of that load id")
-        if mark is None or not mark.is_done:
-            self._take(manifest, mark)
+        record = self._directory.imports.find(self._load_id)
+        if record is not None and not record.is_done and record.set_id != manifest.set_id:
+            taken = f"{record.taken:,} of {record.messages:,} messages"
+            raise _Refused(f"{taken} were taken from another set of that load id")
+        if record is None or not record.is_done:
+            self._take(manifest, record)
         self._directory.journal.sync()
         retire(self._disk, self._load_id, TAKEN, part_names(manifest))
 
-    def _take(self, manifest: Manifest, mark: ImportRecord | None) -> None:
+    def _take(self, manifest: Manifest, record: ImportRecord | None) -> None:
         directory = self._directory
-        if mark is None and not directory.imports.has_room:
+        if record is None and not directory.imports.has_room:
             raise _Waits(f"{IMPORTS_KEPT} other loads have begun and not ended")
         try:
             for part in manifest.parts:
@@ -173,9 +174,9 @@ class _Ingestion:
                     pass
         except PartDamaged as damage:
             raise _Refused(str(damage)) from None
-        mark = mark or ImportRecord(manifest.load_id, manifest.set_id, manifest.messages, 0)
-        self._write(mark)
-        place, taken = 0, mark.taken
+        record = record or ImportRecord(manifest.load_id, manifest.set_id, manifest.messages, 0)
+        self._write(record)
+        place, taken = 0, record.taken
         try:
             for part in manifest.parts:
                 if place + part.messages > taken:
@@ -196,12 +197,12 @@ class _Ingestion:
             self._disk, manifest.set_id, part, account=self._account, message_bytes_max=self._message_bytes_max
         )
 
-    def _write(self, mark: ImportRecord) -> None:
+    def _write(self, record: ImportRecord) -> None:
         """Record how far the load is, and reset the count."""
         directory = self._directory
         with self._lock, directory.journal.all_or_broken:
-            directory.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
-            directory.imports.note(mark)
+            directory.journal.append(IMPORT_KIND, 0, 0, encode_import(record))
+            directory.imports.note(record)
 
     def _append(self, found: ImportedSlice, left_out: int) -> None:
         lane = self._lane(found.destination, found.priority)

@@ -7,7 +7,7 @@
                the load id, then for each part number u32, nonce u64, salt u32, bytes u64, messages u64; crc u32
 
 A set exists from the moment when its manifest has that name, and then all of it exists. Parts of a losing attempt, or
-of an unfinished load, are in no manifest and are swept. A load id that was published or taken is never published again:
+of an unfinished load, are in no manifest and go. A load id that was published or taken is never published again:
 an import set has its messages in one order, and the store may have begun with the first set.
 """
 
@@ -30,7 +30,7 @@ PARTS_MAX: Final = 65_536
 """Most parts of one set, so that a manifest has at most 2 MiB."""
 
 LEASE_MS: Final = 24 * 3600 * 1000
-"""A part without a manifest is swept when it is older than this. Until then its load may be under way."""
+"""A part without a manifest is removed when it is older than this. Until then its load may be under way."""
 
 NEW: Final = "new"
 PUBLISHED: Final = "load"
@@ -177,7 +177,7 @@ def forget_taken(disk: Disk, remembered: frozenset[str]) -> None:
             disk.remove(import_name(load_id, TAKEN))
 
 
-def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
+def remove_unnamed_parts(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
     """Remove parts without a manifest: those of the own set, and older ones of others than the lease.
 
     Requires: the lock of import/. Return how many.
@@ -190,15 +190,15 @@ def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
             if load_id is not None:
                 with suppress(RecordDamaged, FileNotFoundError):
                     named.update(part_names(read_manifest(disk, load_id, state)))
-    swept = 0
+    removed = 0
     for name in names:
         found = import_part(name)
         path = f"{IMPORT}/{name}"
         if found is not None and path not in named and (found[0] == own_set_id or _is_old(disk, path, now_ms)):
             with suppress(FileNotFoundError):
                 disk.remove(path)
-                swept += 1
-    return swept
+                removed += 1
+    return removed
 
 
 def _is_old(disk: Disk, name: str, now_ms: int) -> bool:

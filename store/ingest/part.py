@@ -141,7 +141,7 @@ class PartsWriter:
         return self._done
 
     def abandon(self) -> None:
-        """Close open files. Written parts stay until the next sweep."""
+        """Close open files. Written parts stay until `remove_unnamed_parts`."""
         if self._file is not None:
             self._file.close()
             self._file = None

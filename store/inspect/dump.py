@@ -51,7 +51,7 @@ from ..format.times import MessageTimes, times_of
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.journal import location_text
 from ..journal.scan import Damage, FoundRecord, open_data_logs, scan
-from ..journal.sync_mark import told_durable
+from ..journal.sync_mark import read_durable_end
 from ..message import HeaderValue, id_prefix
 from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from .facts import plain_value
@@ -76,7 +76,7 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     """
     names: NamesByNumber = {}
     torn: list[Row] = []
-    told, end, is_seen = told_durable(disk), 0, True  # read it first: then the journal has everything up to it
+    told, end, is_seen = read_durable_end(disk), 0, True  # read it first: then the journal has everything up to it
     for data_log, file in open_data_logs(disk):
         for row in _rows(data_log, file, names, with_headers):
             place = data_log << OFFSET_BITS | row["offset"]

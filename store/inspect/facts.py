@@ -166,12 +166,12 @@ def facts_of(
         whose body does not verify has no row.
     """
     names = DestinationNames() if names is None else names
-    durable: int | None = None
+    durable_end: int | None = None
     for found in scan(file, header, offset=offset, next_log_sequence=next_log_sequence):
         if is_newest and (isinstance(found, Damage) or found.bad_messages):
-            if durable is None:
-                durable = attested_behind(file, header, DATA_LOG_HEADER_BYTES)
-            if header.data_log << OFFSET_BITS | found.offset >= durable:
+            if durable_end is None:
+                durable_end = attested_behind(file, header, DATA_LOG_HEADER_BYTES)
+            if header.data_log << OFFSET_BITS | found.offset >= durable_end:
                 return
         if isinstance(found, Damage):
             yield UnreadableRange(found.offset, found.length, found.problem)

@@ -50,7 +50,7 @@ _INDEX_BYTES: Final = 1 << 50
 class ReadOnlyStore:
     """A store as a read-only open found it. sizes: bytes of each data log."""
 
-    retention: RetentionReasons
+    retention_reasons: RetentionReasons
     sizes: dict[int, int]
     index: Index
     """The index, with all blocks in RAM."""
@@ -80,7 +80,7 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
     held = _ReadOnlyDisk(disk)
     try:
         subscriptions = Subscriptions(index)
-        duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
+        duplicates = Deduplication(window_of=lambda name: 1, limit_bytes=_INDEX_BYTES)
         properties = PropertyTable()
         branches = Branches(duplicates, properties)
         journaled = JournaledState(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates, properties)
@@ -105,7 +105,7 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
         index.use(data_log)
     lock, undecided = OwnedLock(), branches.data_logs()
     leases = read_leases(disk, now_ms)
-    retention = RetentionReasons(
+    retention_reasons = RetentionReasons(
         index,
         lock,
         found.destinations,
@@ -115,7 +115,7 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
         leases=leases,
         durable=subscriptions.encoded,
     )
-    return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
+    return ReadOnlyStore(retention_reasons, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
 
 
 def _no_block(lane_number: int, block: int) -> bytes:

@@ -157,8 +157,8 @@ class RecordWalk:
         self.end = offset
         self.next_log_sequence = next_log_sequence
         self.epoch = 0
-        # The greatest durable position that an intact record contains.
-        self.durable = 0
+        # The greatest durable end that an intact record contains.
+        self.durable_end = 0
         self.is_sealed = False
         self.problem: str | None = None
         self._chunk = b""
@@ -210,7 +210,7 @@ class RecordWalk:
         at, behind = self.end - base, min(len(chunk), self._size - base)
         message_bytes, ack_bytes, step = MESSAGE_ONE.size, ACK_ONE.size, 1 << WORD_SHIFT
         verify_at = self._verify_from - base if self._verify_from is not None else behind
-        sequence, durable = self.next_log_sequence, self.durable
+        sequence, durable_end = self.next_log_sequence, self.durable_end
         assert sequence is not None
         due, due_end = sequence << WORD_SHIFT | MAGIC, sequence + most << WORD_SHIFT
         offsets: list[int] = []
@@ -254,11 +254,11 @@ class RecordWalk:
                 first_due = -1
             else:
                 break
-            if found_durable > durable:
-                durable = found_durable
+            if found_durable > durable_end:
+                durable_end = found_durable
             due += step
             at = end
-        self.end, self.next_log_sequence, self.durable = base + at, due >> WORD_SHIFT, durable
+        self.end, self.next_log_sequence, self.durable_end = base + at, due >> WORD_SHIFT, durable_end
         return found
 
     def _read(self, size: int) -> bytes:
@@ -279,7 +279,7 @@ class RecordWalk:
             raise RecordDamaged(f"epoch {header.epoch} behind epoch {self.epoch}")
         self.next_log_sequence = log_sequence_behind(header, head)
         self.epoch = header.epoch
-        self.durable = max(self.durable, header.durable)
+        self.durable_end = max(self.durable_end, header.durable)
 
     def _verify_slice(self, header: Header, head: bytes, chunk: bytes, at: int) -> None:
         table = decode_slice(header, head).table
@@ -365,7 +365,7 @@ def crc_of(file: File, offset: int, length: int, crc: int = 0) -> int:
 
 
 def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
-    """Return the greatest durable position in any intact record at or behind offset; 0: none.
+    """Return the greatest durable end in any intact record at or behind offset; 0: none.
 
     A walk stops at a torn tail as well as at corruption. A later record that knew this place to be durable tells them
     apart. Cost: that of find_records.

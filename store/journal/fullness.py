@@ -134,7 +134,7 @@ class Fullness:
                 raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space")
         self.is_refusing = False
 
-    def spare_acks(self, kind: int, size: int, offset: int) -> None:
+    def keep_space_for_acks(self, kind: int, size: int, offset: int) -> None:
         """Leave half of what a full disk has for acks: refuse dead letters and delivery counts beyond.
 
         Raises StoreFull.

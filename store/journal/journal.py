@@ -1,7 +1,7 @@
 """Journal: append records to rolling data logs, make them durable, and read them by location.
 
 When `append` returns, the operating system has the record, so a killed process loses nothing of it. The record survives
-a power cut once `sync` has returned for its position. A crash may leave torn bytes at the end of the newest data log;
+a power cut once `sync` has returned for its end. A crash may leave torn bytes at the end of the newest data log;
 recovery cuts them off.
 
 The caller itself writes, under the state lock and without another thread. The first caller that needs a sync makes it,
@@ -54,7 +54,7 @@ from .open_data_logs import OpenDataLogs
 from .reserve import SETTLING, DiskReserve
 
 SyncListener: TypeAlias = Callable[[], None]
-"""Called under the lock after each sync, with `Journal.durable` as it is now."""
+"""Called under the lock after each sync, with `Journal.durable_end` as it is now."""
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
@@ -65,7 +65,7 @@ def location_text(position: int) -> str:
     return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
 
 
-def _nobody(position: int) -> None:
+def _nobody(durable_end: int) -> None:
     """Do nothing after a sync."""
 
 
@@ -82,7 +82,7 @@ class Journal:
     _write: Callable[[bytes], None]
     """Appends to the newest data log. It is the file's own method, so that no record has to look it up."""
     _stamp: bytes
-    """Epoch and durable position, encoded for the header of the next record."""
+    """Epoch and durable end, encoded for the header of the next record."""
     _salt: Any
     """An int, kept as an object, because machine code would make a new object for each checksum."""
 
@@ -135,17 +135,17 @@ class Journal:
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
         # Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed or failed.
-        self._limit = -1
+        self._unchecked_end = -1
         # The log sequence of the next record and the magic number, as they stand in its header.
         self._salt, self._word = 0, MAGIC
         self._offsets = array("I")
         self.epoch = self.offset = self._sealed_bytes = 0
         # Id of the newest data log, to which is written.
         self.data_log = 0
-        # Position up to which everything is on the device.
-        self.durable = 0
-        # The durable position in the newest record, except slices, messages and acks, which may have a later one.
-        self.attested = 0
+        # Everything before this is on the device.
+        self.durable_end = 0
+        # The durable end in the newest record, except slices, messages and acks, which may have a later one.
+        self.attested_end = 0
         # How long the device took for each sync, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
         # Bytes of each sealed data log; 0 of the newest, whose bytes are `offset`.
@@ -160,7 +160,7 @@ class Journal:
     ) -> None:
         """Begin a new data log with that id; its first record has that log sequence.
 
-        on_synced: called under the sync lock with each position that is on the device, before any caller learns of it.
+        on_synced: called under the sync lock with each durable end, before any caller learns of it.
 
         Every open begins a new data log, so files of an earlier process are never written again.
         """
@@ -212,7 +212,7 @@ class Journal:
         if not destination:  # NO_DESTINATION
             raise Closed("the queue or topic")
         size = ONE_BYTES + content_bytes
-        if self.offset + size > self._limit:
+        if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=flags)
         offset = self.offset
         data = encode_one(
@@ -254,16 +254,16 @@ class Journal:
             raise Closed("the queue or topic")
         lengths = content_lengths(contents)
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
-        if self.offset + size > self._limit:
+        if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=flags)
-        head = self._salt, self._word, self.epoch, self.durable
+        head = self._salt, self._word, self.epoch, self.durable_end
         return self._append(encode_slice(*head, flags, destination, sequence, timestamp, contents, lengths)), lengths
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
         """Append an ack of one run with one write. Requires: the lock."""
         if not destination:  # NO_DESTINATION
             raise Closed("the queue or topic")
-        if self.offset + ACK_BYTES > self._limit:
+        if self.offset + ACK_BYTES > self._unchecked_end:
             self._make_space(ACK_BYTES, ACK)
         offset = self.offset
         data = encode_ack(self._salt, self._word, self._stamp, priority, destination, first, count)
@@ -282,10 +282,11 @@ class Journal:
         """
         size = HEADER_BYTES + len(payload)
         with self.all_or_broken:
-            if self.offset + size > self._limit:
+            if self.offset + size > self._unchecked_end:
                 self._make_space(size, SETTLING if settles else kind)
-            offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
-        self.attested = self.durable
+            record = encode(self._salt, self._word, self.epoch, self.durable_end, kind, flags, count, payload)
+            offset = self._append(record)
+        self.attested_end = self.durable_end
         return offset
 
     def keep_together(self, size: int, records: int) -> None:
@@ -295,12 +296,12 @@ class Journal:
         """
         if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
             self.roll(size)
-        if self.offset + size > self._limit:
+        if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=RELOCATED)
 
-    def admit(self, size: int) -> None:
+    def require_space(self, size: int) -> None:
         """Make room for a record of any kind that comes of a send, or refuse it as a message is. Requires: the lock."""
-        if self.offset + size > self._limit:
+        if self.offset + size > self._unchecked_end:
             self._make_space(size)
 
     def _append(self, data: bytes) -> int:
@@ -329,8 +330,8 @@ class Journal:
         raise self.fail("a journal write failed", error) from error
 
     def _restamp(self) -> None:
-        """Encode epoch and durable position anew, because one of them has changed."""
-        self._stamp = stamp(self.epoch, self.durable)
+        """Encode epoch and durable end anew, because one of them has changed."""
+        self._stamp = stamp(self.epoch, self.durable_end)
 
     def fail(self, reason: str, error: OSError | None = None) -> StoreFailed:
         """Refuse every write from now on; return the error to raise.
@@ -350,7 +351,7 @@ class Journal:
 
     def stop(self, failure: StoreFailed | None = None) -> None:
         """Refuse all later appends, with the first failure or, without one, as a closed store. Requires: the lock."""
-        self._limit = -1
+        self._unchecked_end = -1
         self.failure = self.failure or failure
 
     @contextmanager
@@ -365,13 +366,13 @@ class Journal:
     # ------------------------------------------------------------------ space
 
     def _make_space(self, size: int, kind: int = MESSAGE, flags: int = 0) -> None:
-        """Make room for an append that would pass `_limit`. Up to that limit, appends need no check.
+        """Make room for an append that would pass `_unchecked_end`. Up to there, appends need no check.
 
         Raise the reason if there is no room: a failed or closed journal, a write stall, a full disk. Otherwise a record
-        that fits into the data log raises the limit, and one that does not begins the next data log. flags: those of a
+        that fits into the data log moves that end, and one that does not begins the next data log. flags: those of a
         slice.
         """
-        if self._limit < 0:
+        if self._unchecked_end < 0:
             raise self.failure.again() if self.failure is not None else Closed("the store")
         fullness = self.fullness
         if kind == MESSAGE:
@@ -379,15 +380,15 @@ class Journal:
         is_adding = fullness.is_adding(kind)
         if is_adding:
             fullness.require_space(size, flags, self.refill)
-        fullness.spare_acks(kind, size, self.offset)
+        fullness.keep_space_for_acks(kind, size, self.offset)
         if fullness.is_beyond(kind, self.offset + size, len(self._offsets)):
             if len(self._offsets) > 1:
                 self.roll(size, is_adding=is_adding)
-                fullness.spare_acks(kind, size, self.offset)
+                fullness.keep_space_for_acks(kind, size, self.offset)
             if fullness.is_admitting:  # a record that is larger than a file gets a larger file
-                self._limit = max(self.offset + size, self._limit)
+                self._unchecked_end = max(self.offset + size, self._unchecked_end)
         else:
-            self._set_limit(size)
+            self._set_unchecked_end(size)
 
     def set_write_stall(self, limit: str | None) -> None:
         """Refuse new messages with StoreFull, which names that limit; None: admit them again. Requires: the lock.
@@ -396,12 +397,12 @@ class Journal:
         that are not messages. During a stall every append takes the slow path; without one none does.
         """
         self.fullness.set_stall(limit)
-        if self._limit >= 0:
-            self._set_limit(0)
+        if self._unchecked_end >= 0:
+            self._set_unchecked_end(0)
 
-    def _set_limit(self, size: int) -> None:
-        """Set the limit up to which appends need no check."""
-        self._limit = self.fullness.unchecked_end(self.offset, len(self._offsets), size)
+    def _set_unchecked_end(self, size: int) -> None:
+        """Set the end up to which appends need no check."""
+        self._unchecked_end = self.fullness.unchecked_end(self.offset, len(self._offsets), size)
 
     def refill(self) -> bool:
         """Fill the reserve, leave a makeshift data log, and note room below the limit. False: the disk is still full.
@@ -409,14 +410,14 @@ class Journal:
         Requires: the lock.
         """
         fullness = self.fullness
-        if fullness.is_full and self._limit >= 0:
+        if fullness.is_full and self._unchecked_end >= 0:
             try:
                 if fullness.refill():
                     if fullness.is_makeshift:
                         with self.all_or_broken:
                             self.roll()
                     else:
-                        self._set_limit(0)
+                        self._set_unchecked_end(0)
             except StoreFull:
                 return False
         return fullness.note_space()
@@ -429,7 +430,7 @@ class Journal:
         with self._state_lock:
             is_lent = self.fullness.lend()
             if is_lent:
-                self._limit = min(self._limit, 0)
+                self._unchecked_end = min(self._unchecked_end, 0)
             return is_lent
 
     # ------------------------------------------------------------------ beginning and ending data logs
@@ -473,7 +474,7 @@ class Journal:
         old, old_end = self._file, self.offset
         assert old is not None
         payload = directory_payload(self._offsets, old_end)
-        seal = encode(self._salt, self._word, self.epoch, self.durable, DIRECTORY, 0, 0, payload)
+        seal = encode(self._salt, self._word, self.epoch, self.durable_end, DIRECTORY, 0, 0, payload)
         try:
             old.append(seal)
             old.truncate(old_end + len(seal))
@@ -484,7 +485,7 @@ class Journal:
             return
         self._word += _NEXT_RECORD
         self.offset = old_end + len(seal)
-        self._limit = -1
+        self._unchecked_end = -1
 
     def _end_unsealed(self, old: File) -> None:
         self.epoch += 1
@@ -494,7 +495,7 @@ class Journal:
             old.truncate(self.offset)
         except OSError as error:
             raise self.fail("a data log could not be cut", error) from error
-        self._limit = -1
+        self._unchecked_end = -1
 
     def _start_data_log(self, data_log: int, new: NewDataLog) -> None:
         file, salt = new.file, self._random_salt()
@@ -502,41 +503,41 @@ class Journal:
         self.data_log = data_log
         self.sizes[data_log] = 0
         kind, count, payload = self._first_record()
-        first = encode(salt, self._word, self.epoch, self.durable, kind, 0, count, payload)
+        first = encode(salt, self._word, self.epoch, self.durable_end, kind, 0, count, payload)
         try:
             file.append(encode_header(header) + first)
         except OSError:
             file.close()  # nobody else has it yet
             raise
-        self.attested = self.durable
+        self.attested_end = self.durable_end
         self._file, self._write = file, file.append
         self._salt, self._offsets = salt, array("I", (DATA_LOG_HEADER_BYTES,))
         self._word += _NEXT_RECORD
         self.offset = DATA_LOG_HEADER_BYTES + len(first)
         self.open_data_logs.begin(data_log, file, salt)
         self.fullness.begin_data_log(new.capacity, self.offset, is_makeshift=new.is_makeshift)
-        self._set_limit(0)
+        self._set_unchecked_end(0)
 
     # ------------------------------------------------------------------ syncing
 
-    def sync(self, position: int | None = None) -> bool:
-        """Return once everything up to position (None: up to now) is on the device. Requires: no state lock.
+    def sync(self, end: int | None = None) -> bool:
+        """Return once everything before `end` (None: before now) is on the device. Requires: no state lock.
 
         True: this call made a sync, and the SyncListener was called. False: others have synced so far already.
 
         One caller syncs for all that have appended before. The others find the sync done.
         """
-        if position is not None and self.durable >= position:
+        if end is not None and self.durable_end >= end:
             return False
         if self._state_lock.is_owned():
             raise NestedCall
         with self.sync_lock:
-            if position is not None and self.durable >= position:
+            if end is not None and self.durable_end >= end:
                 return False
             with self._bare_state_lock:
                 if self.failure is not None:  # also where the lock is broken, which stops the journal
                     raise (self._state_lock.failure or self.failure).again()
-                end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
+                journal_end = self.data_log << OFFSET_BITS | self.offset  # self.end, written inline
                 unsynced = self.open_data_logs.unsynced
             began = self._monotonic()
             try:
@@ -545,16 +546,16 @@ class Journal:
                 with self._state_lock:
                     raise self.fail("a journal sync failed", error) from error
             seconds = self._monotonic() - began
-            self._on_synced(end)
+            self._on_synced(journal_end)
             with self._bare_state_lock:
                 if self._state_lock.failure is not None:
                     raise self._state_lock.failure.again()
                 self.sync_durations.record(seconds)
                 if unsynced.names:
                     self.open_data_logs.note_synced(unsynced)
-                if end > self.durable:
-                    self.durable = end
-                    self._stamp = stamp(self.epoch, end)
+                if journal_end > self.durable_end:
+                    self.durable_end = journal_end
+                    self._stamp = stamp(self.epoch, journal_end)
                 self._sync_listener()
         return True
 
@@ -571,7 +572,7 @@ class Journal:
         self.sync_durations.record(self._monotonic() - began)
         self._on_synced(self.end)
         self.open_data_logs.note_synced(unsynced)
-        self.durable = self.end
+        self.durable_end = self.end
         self._restamp()
 
     # ------------------------------------------------------------------ sizes, and the end
@@ -594,6 +595,6 @@ class Journal:
 
     def close(self) -> None:
         """Close the files. The operating system writes what was not synced. Requires: the lock."""
-        self._limit = -1
+        self._unchecked_end = -1
         self.open_data_logs.close()
         self.files.close()

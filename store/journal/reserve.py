@@ -131,6 +131,6 @@ class DiskReserve:
         del self._held[part]
 
 
-def limit_bytes(limit: int | float | None, disk: Disk, journal_bytes: int) -> int | None:
+def store_limit_bytes(limit: int | float | None, disk: Disk, journal_bytes: int) -> int | None:
     """Return a limit in bytes. A float is a share of what the journal has and the disk could add now."""
     return int(limit * (disk.free_bytes() + journal_bytes)) if isinstance(limit, float) else limit

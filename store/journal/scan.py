@@ -104,8 +104,8 @@ def scan(
     expected = header.first_log_sequence if next_log_sequence is None else next_log_sequence
     while True:
         walk = RecordWalk(file, header, offset, next_log_sequence=due, verify_from=0)
-        for place, record, head in walk:
-            yield FoundRecord(place, record, head)
+        for at, record, head in walk:
+            yield FoundRecord(at, record, head)
         offset, due, expected = walk.end, walk.next_log_sequence, walk.next_log_sequence or expected
         if walk.is_sealed:
             if used := used_bytes(file, offset):

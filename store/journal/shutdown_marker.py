@@ -25,8 +25,8 @@ _MAGIC: Final = b"FBMARK01"
 class ShutdownMarker(NamedTuple):
     store_id: bytes
     epoch: int
-    position: int
-    """Journal position that was durable when the marker was written."""
+    durable_end: int
+    """That of the journal when the marker was written."""
     is_clean: bool
 
 
@@ -41,14 +41,14 @@ def read_shutdown_marker(disk: Disk) -> ShutdownMarker | None:
         file.close()
     if len(data) != _FORM.size + 4 or zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
         return None
-    magic, store_id, epoch, position, is_clean = _FORM.unpack(data[:-4])
-    return ShutdownMarker(store_id, epoch, position, bool(is_clean)) if magic == _MAGIC else None
+    magic, store_id, epoch, durable_end, is_clean = _FORM.unpack(data[:-4])
+    return ShutdownMarker(store_id, epoch, durable_end, bool(is_clean)) if magic == _MAGIC else None
 
 
 def write_shutdown_marker(disk: Disk, marker: ShutdownMarker) -> None:
     if disk.exists(_NEW_NAME):
         disk.remove(_NEW_NAME)
-    data = _FORM.pack(_MAGIC, marker.store_id, marker.epoch, marker.position, marker.is_clean)
+    data = _FORM.pack(_MAGIC, marker.store_id, marker.epoch, marker.durable_end, marker.is_clean)
     file = disk.open(_NEW_NAME, create=True)
     try:
         file.append(data + zlib.crc32(data).to_bytes(4, "little"))

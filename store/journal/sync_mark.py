@@ -1,8 +1,8 @@
 """SyncMark: how far the journal is known to be on the device, in a file of its own in kr-store/state.
 
 A record says how far syncs had come when it was written, so the records that follow tell damage from a torn tail. No
-record follows the last one. So each sync also writes its position here, without syncing it. A kill leaves the newest
-position, and a power cut perhaps an older one. Either one is true, because the bytes before it were on the device when
+record follows the last one. So each sync also writes the durable end here, without syncing it. A kill leaves the newest
+one, and a power cut perhaps an older one. Either one is true, because the bytes before it were on the device when
 it was written.
 
 It belongs to one life of a store: its checksums begin with the id and the epoch in the marker. With another marker, or
@@ -33,7 +33,7 @@ SLOTS: Final = 256
 A seek would release the interpreter's lock, which costs 5 ms beside a thread that computes.
 """
 _SLOT: Final = struct.Struct("<QI4x")
-_POSITION: Final = struct.Struct("<Q")
+_END: Final = struct.Struct("<Q")
 
 
 class SyncMark:
@@ -52,14 +52,14 @@ class SyncMark:
         self._append: Callable[[bytes], None] | None = None
         self._is_closed = False
         self._logged: set[int | None] = set()
-        # Number of syncs whose position could not be written.
+        # Number of syncs whose durable end could not be written.
         self.failures = 0
         self._begin_again()
 
-    def note(self, position: int) -> None:
-        """Write that the journal is on the device up to a position. Requires: its syncs have returned.
+    def note(self, durable_end: int) -> None:
+        """Write the durable end of the journal. Requires: its syncs have returned.
 
-        A failure is counted, and logged once for each cause: an older position is still true.
+        A failure is counted, and logged once for each cause: an older end is still true.
         """
         if not self._slots_left:
             self._begin_again()
@@ -69,7 +69,7 @@ class SyncMark:
             self.failures += not self._is_closed
             return
         try:
-            append(_SLOT.pack(position, crc32(_POSITION.pack(position), self._seed)))
+            append(_SLOT.pack(durable_end, crc32(_END.pack(durable_end), self._seed)))
         except OSError as error:
             self.failures += 1
             self._log(error)
@@ -128,9 +128,9 @@ class SyncMark:
 
 
 def read_sync_mark(disk: Disk, marker: ShutdownMarker | None) -> int:
-    """Return the greatest position that the life of this marker wrote; 0: none verifies.
+    """Return the greatest durable end that the life of this marker wrote; 0: none verifies.
 
-    It accepts only possible positions. If the file can't be read, that is logged.
+    It accepts only what is possible. If the file can't be read, that is logged.
     """
     if marker is None:
         return 0
@@ -148,14 +148,14 @@ def read_sync_mark(disk: Disk, marker: ShutdownMarker | None) -> int:
     used = -(-len(data.rstrip(b"\0")) // SLOT_BYTES) * SLOT_BYTES  # a short life leaves most slots as they were made
     slots = _SLOT.iter_unpack(data[: min(used, len(data) // SLOT_BYTES * SLOT_BYTES)])
     possible = [slot for slot in slots if 0 < slot[0] >> OFFSET_BITS <= DATA_LOG_ID_MAX]
-    for position, crc in sorted(possible, reverse=True):  # nearly always the first one verifies
-        if crc == crc32(_POSITION.pack(position), seed):
-            return int(position)
+    for durable_end, crc in sorted(possible, reverse=True):  # nearly always the first one verifies
+        if crc == crc32(_END.pack(durable_end), seed):
+            return int(durable_end)
     return 0
 
 
-def told_durable(disk: Disk) -> int:
-    """Return the position up to which the journal was on the device, by what kr-store/state says; 0: nothing.
+def read_durable_end(disk: Disk) -> int:
+    """Return the durable end of the journal, by what kr-store/state says; 0: nothing.
 
     If a process may be writing, ask before reading the journal: then the journal has everything up to it.
     """
@@ -163,7 +163,7 @@ def told_durable(disk: Disk) -> int:
         marker = read_shutdown_marker(disk)
     except OSError:
         return 0
-    return max(marker.position, read_sync_mark(disk, marker)) if marker is not None else 0
+    return max(marker.durable_end, read_sync_mark(disk, marker)) if marker is not None else 0
 
 
 def _slots(disk: Disk) -> bytes:

@@ -1,6 +1,6 @@
 """Cleanup: give disk space back that nothing needs.
 
-Trimmer deletes messages that topics only retain, Cleaner deletes data logs that nothing needs, and Relocation moves the
+Trimmer deletes messages that topics only retain, DataLogRemover data logs that nothing needs, and Relocation moves the
 messages that keep the others. Each step leaves the store whole, so a crash loses only progress.
 """
 
@@ -12,7 +12,7 @@ from ..environment.clock import Clock
 from ..environment.late_log import emit_late
 from ..index.subscriptions import Subscriptions
 from ..journal.fullness import Fullness
-from .cleaner import Cleaner, CleanupReport
+from .data_log_remover import CleanupReport, DataLogRemover
 from .relocation import Relocation
 from .trimmer import Trimmer
 
@@ -23,7 +23,7 @@ class Cleanup:
     def __init__(
         self,
         *,
-        cleaner: Cleaner,
+        remover: DataLogRemover,
         relocation: Relocation,
         trimmer: Trimmer,
         fullness: Fullness,
@@ -32,7 +32,7 @@ class Cleanup:
         checkpoint: Callable[[], bool],
     ) -> None:
         """checkpoint: brings the index on disk up to now; returns False if the disk is too full."""
-        self.cleaner = cleaner
+        self.remover = remover
         self.relocation = relocation
         self.trimmer = trimmer
         self._fullness = fullness
@@ -42,7 +42,7 @@ class Cleanup:
 
     def on_space(self, space_came: Callable[[], None]) -> None:
         """Set the callback for discarded data logs. It is called under the lock."""
-        self.cleaner.on_space_freed = space_came
+        self.remover.on_space_freed = space_came
 
     def run(self) -> CleanupReport:
         """Delete data logs that nothing needs, relocate messages that keep too much, and delete again.
@@ -75,7 +75,7 @@ class Cleanup:
         self._checkpoint()
         while self._subscriptions.is_behind and self._checkpoint():
             pass  # a subscription that has ended needed more than the index holds at once
-        return self.cleaner.delete_unneeded()
+        return self.remover.delete_unneeded()
 
     @property
     def wants_retained_space(self) -> bool:

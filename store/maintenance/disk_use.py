@@ -25,10 +25,10 @@ class StoreStatistics(NamedTuple):
 class DiskUse:
     """Answers for one open store."""
 
-    def __init__(self, journal: Journal, index: Index, mark: SyncMark, state_lock: OwnedLock) -> None:
+    def __init__(self, journal: Journal, index: Index, sync_mark: SyncMark, state_lock: OwnedLock) -> None:
         self._journal = journal
         self._index = index
-        self._mark = mark
+        self._sync_mark = sync_mark
         self._lock = state_lock
 
     def sizes(self) -> dict[int, int]:
@@ -62,5 +62,5 @@ class DiskUse:
             data_logs=len(self._journal.sizes),
             index_bytes=self._index.held_bytes,
             pending_messages=pending_messages,
-            unmarked_syncs=self._mark.failures,
+            unmarked_syncs=self._sync_mark.failures,
         )

@@ -61,6 +61,6 @@ def decision_lines(
         use = uses[data_log]
         kept_for = sorted(remaining.intersection(use.acked_data_logs | use.committed_data_logs))
         kinds = "acks and commits" if remaining.intersection(use.committed_data_logs) else "acks"
-        lines.append(f"not removing data file {data_log}: it holds {kinds} for messages in {kept_for}")
+        lines.append(f"not removing data log {data_log}: it holds {kinds} for messages in {kept_for}")
     lines.append(f"gc candidates: {doomed}")
     return lines, doomed

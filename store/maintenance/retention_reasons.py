@@ -44,7 +44,8 @@ SUBSCRIPTIONS_A_BLOCK: Final = 64
 class RetentionReason:
     """A reason why a data log remains."""
 
-    reason: str
+    kind: str
+    """One of the constants above, which is the `reason` of an explanation's `Cause`."""
     holder: str
     """A destination ("0:orders" is a queue), a durable subscription ("1:prices/audit"), "retention of" a topic, the xid
     or the number of a transaction, "lease" and its name, "journal", or "checkpoint".
@@ -287,7 +288,7 @@ class RetentionReasons:
         destination.
 
         The topic itself counts for subscriptions without a name, and for messages that nobody needs until the next
-        sweep.
+        checkpoint.
         """
         everything = left = ~block.gone & ((1 << len(block.lengths)) - 1)
         needs: list[tuple[int, int]] = []

@@ -2,7 +2,7 @@
 
 The retained messages of a topic are the backlog of a subscription that nobody reads, so they cost what such a backlog
 costs: no RAM per message. Trimming acknowledges messages of that subscription from the front. A crash may leave it done
-in part, and the next call continues. The messages leave the index with the next sweep, and their data logs with the
+in part, and the next call continues. Messages leave the index with the next checkpoint, and their data logs with the
 next cleanup.
 """
 
@@ -40,7 +40,7 @@ class Trimmer:
     def __init__(
         self,
         subscriptions: Subscriptions,
-        positions: TimeSearch,
+        time_search: TimeSearch,
         lock: OwnedLock,
         remove: Callable[[JournaledLane, int, int], int],
         newest: Callable[[], int],
@@ -49,7 +49,7 @@ class Trimmer:
         newest: returns the data log that is written to; called with the lock held.
         """
         self._subscriptions = subscriptions
-        self._positions = positions
+        self._time_search = time_search
         self._lock = lock
         self._all_or_broken = AllOrBroken(lock)
         self._remove = remove
@@ -112,7 +112,7 @@ class Trimmer:
         known = self._fronts.get(lane.number)
         if known is not None and known[0] == run[0]:
             return known[1]
-        time = self._positions.sent_at(lane.topic, run[0])
+        time = self._time_search.sent_at(lane.topic, run[0])
         if time is not None:
             self._fronts[lane.number] = run[0], time
         return time
@@ -121,7 +121,7 @@ class Trimmer:
         time = self._sent_at(lane)
         if time is None or time >= until_ms:
             return 0
-        end = self._positions.first_sequence_at(lane.topic, until_ms)
+        end = self._time_search.first_sequence_at(lane.topic, until_ms)
         removed = 0
         while True:
             with self._lock, self._all_or_broken:
@@ -143,7 +143,7 @@ class Trimmer:
                 return removed  # acknowledged meanwhile
             oldest, end = lanes[times[0][1]], BEHIND_ALL
             if len(times) > 1:  # up to the message where another lane's turn comes
-                end = self._positions.first_sequence_at(oldest.topic, times[1][0] + TURN_MS)
+                end = self._time_search.first_sequence_at(oldest.topic, times[1][0] + TURN_MS)
             with self._lock, self._all_or_broken:
                 removed += self._trim_bytes(oldest, excess, end)
 

@@ -38,22 +38,22 @@ def recover(
     store_id: bytes,
     write_checkpoint: Callable[[int, int, StateRecord], None],
     *,
-    synced: int,
+    marked_end: int,
     verifies_all: bool,
     repair_salt: Callable[[], int] | None,
     on_progress: OnProgress = tell_nobody,
 ) -> RecoveredJournal:
     """Recover; if the journal is damaged, repair it and recover once more. Raises JournalCorrupt.
 
-    marker, write_checkpoint, synced, verifies_all, on_progress: see Recovery. repair_salt: makes the salt of a data log
-        that replaces a missing one; None: damage is refused.
+    marker, write_checkpoint, marked_end, verifies_all, on_progress: see Recovery. repair_salt: makes the salt of a data
+    log that replaces a missing one; None: damage is refused.
     """
     recovery = Recovery(
         journaled,
         marker,
         store_id,
         write_checkpoint,
-        synced=synced,
+        marked_end=marked_end,
         verifies_all=verifies_all,
         on_progress=on_progress,
     )
@@ -62,7 +62,7 @@ def recover(
     except JournalCorrupt:
         if repair_salt is None:
             raise
-    repair = Repair(journaled.disk, store_id, recovery.durable, repair_salt)
+    repair = Repair(journaled.disk, store_id, recovery.durable_end, repair_salt)
     damaged = repair.run(recovery.replay.expected)
     journaled.reset()
     again = Recovery(
@@ -70,9 +70,9 @@ def recover(
         marker,
         store_id,
         write_checkpoint,
-        synced=synced,
+        marked_end=marked_end,
         verifies_all=verifies_all,
-        known_durable=repair.durable,
+        known_durable_end=repair.durable_end,
         on_progress=on_progress,
     )
     found = again.run()

@@ -130,10 +130,10 @@ class JournalEnd(NamedTuple):
     """The end of the journal."""
 
     position: int
+    """Where the first record would begin that is not accepted."""
     rest: list[int]
     """The data logs that reach behind the end."""
-    place: int
-    """Position of the problem."""
+    problem_position: int
     problem: str
 
 
@@ -157,9 +157,9 @@ class Recovery:
         store_id: bytes,
         write_checkpoint: Callable[[int, int, StateRecord], None],
         *,
-        synced: int = 0,
+        marked_end: int = 0,
         verifies_all: bool = False,
-        known_durable: int | None = None,
+        known_durable_end: int | None = None,
         tail: JournalTail | None = None,
         on_progress: OnProgress = tell_nobody,
     ) -> None:
@@ -168,9 +168,9 @@ class Recovery:
         journaled: brought up to the journal.
         marker: the shutdown marker, if there is one.
         write_checkpoint(position, epoch, state): stores the index as it is now.
-        synced: the position that the sync mark tells; 0: none.
+        marked_end: the durable end that the sync mark tells; 0: none.
         verifies_all: whether bytes that the replay does not read are verified too.
-        known_durable: after a repair, the position that was found to be durable. Everything that is still missing is
+        known_durable_end: after a repair, the durable end that was found. Everything that is still missing is
         given up and reported.
         tail: handles the end of the journal; None: as the owner of the store.
         on_progress: told before the first data log that is replayed, and after each.
@@ -189,10 +189,10 @@ class Recovery:
         self._headers: dict[int, DataLogHeader | None] = {}
         self._file_sizes: dict[int, int] = {}
         self._left_out: set[int] = set()
-        self._synced = synced
-        # The greatest position that is known to have been durable.
-        self.durable = max(known_durable or 0, marker.position if marker else 0, synced)
-        self._accepts_loss = known_durable is not None
+        self._marked_end = marked_end
+        # The greatest durable end that is known.
+        self.durable_end = max(known_durable_end or 0, marker.durable_end if marker else 0, marked_end)
+        self._accepts_loss = known_durable_end is not None
         # Lane -> lower bound of its next sequence, from an index that knew more than the journal that is left.
         self._least_sequences: dict[int, int] = {}
         # Destinations and subscriptions in that index.
@@ -291,7 +291,7 @@ class Recovery:
             if snapshot is None:
                 return None
             state, lanes, uses, backlogs = decode_root(snapshot.root)
-            self.durable = max(self.durable, snapshot.position)
+            self.durable_end = max(self.durable_end, snapshot.position)
             data_log, offset = snapshot.position >> OFFSET_BITS, snapshot.position & OFFSET_MASK
             if data_log > max(ids, default=0):
                 self._give_up(data_log, 0, "the data log is missing", lanes)
@@ -364,10 +364,10 @@ class Recovery:
 
     def _known_bytes(self, data_log: int, offset: int) -> int:
         """Return how many bytes of a data log, from that offset on, are known to have been durable."""
-        if data_log > self.durable >> OFFSET_BITS:
+        if data_log > self.durable_end >> OFFSET_BITS:
             return 0
-        is_newest = data_log == self.durable >> OFFSET_BITS
-        end = self.durable & OFFSET_MASK if is_newest else self._file_sizes.get(data_log, 0)
+        is_newest = data_log == self.durable_end >> OFFSET_BITS
+        end = self.durable_end & OFFSET_MASK if is_newest else self._file_sizes.get(data_log, 0)
         return max(end - offset, 0)
 
     def _complete(self) -> None:
@@ -393,7 +393,7 @@ class Recovery:
         """Replay the journal behind a checkpoint. None: the index is damaged, or older than a cleanup."""
         try:
             end = self._replay(ids, start, next_log_sequence)
-            self._sweep(end)
+            self._remove_unneeded(end)
         except (MetadataDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
@@ -418,15 +418,15 @@ class Recovery:
         self._result.replayed_records = 0
         first = ids[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if ids else 0
         end = self._replay(ids, first, None)
-        self._sweep(end)
+        self._remove_unneeded(end)
         return end
 
-    def _sweep(self, end: JournalEnd) -> None:
+    def _remove_unneeded(self, end: JournalEnd) -> None:
         """Remove messages that no subscription needs, so that the counts say which data logs are needed."""
-        self._subscriptions.sweep()
+        self._subscriptions.remove_unneeded()
         while self._subscriptions.is_behind:
             self._checkpoint(end)
-            self._subscriptions.sweep()
+            self._subscriptions.remove_unneeded()
 
     def _forget_lost(self, end: JournalEnd) -> None:
         """Remove messages of missing or completely unreadable data logs from an index from before a repair.
@@ -491,8 +491,9 @@ class Recovery:
         for at, data_log in enumerate(ids):
             header = self._headers[data_log]
             if header is None:
-                place = data_log << OFFSET_BITS
-                return self._checked(JournalEnd(position, ids[at:], place, "the data log's header does not verify"))
+                problem_position = data_log << OFFSET_BITS
+                problem = "the data log's header does not verify"
+                return self._checked(JournalEnd(position, ids[at:], problem_position, problem))
             if data_log < start >> OFFSET_BITS:
                 continue
             if previous and next_log_sequence != header.first_log_sequence:
@@ -541,48 +542,48 @@ class Recovery:
         """
         for data_log in end.rest:
             header = self._headers[data_log]
-            if self.durable > end.position or header is None:
+            if self.durable_end > end.position or header is None:
                 continue
             is_here = data_log == end.position >> OFFSET_BITS
             file = self._disk.open_for_reading(data_log_name(data_log))
             try:
                 begin = end.position & OFFSET_MASK if is_here else DATA_LOG_HEADER_BYTES
-                self.durable = max(self.durable, attested_behind(file, header, begin))
+                self.durable_end = max(self.durable_end, attested_behind(file, header, begin))
             finally:
                 file.close()
-        return self.durable > end.position
+        return self.durable_end > end.position
 
     def _checked(self, end: JournalEnd) -> JournalEnd:
         """Return the end. JournalCorrupt: something behind it was durable and no loss is accepted."""
         if not self._tail.is_being_written(end, self._headers) and self._look_behind(end):
-            durable_log, place = self.durable >> OFFSET_BITS, end.place
+            durable_log, position = self.durable_end >> OFFSET_BITS, end.problem_position
             if durable_log not in self._headers:
                 self._give_up(durable_log, 0, f"the data log is missing{self._by_sync_mark()}")
             if any(self._headers[other] is not None for other in end.rest if other > end.position >> OFFSET_BITS):
                 self._accepts_loss = False  # intact records must not be cut
             if end.rest or not self._result.damaged:
                 problem = f"{end.problem}, and was durable{self._by_sync_mark()}"
-                self._give_up(place >> OFFSET_BITS, place & OFFSET_MASK, problem)
+                self._give_up(position >> OFFSET_BITS, position & OFFSET_MASK, problem)
         return end
 
     def _by_sync_mark(self) -> str:
         """Return an addition to the text of a problem that only the sync mark knows of, as far as can be told."""
-        if self.durable > self._synced:
+        if self.durable_end > self._marked_end:
             return ""
-        told = f"{SYNC_MARK} tells so up to {location_text(self._synced)}"
+        told = f"{SYNC_MARK} tells so up to {location_text(self._marked_end)}"
         return f" ({told}; if journal/ is a copy from before that, delete {STATE_DIRECTORY})"
 
     def _walk(self, file: File, header: DataLogHeader, offset: int, next_log_sequence: int) -> RecordWalk:
-        durable_log, durable_offset = self.durable >> OFFSET_BITS, self.durable & OFFSET_MASK
+        durable_log, durable_offset = self.durable_end >> OFFSET_BITS, self.durable_end & OFFSET_MASK
         verify_from = 0
         if header.data_log <= durable_log:
             verify_from = durable_offset if header.data_log == durable_log else OFFSET_MASK
         walk = RecordWalk(file, header, offset, next_log_sequence=next_log_sequence, verify_from=verify_from)
-        for place, record, head in walk:
+        for at, record, head in walk:
             try:
-                self.replay.apply(file, header.data_log << OFFSET_BITS | place, record, head)
+                self.replay.apply(file, header.data_log << OFFSET_BITS | at, record, head)
             except RecordDamaged as damage:
-                self._give_up(header.data_log, place, str(damage))
+                self._give_up(header.data_log, at, str(damage))
             self._result.replayed_records += 1
             end = header.data_log << OFFSET_BITS | walk.end
             assert walk.next_log_sequence is not None
@@ -592,7 +593,7 @@ class Recovery:
                 self.replay.apply_plain(file, header.data_log, plain, walk.epoch, next_log_sequence)
                 self._result.replayed_records += walk.next_log_sequence - next_log_sequence
                 next_log_sequence = walk.next_log_sequence
-        self.durable = max(self.durable, walk.durable)
+        self.durable_end = max(self.durable_end, walk.durable_end)
         self._result.epoch = max(self._result.epoch, walk.epoch)
         assert walk.next_log_sequence is not None
         self._result.next_log_sequence = walk.next_log_sequence

@@ -93,12 +93,12 @@ class _Stretch:
 class Repair:
     """The repair of one directory. Requires: nobody else uses the disk."""
 
-    def __init__(self, disk: Disk, store_id: bytes, durable: int, random_salt: Callable[[], int]) -> None:
-        """Prepare a repair. durable: the greatest position that index or marker knew to be durable."""
+    def __init__(self, disk: Disk, store_id: bytes, durable_end: int, random_salt: Callable[[], int]) -> None:
+        """Prepare a repair. durable_end: the greatest one that index or marker knew."""
         self._disk = disk
         self._store_id = store_id
-        # The durable position; after `run` it includes what the records themselves knew.
-        self.durable = durable
+        # The durable end; after `run` it includes what the records themselves knew.
+        self.durable_end = durable_end
         self._random_salt = random_salt
         self._places: list[DamagedPlace] = []
         # Data logs that the newest state record names.
@@ -117,7 +117,7 @@ class Repair:
         good = [data_log for data_log in ids if read[data_log] is not None]
         newest = good[-1] if good else 0
         for data_log in ids:
-            if read[data_log] is None and data_log < newest and data_log << OFFSET_BITS < self.durable:
+            if read[data_log] is None and data_log < newest and data_log << OFFSET_BITS < self.durable_end:
                 self._quarantine(data_log)
                 self._replace(data_log, read, "nothing in it can be read")
         for data_log in sorted(self._existing.union(expected) - self._dropped - set(ids)):
@@ -205,7 +205,7 @@ class Repair:
             walk = RecordWalk(file, header, offset, next_log_sequence=follows)
             for _, record, head in walk:
                 self._note(header.data_log, record, head)
-            self.durable = max(self.durable, walk.durable)
+            self.durable_end = max(self.durable_end, walk.durable_end)
             offset, epoch = walk.end, max(epoch, walk.epoch)
             next_due = walk.next_log_sequence if walk.next_log_sequence is not None else next_due
             problem = walk.problem or "zeros where records were"
@@ -249,7 +249,7 @@ class Repair:
     def _finish(self, file: File, data_log: int, stretch: _Stretch, next_first: int) -> None:
         """End a data log before damage that has nothing intact behind it; the durable rest goes on in the next one."""
         records = next_first - stretch.next_log_sequence
-        is_durable = (data_log << OFFSET_BITS | stretch.end) < self.durable
+        is_durable = (data_log << OFFSET_BITS | stretch.end) < self.durable_end
         is_sealed = stretch.is_whole and stretch.end != file.size()
         if records < 0 or not is_durable or is_sealed or (stretch.is_whole and not records):
             return

@@ -272,7 +272,7 @@ class Replay:
         position: end of what was applied. file: the data log of the position; those before it are synced.
         """
         if self._index.is_crowded and self._announced is None:
-            self._subscriptions.sweep()
+            self._subscriptions.remove_unneeded()
             file.sync()
             self.checkpoint(position, epoch, next_log_sequence)
 

@@ -61,8 +61,8 @@ class DataLogFacts:
     end: int = 0
     """Offset behind the last record that verifies."""
     next_log_sequence: int = 0
-    durable: int = 0
-    """The greatest durable position in one of its records."""
+    durable_end: int = 0
+    """The greatest durable end in one of its records."""
     is_sealed: bool = False
     has_lost: bool = False
     """Whether a repair gave up a part of it, which its directory still names."""
@@ -157,7 +157,7 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
         facts.records += 1
         facts.end = found.offset + record.length
         facts.next_log_sequence = log_sequence_behind(record, found.head)
-        facts.durable = max(facts.durable, record.durable)
+        facts.durable_end = max(facts.durable_end, record.durable)
         try:
             examine_record(facts, found, names, offsets)
         except RecordDamaged as damage:
@@ -233,16 +233,16 @@ def examine_all(
         yield unsealed[0]
 
 
-def judge(journal: Sequence[DataLogFacts], told_durable: int = 0) -> Verdict:
+def judge(journal: Sequence[DataLogFacts], known_durable_end: int = 0) -> Verdict:
     """Combine the data logs of one journal, in order of their ids. It reads nothing.
 
-    told_durable: a position that is known to have been durable from elsewhere, before the data logs were read.
+    known_durable_end: the durable end that is known from elsewhere, before the data logs were read.
     """
-    durable = max([told_durable, *(facts.durable for facts in journal)])
+    durable_end = max([known_durable_end, *(facts.durable_end for facts in journal)])
     findings = [finding for facts in journal for finding in facts.findings]
     tail: JournalFinding | None = None
     for place in sorted(_places(journal)):
-        if place.data_log << OFFSET_BITS | place.offset >= durable:
+        if place.data_log << OFFSET_BITS | place.offset >= durable_end:
             tail = place
             break
         findings.append(place)
@@ -251,17 +251,17 @@ def judge(journal: Sequence[DataLogFacts], told_durable: int = 0) -> Verdict:
         if facts.header is not None and facts.header.store_id != store_id:
             findings.append(JournalFinding(facts.data_log, 0, "the data log belongs to another store"))
     if tail is None:
-        findings += _cut_short(journal, findings, told_durable)
+        findings += _cut_short(journal, findings, known_durable_end)
     return Verdict(tuple(sorted(findings)), tail, _bytes_behind(journal, tail) if tail is not None else 0)
 
 
 def _cut_short(
-    journal: Sequence[DataLogFacts], findings: Sequence[JournalFinding], told_durable: int
+    journal: Sequence[DataLogFacts], findings: Sequence[JournalFinding], known_durable_end: int
 ) -> Iterator[JournalFinding]:
     """Yield the end of a journal that was durable beyond it, unless there is a finding behind its last record."""
     newest = journal[-1] if journal else DataLogFacts(0)
-    data_log, offset = told_durable >> OFFSET_BITS, told_durable & OFFSET_MASK
-    if newest.data_log << OFFSET_BITS | newest.end >= told_durable or newest.unseen_from is not None:
+    data_log, offset = known_durable_end >> OFFSET_BITS, known_durable_end & OFFSET_MASK
+    if newest.data_log << OFFSET_BITS | newest.end >= known_durable_end or newest.unseen_from is not None:
         return
     if data_log > newest.data_log:
         yield JournalFinding(data_log, 0, f"the data log is missing, and was durable up to offset {offset}")

@@ -259,10 +259,10 @@ class NonPersistentLane(PendingLane):
         block = self._blocks.get(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
 
-    def waiting(self, first: int, last: int) -> int:
+    def not_due_bits(self, first: int, last: int) -> int:
         """Return a bit for each of first to last, in one block, that is not due yet."""
         times = self._blocks[first >> BLOCK_SHIFT].times
-        return 0 if times is None else times.waiting >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
+        return 0 if times is None else times.not_due_bits >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
 
     def expired(self, block_number: int, now_ms: int) -> int:
         """Return a bit for each pending message of a block that has expired."""

@@ -24,7 +24,7 @@ from ..structures.bits import runs_of_ones
 from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, ChunkShare, TmpFile
 from .file import SpilledMessage, message_bytes, read_regions
 from .files import BATCH_BYTES_MAX, SpillBatch, TmpFiles
-from .holdings import TmpOwner
+from .tmp_owner import TmpOwner
 from .tmp_plan import TmpPlan, TmpPlanBuilder
 
 logger = LateLogger("forebay.store.tmp_storage")
@@ -253,19 +253,19 @@ class TmpStorage:
         owner: int,
         runs: Iterable[tuple[int, int]],
         *,
-        max_messages: int = CHUNK_MESSAGES_MAX,
-        max_bytes: int = REGION_BYTES_MAX,
+        most_messages: int = CHUNK_MESSAGES_MAX,
+        most_bytes: int = REGION_BYTES_MAX,
     ) -> TmpPlan:
         """Plan to read messages of these runs (first, last) that the owner holds, in this order.
 
-        It plans at most max_messages with at most max_bytes of content, but at least one message. Neighbours are read
+        It plans up to most_messages with up to most_bytes of content, but at least one message. Neighbours are read
         together, up to 256 KiB.
         """
         planning = TmpPlanBuilder(self._files)
         for first, last in runs:
             for share, held in self._owners.get(owner, _NOBODY).within(first, last):
                 for run_first, run_last in runs_of_ones(held):
-                    end = planning.most(share.chunk, run_first, run_last + 1, max_messages, max_bytes)
+                    end = planning.fitting_end(share.chunk, run_first, run_last + 1, most_messages, most_bytes)
                     planning.gather(share.chunk, run_first, end)
                     if end <= run_last:
                         return planning.result()
@@ -419,7 +419,7 @@ class TmpStorage:
 
 
 _NOBODY: Final = TmpOwner()
-"""The holdings of an owner without messages. It always stays empty."""
+"""An owner without messages. It always stays empty."""
 
 
 def _charge(chunk: Chunk) -> int:

@@ -42,10 +42,10 @@ class TmpPlanBuilder:
     def result(self) -> TmpPlan:
         return TmpPlan(self.regions, self.messages, self.content_bytes, self.last_sequence)
 
-    def most(self, chunk: Chunk, low: int, high: int, max_messages: int, max_bytes: int) -> int:
+    def fitting_end(self, chunk: Chunk, low: int, high: int, most_messages: int, most_bytes: int) -> int:
         """Return how far the messages at low to high may be gathered. The first message of a plan always may."""
-        high = max(low, min(high, low + max(max_messages, 1) - self.messages))
-        room_bytes = max_bytes - self.content_bytes
+        high = max(low, min(high, low + max(most_messages, 1) - self.messages))
+        room_bytes = most_bytes - self.content_bytes
         if sum(chunk.lengths[low:high]) - HEAD_BYTES * (high - low) <= room_bytes:
             return high
         at = low

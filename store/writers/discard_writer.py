@@ -33,7 +33,7 @@ class DiscardWriter:
         """
         first = lane.next_sequence
         with self._journal.all_or_broken:
-            self._journal.admit(ACK_BYTES)
+            self._journal.require_space(ACK_BYTES)
             self._journal.append_ack(lane.priority, lane.destination_number, first, messages)
             lane.discard_next(messages, content_bytes)
         for identity in identities:

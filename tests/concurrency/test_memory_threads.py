@@ -54,7 +54,7 @@ def test_held_bytes_stay_below_the_limit_with_eight_threads(
     """steps: of each thread. The limit is looked at inside each reservation, the ledger after each 500 steps of a
     thread, and what it is made of at the end of each seed."""
     above: list[int] = []
-    for name in ("reserve", "reserve_last"):
+    for name in ("reserve", "reserve_for_progress"):
         monkeypatch.setattr(Holder, name, checked(getattr(Holder, name), above))
     errors: list[BaseException] = []
     done: list[int] = []

@@ -85,7 +85,7 @@ def test_what_an_interrupted_sync_left_out_is_synced_by_the_next(nth: int) -> No
     with pytest.raises(KeyboardInterrupt):
         journal.sync()
     journal.sync()
-    assert journal.durable == journal.end
+    assert journal.durable_end == journal.end
     assert all_bodies(power_cut(disk)) == [b"in the older data log", b"in the newest one"]
 
 

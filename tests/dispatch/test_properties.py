@@ -121,12 +121,12 @@ def test_properties_count_under_the_memory_limit_and_are_named_where_memory_is_e
 def test_wrong_name_or_value_is_refused_and_changes_nothing(
     bay: SimulatedBay, name: Any, value: Any, error: type[Exception]
 ) -> None:
-    end = bay.position()
+    end = bay.journal_end()
     with pytest.raises(error):
         bay.bay.properties[name] = value
     with pytest.raises(ArgumentError):
         bay.bay.properties.update(7)
-    assert bay.position() == end and not bay.bay.properties
+    assert bay.journal_end() == end and not bay.bay.properties
 
 
 def test_properties_of_a_closed_store_raise_closed(bay: SimulatedBay) -> None:

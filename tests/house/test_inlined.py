@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 import forebay
-from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
+from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 
 ROOT = Path(forebay.__file__).parent
 
@@ -110,7 +110,7 @@ def test_durable_messages_ask_for_the_end_of_the_journal() -> None:
 
 def test_an_arrival_is_charged_as_every_message_is() -> None:
     arrive = texts(function("dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive"))
-    taken, charged = function("cache/accounting/charge.py:charge_bytes").body
+    taken, charged = function("cache/accounting/charge.py:charge_of").body
     assert isinstance(charged, ast.Return) and charged.value is not None
     assert ast.unparse(taken) in arrive
     assert f"charge = {ast.unparse(charged.value)}" in arrive
@@ -136,11 +136,11 @@ def test_a_message_is_charged_alike_wherever_it_is(place: str, may_be_lazy: bool
     contents: list[tuple[bytes, bytes | None]] = [(b"", b""), (b"", b"body"), (b"properties", b"body")]
     for properties, body in [*contents, *[(b"", None)] * may_be_lazy]:  # without a body nothing else is held
         charge = value(formula, properties=properties, body=body, OVERHEAD_BYTES=OVERHEAD_BYTES)
-        assert charge == charge_bytes((1, properties, body, 0)), (properties, body)
+        assert charge == charge_of((1, properties, body, 0)), (properties, body)
 
 
 def test_a_non_persistent_arrival_is_charged_by_the_length_of_its_content() -> None:
-    [charged] = function("cache/accounting/charge.py:content_charge_bytes").body
+    [charged] = function("cache/accounting/charge.py:charge_of_size").body
     assert isinstance(charged, ast.Return) and charged.value is not None
     inlined = ast.unparse(charged.value).replace("content_bytes", "length")
     assert f"charge = {inlined}" in texts(function("dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add"))

@@ -27,7 +27,7 @@ LOOKS_ONLY = {
     "IdleDestinations.step",
     "LaneReader._read",
     "LedgerAudit.run",
-    "ThreadConfirmer.position",
+    "ThreadConfirmer.read_journal_end",
     "Queue.depth",
     "Queue.depth_bytes",
     "Queue.is_paused",

@@ -304,7 +304,7 @@ def check_stored(bay: Forebay) -> None:
     with inside(bay).lock:
         store.index._check()
         store.subscriptions._check()
-        store.subscriptions.sweep()
+        store.subscriptions.remove_unneeded()
         if not store.subscriptions.is_behind:
             for lane in store.index.lanes.values():
                 if isinstance(lane, TopicLane):

@@ -30,7 +30,7 @@ from simulated_bay import SimulatedBay
 from walk_places import DURABLE, SELECTOR, SHARED, Branch, LoosePlace, Place, Taker, TopicPlaces, selected
 
 from forebay import Delivery, DestinationPolicy, Empty, Message, StoreFull
-from forebay.cache.accounting.charge import charges_bytes
+from forebay.cache.accounting.charge import charge_of_all
 from forebay.store.numbering import UNLIMITED
 
 KIB: Final = 1024
@@ -224,7 +224,7 @@ class MemoryWalk:
                 memory.head_queue_cache.holder.held_bytes + memory.pending_cache.holder.held_bytes, memory.spare_bytes
             )
             found[f"lists {len(found)}"] = min(
-                sum(charges_bytes([*messages][1:]) for messages in direct), memory.spare_bytes
+                sum(charge_of_all([*messages][1:]) for messages in direct), memory.spare_bytes
             )
         return {name: size_bytes for name, size_bytes in found.items() if size_bytes > 0}
 

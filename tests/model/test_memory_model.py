@@ -21,7 +21,7 @@ from sortedcontainers import SortedDict
 
 from forebay import Consumer, Delivery, DestinationPolicy, Message, StoreFull
 from forebay.cache.accounting.budget import Budget, Holder
-from forebay.cache.accounting.charge import charge_bytes
+from forebay.cache.accounting.charge import charge_of
 from forebay.cache.messages.head_queue_cache import HeadQueueCache
 from forebay.cache.messages.pending_cache import PendingCache
 from forebay.dispatch.config.sizes import parse_size
@@ -416,7 +416,7 @@ class Model:
 
 @pytest.fixture(autouse=True)
 def _limit_at_every_charge(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("reserve", "reserve_last"):
+    for name in ("reserve", "reserve_for_progress"):
         monkeypatch.setattr(Holder, name, checked(getattr(Holder, name)))
 
 
@@ -502,14 +502,14 @@ class LedgerModel:
         self.budget._check()
         self.head._check()
         self.pending._check()
-        assert self.lists.held_bytes == sum(map(charge_bytes, self.direct))
-        assert self.dispatch.held_bytes == sum(map(charge_bytes, self.in_flight))
+        assert self.lists.held_bytes == sum(map(charge_of, self.direct))
+        assert self.dispatch.held_bytes == sum(map(charge_of, self.in_flight))
 
     def arrive(self) -> None:
         self.sequence += 1
         begin = self.random.randrange(len(FILLER) - 64 * KIB)
         message = (self.sequence, b"", FILLER[begin : begin + int(self.random.expovariate(1 / (8 * KIB)))], 0)
-        if self.lists.reserve(charge_bytes(message)):
+        if self.lists.reserve(charge_of(message)):
             self.direct.append(message)
         elif not self.pending.put(self.sequence % 3, message):
             self.head.put(self.sequence % 5, message)
@@ -517,13 +517,13 @@ class LedgerModel:
     def take(self) -> None:
         if self.direct:
             message = self.direct.popleft()
-            self.lists.hand_over(self.dispatch, charge_bytes(message))
+            self.lists.hand_over(self.dispatch, charge_of(message))
             self.in_flight.append(message)
 
     def ack(self) -> None:
         for _ in range(min(len(self.in_flight), self.random.randrange(4))):
             message = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
-            self.dispatch.release(charge_bytes(message))
+            self.dispatch.release(charge_of(message))
 
     def give_back(self) -> None:
         wanted = self.random.randrange(64 * KIB)
@@ -532,9 +532,9 @@ class LedgerModel:
             wanted -= self.pending.give_back(wanted)
         while wanted > 0 and self.direct:
             message = self.direct.pop()
-            self.lists.release(charge_bytes(message))
-            wanted -= charge_bytes(message)
-        self.budget.follow()
+            self.lists.release(charge_of(message))
+            wanted -= charge_of(message)
+        self.budget.approach_target()
 
     def load(self) -> None:
         """A read buffer, and what a cache had, which changes its owner."""
@@ -542,7 +542,7 @@ class LedgerModel:
         if self.reading.reserve(size):
             message = self.pending.take(self.sequence % 3, self.sequence - self.random.randrange(50))
             if message is not None:
-                assert self.lists.reserve_again(charge_bytes(message)), "what was just released can be reserved again"
+                assert self.lists.reserve_released(charge_of(message)), "what was just released can be reserved again"
                 self.direct.append(message)
             self.reading.release(size)
 

@@ -85,7 +85,7 @@ def test_pins_are_those_of_each_data_log() -> None:
         seen = open_read_only(image)
         rows = local.pins_of(HERE, image, 0)
         for data_log in seen.sizes:
-            own = explain_data_log(data_log, 0, seen.retention.of(data_log), 0).causes
+            own = explain_data_log(data_log, 0, seen.retention_reasons.of(data_log), 0).causes
             found = [row for row in rows if row.data_log == data_log]
             assert [(row.reason, row.holder, row.messages, row.bytes, row.frees) for row in found] == [
                 (cause.reason, cause.holder, cause.messages, cause.bytes, cause.frees) for cause in own
@@ -318,7 +318,7 @@ def test_damage_is_no_tail_because_the_record_that_knows_better_was_not_read() -
     for data_log, file in open_data_logs(disk):
         found[data_log] = examine(data_log, file)
     [problem] = problems_of(HERE, disk, found)
-    found[1].durable = found[2].durable = 0
+    found[1].durable_end = found[2].durable_end = 0
     assert judge([found[1], found[2]]).findings == ()
     found[2].is_sealed = False
     assert problems_of(HERE, disk, found) == [problem]

@@ -232,7 +232,7 @@ def test_acknowledged_data_logs_are_deleted_and_the_newest_stays(disk: Simulated
     opened.check()
 
 
-def test_pending_message_pins_its_data_log(disk: SimulatedDisk, opened: OpenStore) -> None:
+def test_pending_message_keeps_its_data_log(disk: SimulatedDisk, opened: OpenStore) -> None:
     sent = fill_data_logs(opened, 4)
     stuck = first_of(opened, 3)
     opened.remove(sent[0], stuck - 1)
@@ -266,7 +266,7 @@ def test_cleanup_tells_its_logger_what_it_removes(opened: OpenStore, caplog: pyt
     opened.remove(sent[0], sent[-1])
     with caplog.at_level(logging.DEBUG, logger="forebay.store.cleanup"):
         opened.store.cleanup.run()
-    assert "Cleanup removing the data files: [1, 2]" in caplog.messages
+    assert "Cleanup removing the data logs: [1, 2]" in caplog.messages
 
 
 def test_drop_record_is_durable_before_the_first_name_goes(disk: SimulatedDisk, opened: OpenStore) -> None:
@@ -357,7 +357,7 @@ def test_close_seals_and_marks_behind_everything(disk: SimulatedDisk, opened: Op
     walk, _ = walked(disk, 1)
     mark = read_shutdown_marker(disk)
     assert walk.is_sealed and mark is not None and mark.is_clean
-    assert mark.position == 1 << OFFSET_BITS | walk.end
+    assert mark.durable_end == 1 << OFFSET_BITS | walk.end
     for image in disk.every_power_cut():
         assert _what_counts(image) == _what_counts(disk), "a clean shutdown is durable as a whole"
 

@@ -16,7 +16,7 @@ from types import MethodType
 from typing import Any, cast
 
 from forebay.cache.accounting.budget import Budget
-from forebay.cache.accounting.charge import charges_bytes
+from forebay.cache.accounting.charge import charge_of_all
 from forebay.cache.accounting.overdraft import Overdraft
 from forebay.cache.messages.memory_registry import MemoryRegistry
 from forebay.cache.process.memory_guard import MemoryGuard
@@ -44,7 +44,7 @@ from forebay.dispatch.distribution.distribution_chooser import DistributionChoos
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.assembly.environment import Environment
 from forebay.dispatch.engine.assembly.housekeeping import ExplainFunctions
-from forebay.dispatch.engine.background import Wakeups
+from forebay.dispatch.engine.background import BackgroundRequests
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
 from forebay.dispatch.engine.status import StatusOutput
@@ -305,14 +305,14 @@ class Inside:
 
     def hold_unsynced(self, lane: Any, messages: Any) -> None:
         """Let stored messages wait until they are durable. Requires: the lock."""
-        charge = charges_bytes(messages)
+        charge = charge_of_all(messages)
         self.__layers.core.publisher.hold_until_durable(lane, messages, charge)
 
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:
         """Let writing calls return at once during the block, with nothing synced or published."""
         confirm = self.__layers.core.confirmer.confirm
-        self.__layers.core.confirmer.confirm = lambda position: None  # type: ignore[method-assign]
+        self.__layers.core.confirmer.confirm = lambda journal_end: None  # type: ignore[method-assign]
         try:
             yield
         finally:
@@ -320,9 +320,9 @@ class Inside:
 
     # ------------------------------------------------------------------ work in the background
 
-    def position(self) -> int:
-        """Return the position of the journal's end, as writers see it."""
-        return self.__layers.core.confirmer.position()
+    def journal_end(self) -> int:
+        """Return where the journal ends, as writers see it."""
+        return self.__layers.core.confirmer.read_journal_end()
 
     def step(self) -> int:
         return self.__engine.step()
@@ -354,7 +354,7 @@ class Inside:
     def parked(self) -> list[tuple[float, LaneState, int]]:
         """Return (time, lane, sequence) of messages that wait for their redelivery."""
         layers, found = self.__layers, []
-        now, now_ms = self.__engine.monitor.monotonic(), self.store.steady.now_ms()
+        now, now_ms = self.__engine.monitor.monotonic(), self.store.steady_clock.now_ms()
         for number, waiting in list(self.index.delayed.items()):
             lane = layers.foundation.late_calls.lane(number)
             for first, last in layers.redelivery_layer.delayed.runs(lane) if lane is not None else ():
@@ -380,8 +380,8 @@ class Inside:
         return self.__layers.redelivery_layer.due.release_due()
 
     @property
-    def wakeups(self) -> Wakeups:
-        return self.__layers.foundation.wakeups
+    def background_requests(self) -> BackgroundRequests:
+        return self.__layers.foundation.background_requests
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -391,21 +391,21 @@ class Inside:
     def stop_loading(self) -> None:
         """Stop both background threads, and wait for the loader's."""
         self.__engine.housekeeping.background._is_stopping = True
-        self.wakeups.load.set()
+        self.background_requests.load.set()
         self.threads[0].join()
 
     def stop_threads(self) -> None:
         """Stop the background threads, and wait for them."""
         self.__engine.housekeeping.background._is_stopping = True
-        self.wakeups.load.set()
-        self.wakeups.maintenance.set()
+        self.background_requests.load.set()
+        self.background_requests.maintenance.set()
         for thread in self.threads:
             thread.join()
 
     def has_thread(self, thread: threading.Thread) -> None:
         """Let a thread count as the background thread."""
         self.__engine.housekeeping.background._threads = [thread]
-        self.wakeups.has_threads = True
+        self.background_requests.has_threads = True
 
     def guard_with(self, guard: MemoryGuard) -> None:
         self.__engine.housekeeping.process.guard = guard

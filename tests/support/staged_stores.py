@@ -1,4 +1,4 @@
-"""Helpers for tests of pins: a small store whose data logs begin where a test wants."""
+"""Helpers for tests of retention reasons: a small store whose data logs begin where a test wants."""
 
 from __future__ import annotations
 

@@ -68,9 +68,9 @@ class Spilling:
         assert sum(self.files().values()) <= self.limit_bytes
 
     def read(
-        self, owner: int, *runs: tuple[int, int], max_messages: int = 1 << 20, max_bytes: int = 1 << 30
+        self, owner: int, *runs: tuple[int, int], most_messages: int = 1 << 20, most_bytes: int = 1 << 30
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        return read_regions(self.storage.plan(owner, runs, max_messages=max_messages, max_bytes=max_bytes).regions)
+        return read_regions(self.storage.plan(owner, runs, most_messages=most_messages, most_bytes=most_bytes).regions)
 
     def all_of(self, owner: int) -> list[StoredMessage]:
         messages, unreadable = self.read(owner, ALL)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-from forebay.dispatch.admission.limits import DestinationLimits, Reservation, WaitingSender
+from forebay.dispatch.admission.limits import DestinationLimits, LimitWaiter, Reservation
 from forebay.testing import ManualClock
 
 WAIT_SECONDS: Final = 30.0
@@ -39,7 +39,7 @@ class Woken:
         """Stand in the line of these limits. Requires: the lock."""
         assert limits is not None
         self.times = 0
-        limits.line_up(WaitingSender((1,), Reservation(), self, 0.0, None, 10.0))
+        limits.line_up(LimitWaiter((1,), Reservation(), self, 0.0, None, 10.0))
 
     def notify(self) -> None:
         self.times += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ....cache.accounting.charge import OVERHEAD_BYTES, charges_bytes
+from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of_all
 from ....cache.messages.message_memory import MessageMemory
 from ....cache.shares import Shares
 from ....store.format.times import has_times, times_of
@@ -88,7 +88,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         counts = lane.delivery_counts
         if body is None or (counts is not None and counts.find(sequence) is not None):
             return None
-        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_bytes, written inline
+        charge = len(properties) + len(body) + OVERHEAD_BYTES  # charge_of, written inline
         if dispatch.held_bytes + charge > self.dispatch_bytes_max:
             return None
         # The same as TargetList.pass_first, written inline: every take of one message passes here.
@@ -182,7 +182,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             most, stop = _bounds(target, most, before)
         if max_bytes is None and not needs_claims and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
             taken = target.take_first(most)
-            self._hand_over(target, charges_bytes(taken), 0)
+            self._hand_over(target, charge_of_all(taken), 0)
         else:
             taken, max_bytes = self._take_what_fits(target, most, stop, max_bytes, is_first=not deliveries)
         deliveries += _deliveries_of(consumer, lane, taken)
@@ -220,7 +220,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                     break
                 if not self._claim(target, message):
                     continue
-            # Does max_bytes have room? The charge is charge_bytes, written inline.
+            # Does max_bytes have room? The charge is charge_of, written inline.
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]

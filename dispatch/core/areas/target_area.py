@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of, charge_of_all
 from ....cache.messages.message_memory import MessageMemory
 from ....store.format.message_properties import header_values_of_each
 from ....store.message import HeaderValue
@@ -168,7 +168,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def _lay_open(self, target: TargetList) -> None:
         """Make messages that only this list has findable for others. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
-        target.release(charges_bytes(messages))
+        target.release(charge_of_all(messages))
         target.page_out(messages)
 
     def unsubscribe(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
@@ -325,7 +325,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
                 target.frontier = sequence + 1  # advance_frontier, written inline: this is done for each arrival
                 if lane.unmatched is not None:
                     lane.unmatched.add(sequence, sequence)
-            elif is_wanted and target.admit((message,), charge_bytes(message)):
+            elif is_wanted and target.admit((message,), charge_of(message)):
                 is_direct = True
                 selector_group.wake_for(1, self._monitor.deferred)
             elif behind is None:
@@ -429,7 +429,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         lists_bytes: dict[MessageMemory, int] = dict.fromkeys(self._memories.all, 0)
         for target in (*self.lists, *self.leaving):
             loading_bytes = target.load.reserved_bytes if target.load is not None else 0
-            lists_bytes[target.memory] += charges_bytes(target.direct) + loading_bytes
+            lists_bytes[target.memory] += charge_of_all(target.direct) + loading_bytes
         for memory, held_bytes in lists_bytes.items():
             assert memory.lists_holder.held_bytes == held_bytes
             assert memory.pending_cache.audit() == memory.pending_cache.holder.held_bytes

@@ -49,8 +49,8 @@ class BackingStore(Protocol[PendingLaneT, RegionT]):
     """
 
     @property
-    def timetable(self) -> LaneDueTimes[Any]:
-        """Return the timetable, which finds the messages whose time has come."""
+    def due_times(self) -> LaneDueTimes[Any]:
+        """Return what finds the messages whose time has come."""
 
     def acknowledge(self, lane: PendingLaneT, first: int, last: int) -> int:
         """Acknowledge a run and return how many of its messages were pending. Requires: the lock."""
@@ -106,7 +106,7 @@ class ReturnCounts(Protocol):
 
 
 class LaneDueTimes(Protocol[PendingLaneT]):
-    """The timetable of a lane, as in DueTimes. Every method requires the lock."""
+    """Finds the messages of a lane whose time has come, as DueTimes. Every method requires the lock."""
 
     def take_due(self, lane: PendingLaneT, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 

@@ -104,8 +104,8 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
             if self._rows.number_of(self.kind, name) is None:
                 raise_if_temporary(name)
             found = self.ensure(name)
-            position = confirmer.written
-        confirmer.confirm(position)
+            journal_end = confirmer.journal_end
+        confirmer.confirm(journal_end)
         return found
 
     def ensure(self, name: str) -> DestinationT:
@@ -208,10 +208,10 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
                 raise_if_temporary(known.name)
                 held = self.create(known.name)
             held.calls_under_way += 1
-            position = confirmer.written
+            journal_end = confirmer.journal_end
         try:
             if is_new:
-                confirmer.confirm(position)
+                confirmer.confirm(journal_end)
             yield held
         finally:
             self._release(held)

@@ -149,7 +149,7 @@ class DestinationOverhead:
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
-        self._destination_memory.catch_up()  # release the charges of objects that hosts have dropped
+        self._destination_memory.pay_owed()  # release the charges of objects that hosts have dropped
         target_area, shares = self._target_area, self._watermarks.shares
         both_bytes = self.holder.held_bytes + self._consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
@@ -226,7 +226,7 @@ class DestinationOverhead:
         """
         memory = self._destination_memory
         lasting_bytes = CLOSED_QUEUE_BYTES if ended.kind == QUEUE else CLOSED_TOPIC_BYTES
-        ended.lasting_charge = memory.make_last(lasting_bytes)
+        ended.lasting_charge = memory.make_lasting(lasting_bytes)
         memory.release(charge_bytes - lasting_bytes)
 
     def must_have(self, charge_bytes: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ....cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
+from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from ....cache.spill.overflow import Overflow
 from ....store.errors import Closed
 from ....store.format.times import MessageTimes
@@ -90,7 +90,7 @@ class NonPersistentLaneState(LaneState):
         message = (sequence, properties, body, timestamp)
         sole = self.sole_list
         if sole is not None and sole.frontier == sequence and not sole.references.count:
-            # An inline copy of TargetList.admit and of content_charge_bytes.
+            # An inline copy of TargetList.admit and of charge_of_size.
             charge = length + OVERHEAD_BYTES
             behind = sequence + 1
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
@@ -178,7 +178,7 @@ class NonPersistentLaneState(LaneState):
             # findable.
             for target in self.destination.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
-                    target.release(charge_bytes(target.evict_last()))
+                    target.release(charge_of(target.evict_last()))
             self.overflow.keep(pending_lane, (message,))
 
     def give_up(self, sequence: int) -> None:

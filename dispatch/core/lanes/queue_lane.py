@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....cache.accounting.charge import OVERHEAD_BYTES, charges_bytes
+from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of_all
 from ....store.stored_message import StoredMessage
 from .persistent import PersistentLaneState
 
@@ -37,7 +37,7 @@ class QueueLaneState(PersistentLaneState):
         first = messages[0][0]
         is_next = sole.frontier == first and not sole.references
         is_far = sole.frontier < first and not sole.is_near
-        if is_next and sole.admit(messages, charges_bytes(messages) if charge is None else charge):
+        if is_next and sole.admit(messages, charge_of_all(messages) if charge is None else charge):
             self.published_end = sole.frontier
         elif is_far and not self.pending_cache.has(self.pending_lane.number):
             self.published_end = messages[-1][0] + 1  # they stay references until the list reaches them
@@ -56,7 +56,7 @@ class QueueLaneState(PersistentLaneState):
             self.target_area.offer_arrival(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
-            # An inline copy of TargetList.admit and of charge_bytes: all that waits for no sync passes here.
+            # An inline copy of TargetList.admit and of charge_of: all that waits for no sync passes here.
             body = message[2]
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):

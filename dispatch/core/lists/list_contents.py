@@ -18,7 +18,7 @@ from collections.abc import Callable
 from itertools import islice, takewhile
 from typing import Any, Final
 
-from ....cache.accounting.charge import charge_bytes, charges_bytes
+from ....cache.accounting.charge import charge_of, charge_of_all
 from ....cache.accounting.overdraft import Overdraft
 from ....store.stored_message import StoredMessage, sequence_of
 from ....store.structures.sequence_set import SequenceSet
@@ -135,7 +135,7 @@ class ListContents:
         charge = 0
         while loaded and self.references and loaded[-1][0] > self.references.first:
             message = loaded.pop()
-            charge += charge_bytes(message)
+            charge += charge_of(message)
             self.references.add(message[0], message[0])
         return charge
 
@@ -184,7 +184,7 @@ class ListContents:
                 merged.append(direct.popleft())
             merged.append(message)
         direct.extendleft(reversed(merged))
-        self.direct_bytes += charges_bytes(messages)
+        self.direct_bytes += charge_of_all(messages)
 
     def take_first(self, most: int) -> list[StoredMessage]:
         """Take out up to `most` of the first direct messages. The caller takes over their charges. O(that number)."""
@@ -198,14 +198,14 @@ class ListContents:
 
     def drop_first(self) -> int:
         """Take out the first direct message; return its charge, which the list no longer holds."""
-        charge = charge_bytes(self.direct.popleft())
+        charge = charge_of(self.direct.popleft())
         self.direct_bytes -= charge
         return charge
 
     def evict_last(self) -> StoredMessage:
         """Lower the watermark by one: the last direct message becomes a reference."""
         message = self.direct.pop()
-        self.direct_bytes -= charge_bytes(message)
+        self.direct_bytes -= charge_of(message)
         self.references.add(message[0], message[0])
         return message
 
@@ -214,7 +214,7 @@ class ListContents:
         charge = 0
         if self.direct:
             direct = [message for message in self.direct if message[0] not in gone]
-            charge = self.direct_bytes - charges_bytes(direct)
+            charge = self.direct_bytes - charge_of_all(direct)
             self.direct = deque(direct)
             self.direct_bytes -= charge
         for first, last in gone:
@@ -247,7 +247,7 @@ class ListContents:
         return self.returned.held_bytes + self.references.held_bytes
 
     def _check(self) -> None:
-        assert not NO_MESSAGES and self.direct_bytes == charges_bytes(self.direct)
+        assert not NO_MESSAGES and self.direct_bytes == charge_of_all(self.direct)
         sequences = [message[0] for message in self.direct]
         assert sequences == sorted(set(sequences))
         self.returned._check()

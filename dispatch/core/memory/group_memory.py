@@ -56,7 +56,7 @@ class GroupMemory:
 
         The caller need not wait: a delivery that comes back has just released more than this charge.
         """
-        if not self.holder.reserve_unkept(charge_bytes):
+        if not self.holder.reserve_beside_quotas(charge_bytes):
             self.owed_bytes += charge_bytes
 
     def release(self, charge_bytes: int) -> None:

@@ -28,7 +28,7 @@ class MemoryStatistics:
     @classmethod
     def of(cls, budget: Budget) -> MemoryStatistics:
         """Return the present state of a ledger, without the curve."""
-        budget.follow()
+        budget.approach_target()
         holders = {name: budget.held_by(name) for name in budget.holders}
         shares = budget.share_statistics()
         return cls(budget.limit_bytes, budget.held_bytes, budget.held_bytes_max, holders, shares=shares)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from ....cache.accounting.budget import Budget
-from ....cache.accounting.charge import charge_bytes
+from ....cache.accounting.charge import charge_of
 from ....cache.accounting.overdraft import Overdraft
 from ....cache.messages.memory_registry import MemoryRegistry
 from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
@@ -202,7 +202,7 @@ class Reclaim:
             evicted: list[StoredMessage] = []
             while missing_bytes > 0 and _can_give(richest, stop, least_seconds) and (is_own or memory.spare_bytes):
                 evicted.append(richest.evict_last())
-                charge = charge_bytes(evicted[-1])
+                charge = charge_of(evicted[-1])
                 memory.lists_holder.release(charge)
                 missing_bytes -= charge
             richest.page_out_at_once(evicted)
@@ -222,7 +222,7 @@ class Reclaim:
         half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
         evicted: list[StoredMessage] = []
         while counterpart.direct and missing() > 0:
-            charge = charge_bytes(counterpart.direct[-1])
+            charge = charge_of(counterpart.direct[-1])
             if counterpart.direct_bytes - charge < half_bytes and (least or evicted):
                 break
             evicted.append(counterpart.evict_last())
@@ -231,7 +231,7 @@ class Reclaim:
 
     def order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of all that could give memory back now, in the order of their turns. O(lists)."""
-        kept = sum(charge_bytes(target.direct[0]) for target in self._lists if target.direct)
+        kept = sum(charge_of(target.direct[0]) for target in self._lists if target.direct)
         held_by = self._budget.held_by
         could_give = [
             (self._overflow.buffer.holder.name, self._overflow.could_give_bytes),
@@ -247,6 +247,5 @@ def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
     """Return whether a list keeps `least` messages and `least_seconds` of supply without its last direct message."""
     direct = target.direct
     return (
-        len(direct) > least
-        and target.direct_bytes - charge_bytes(direct[-1]) >= least_seconds * target.bytes_per_second
+        len(direct) > least and target.direct_bytes - charge_of(direct[-1]) >= least_seconds * target.bytes_per_second
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....cache.accounting.charge import charge_bytes
+from ....cache.accounting.charge import charge_of
 from ....cache.messages.message_memory import MessageMemory, QuotaMemory
 from ....cache.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
@@ -127,8 +127,8 @@ class Watermarks:
 
     def _catch_up(self) -> None:
         """Pay what consumers and destinations owe."""
-        self._memory.consumers.catch_up()
-        self._memory.destinations.catch_up()
+        self._memory.consumers.pay_owed()
+        self._memory.destinations.pay_owed()
 
     def begin(self, target: TargetList) -> None:
         """Give a new list, which is charged, its share of memory.
@@ -187,7 +187,7 @@ class Watermarks:
         The message that reaches over the high watermark stays, as a load brings one at least.
         """
         target.move_high_watermark(target.high_watermark_bytes, self.shares.read_ahead_share)
-        _evict(target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes)
+        _evict(target, lambda: target.direct_bytes - charge_of(target.direct[-1]) >= target.high_watermark_bytes)
 
     def _move(self, target: TargetList, watermark_bytes: int) -> None:
         """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
@@ -200,7 +200,7 @@ def _evict(target: TargetList, is_too_long: Callable[[], bool]) -> None:
     evicted: list[StoredMessage] = []
     while len(target.direct) > 1 and is_too_long():
         evicted.append(target.evict_last())
-        target.release(charge_bytes(evicted[-1]))
+        target.release(charge_of(evicted[-1]))
     put, lane_number = target.lane.pending_cache.put, target.lane.number
     target.page_out(
         [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]

@@ -30,13 +30,13 @@ class Confirmer(ABC):
         self._journal = journal
 
     @property
-    def written(self) -> int:
-        """Position up to which calls have written the journal, for `confirm`. Requires: the lock."""
+    def journal_end(self) -> int:
+        """Where the journal ends after what a call has written, for `confirm`. Requires: the lock."""
         return self._journal.end
 
     @abstractmethod
-    def confirm(self, position: int) -> None:
-        """Confirm the call that wrote up to `position` in the journal. Requires: no lock."""
+    def confirm(self, journal_end: int) -> None:
+        """Confirm the call after which the journal ended there. Requires: no lock."""
 
     @abstractmethod
     def waker(self) -> SenderWaker:
@@ -71,14 +71,14 @@ class ThreadConfirmer(Confirmer):
         # an interrupted call has left it behind.
         self._first_seen: object = None
 
-    def confirm(self, position: int) -> None:
-        """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if one is due.
+    def confirm(self, journal_end: int) -> None:
+        """Make the journal durable up to that end if sync is "always", publish, and checkpoint if that is due.
 
         Journal.sync publishes: after a sync it calls its listener, `Publisher.publish_synced`. Requires: no lock.
         """
         if self._syncs_always:
             # If this thread syncs, publish_synced publishes as far as there is room.
-            is_published = self._journal.sync(position)
+            is_published = self._journal.sync(journal_end)
             publisher = self._publisher
             if not is_published and (publisher.unpublished or publisher.postponed):
                 publisher.publish_left()
@@ -132,12 +132,12 @@ class ThreadConfirmer(Confirmer):
         was_left = first is not None and first is self._first_seen
         self._first_seen = first
         if was_left:
-            self.confirm(self.position())
+            self.confirm(self.read_journal_end())
             if not self._syncs_always:
                 self._publisher.publish_left()  # memory or tmp-storage had no room for it
         return int(was_left)
 
-    def position(self) -> int:
+    def read_journal_end(self) -> int:
         """Return where the journal ends. Requires: no lock."""
         with self._monitor.lock:
-            return self.written
+            return self.journal_end

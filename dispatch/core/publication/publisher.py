@@ -3,10 +3,10 @@
 With sync "always" a stored message is dispatched once it is durable, in the order of storing. So no consumer sees a
 message that a power cut could take back. confirmer.py makes messages durable. A send goes this way:
 
-    Publisher.hold_until_durable     under the lock of the write: the message waits with its position in the journal
-    ThreadConfirmer.confirm          without the lock, asks for a sync up to that position
+    Publisher.hold_until_durable     under the lock of the write: the message waits, with the end of its record
+    ThreadConfirmer.confirm          without the lock, asks for a sync up to that end
     Journal.sync                     syncs for all that wait, and calls its SyncListener under the lock
-    Publisher.publish_synced         takes everything up to `Journal.durable` out of the line
+    Publisher.publish_synced         takes everything up to `Journal.durable_end` out of the line
     TargetArea.publish               lets it arrive at its lanes, which wake consumers
 
 The assembly (engine/assembly/core.py) gives it to the journal under the same name.
@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final
 
 from ....cache.accounting.budget import Holder
-from ....cache.accounting.charge import charges_bytes
+from ....cache.accounting.charge import charge_of_all
 from ....store.environment.late_log import LateLogger
 from ....store.errors import SpillFailed, StoreFull
 from ....store.journal.journal import Journal
@@ -83,7 +83,7 @@ class Publisher:
         # With sync "always": stored messages that are dispatched once they are durable. A range stands for messages for
         # which RAM has no room.
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
-        # Non-persistent messages of commits, each with the position to which the journal must be durable first.
+        # Non-persistent messages of commits, each with the journal end that must be durable first.
         self.postponed: deque[tuple[int, DeferredMessage]] = deque()
 
     @property
@@ -98,18 +98,18 @@ class Publisher:
     ) -> int:
         """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock.
 
-        Return the position to which the journal must be durable first; 0: they are published. charge: that of the
+        Return the journal end that must be durable first; 0: they are published. charge: that of the
         messages; None: compute it.
         """
         if not self.syncs_always:
             self._target_area.publish(lane, messages, charge)
             return 0
         if charge is None:
-            charge = 0 if isinstance(messages, range) else charges_bytes(messages)
+            charge = 0 if isinstance(messages, range) else charge_of_all(messages)
         return self.hold_until_durable(lane, messages, charge)
 
     def hold_until_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> int:
-        """Dispatch stored messages once the journal is durable up to its present end; return that position.
+        """Dispatch stored messages once the journal is durable up to its present end; return that end.
 
         They wait in RAM if it has room. charge: that of the messages; a range has none. Requires: the lock.
         """
@@ -119,9 +119,9 @@ class Publisher:
             messages, charge, held_bytes = range(messages[0][0], messages[-1][0] + 1), 0, self._held_bytes
         self._held_bytes = held_bytes
         journal = self._journal
-        position = journal.data_log << OFFSET_BITS | journal.offset  # Journal.end, written inline
-        self.unpublished.append((position, lane, messages, charge))
-        return position
+        journal_end = journal.data_log << OFFSET_BITS | journal.offset  # Journal.end, written inline
+        self.unpublished.append((journal_end, lane, messages, charge))
+        return journal_end
 
     def _pay(self, held_bytes: int) -> bool:
         """Charge in whole steps, so that a single message seldom has to; return whether there was room."""
@@ -150,15 +150,15 @@ class Publisher:
 
         A message that finds no room keeps its charge and is tried again. Requires: the lock.
         """
-        position = self._journal.end if self.syncs_always else 0
-        self.postponed.extend((position, message) for message in messages)
+        journal_end = self._journal.end if self.syncs_always else 0
+        self.postponed.extend((journal_end, message) for message in messages)
         if not self.syncs_always:
             self._add_postponed(0)
 
-    def _add_postponed(self, durable: int) -> None:
+    def _add_postponed(self, durable_end: int) -> None:
         """Add the postponed messages whose commit is durable to their lanes. Requires: the lock."""
         postponed = self.postponed
-        ready = [message for position, message in postponed if position <= durable]
+        ready = [message for journal_end, message in postponed if journal_end <= durable_end]
         for message in ready:
             message.release()  # release all charges first, because the first message of a lane takes more than its own
         try:
@@ -166,7 +166,7 @@ class Publisher:
                 message.add_to_lane()
                 postponed.popleft()
         except (StoreFull, SpillFailed) as full:
-            for _, message in islice(postponed, sum(1 for position, _ in postponed if position <= durable)):
+            for _, message in islice(postponed, sum(1 for journal_end, _ in postponed if journal_end <= durable_end)):
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
@@ -202,24 +202,24 @@ class Publisher:
         if self._monitor.is_closed:
             return
         try:
-            durable = self._journal.durable
+            durable_end = self._journal.durable_end
             unpublished = self.unpublished
-            while unpublished and unpublished[0][0] <= durable:
+            while unpublished and unpublished[0][0] <= durable_end:
                 _, lane, messages, charge = unpublished.popleft()
                 if unpublished:  # not after the send of a single thread
-                    messages, charge = self._joined(durable, lane, messages, charge)
+                    messages, charge = self._joined(durable_end, lane, messages, charge)
                 self._held_bytes -= charge
                 self._target_area.publish(lane, messages, charge)
             if self._paid_bytes > STEP_BYTES and not unpublished:
                 self._refund()
             if self.postponed:
-                self._add_postponed(durable if self.syncs_always else 0)
+                self._add_postponed(durable_end if self.syncs_always else 0)
         except BaseException as error:
             self._monitor.lock.break_by(error)
             raise
 
     def _joined(
-        self, durable: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int
+        self, durable_end: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int
     ) -> tuple[Sequence[StoredMessage] | range, int]:
         """Remove the durable entries of `unpublished` that continue an entry in its lane; return all as one, and their
         charge.
@@ -231,8 +231,8 @@ class Publisher:
         unpublished = self.unpublished
         joined = list(messages)
         while unpublished:
-            position, next_lane, next_messages, next_charge = unpublished[0]
-            if position > durable or next_lane is not lane or isinstance(next_messages, range):
+            journal_end, next_lane, next_messages, next_charge = unpublished[0]
+            if journal_end > durable_end or next_lane is not lane or isinstance(next_messages, range):
                 break
             if next_messages[0][0] != joined[-1][0] + 1:
                 break

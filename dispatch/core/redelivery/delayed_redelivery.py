@@ -32,16 +32,16 @@ class DelayedRedelivery:
     def __init__(
         self,
         index: Index,
-        timetable: DueTimes,
-        steady: SteadyClock,
+        due_times: DueTimes,
+        steady_clock: SteadyClock,
         target_area: TargetArea,
         find: Callable[[int], LaneState | None],
         wake_maintenance: Callable[[], None],
     ) -> None:
         """find: returns the lane of a number, or None if nobody has it open. Requires: the lock."""
         self._index = index
-        self._timetable = timetable
-        self._steady = steady
+        self._due_times = due_times
+        self._steady_clock = steady_clock
         self._target_area = target_area
         self._find = find
         self._wake_maintenance = wake_maintenance
@@ -64,13 +64,13 @@ class DelayedRedelivery:
                     waiting.forget(first, last)
                     forgotten += last - first + 1
                 if over:
-                    self._timetable.refresh_due(waiting)
+                    self._due_times.refresh_due(waiting)
         self.first_due_ms = self._earliest()
         return forgotten
 
     def due_at(self, delay_seconds: float) -> int:
         """Return when a delay that begins now ends, in the store's time. It never ends early."""
-        return self._steady.after_ms(delay_seconds)
+        return self._steady_clock.after_ms(delay_seconds)
 
     def schedule(self, lane: LaneState, first: int, last: int, due_at: int) -> None:
         """Offer a run again at a later time. RAM holds at most the block of the run meanwhile. Requires: the lock."""
@@ -91,7 +91,7 @@ class DelayedRedelivery:
         if waiting is not None:
             for first, last in gone:
                 waiting.forget(first, last)
-            self._timetable.refresh_due(waiting)
+            self._due_times.refresh_due(waiting)
         if self._unplaced:
             kept: list[tuple[LaneState, int, int, int]] = []
             for entry in self._unplaced:
@@ -130,13 +130,13 @@ class DelayedRedelivery:
     def release_due(self) -> int:
         """Offer the messages whose delay has ended and return how many there were. Requires: the lock."""
         self._place()
-        now_ms = self._steady.now_ms()
+        now_ms = self._steady_clock.now_ms()
         if now_ms < self.first_due_ms:
             return 0
         released = 0
         for number, waiting in list(self._index.delayed.items()):
             if waiting.earliest[DUE] <= now_ms:
-                runs = self._timetable.take_due(waiting, now_ms, RELEASE_BLOCKS)
+                runs = self._due_times.take_due(waiting, now_ms, RELEASE_BLOCKS)
                 lane = self._find(number)
                 if lane is not None:
                     self._target_area.reoffer_delayed(lane, runs)

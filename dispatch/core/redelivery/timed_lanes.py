@@ -77,7 +77,7 @@ class TimedLanes:
         released = 0
         for lane in list(self._sweep_at):
             if lane.pending_lane.earliest[DUE] <= now_ms:
-                runs = lane.backing_store.timetable.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
+                runs = lane.backing_store.due_times.take_due(lane.pending_lane, now_ms, RELEASE_BLOCKS)
                 for reader in lane.readers():
                     self._target_area.reoffer_runs(reader, runs)
                 released += len(runs)

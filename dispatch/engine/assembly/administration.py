@@ -21,6 +21,6 @@ def make_admin(
         topic_admin=clients.topic_layer.topic_admin,
         transactions=core.transactions,
         dead_lettering=clients.dead_lettering,
-        wake_maintenance=foundation.wakeups.wake_maintenance,
+        wake_maintenance=foundation.background_requests.wake_maintenance,
         random_bytes=foundation.clock.random_bytes,
     )

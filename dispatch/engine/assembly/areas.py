@@ -54,7 +54,7 @@ def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
         trace,
         foundation.settings,
         foundation.monitor.lock,
-        foundation.wakeups.wake_maintenance,
+        foundation.background_requests.wake_maintenance,
         foundation.budget.holder("trace"),
         foundation.late_calls.make_room,
     )
@@ -66,7 +66,7 @@ def make_areas(
     """Make the areas of an open store. recorder: notes all that lists do; None: no trace is recorded."""
     settings, budget, late_calls = foundation.settings, foundation.budget, foundation.late_calls
     directory = store_layer.directory
-    loads = LoadRequests(foundation.wakeups.wake_loader, foundation.clock if settings.background else None)
+    loads = LoadRequests(foundation.background_requests.wake_loader, foundation.clock if settings.background else None)
     make_dispatch_area: Callable[..., DispatchArea] = DispatchArea
     traffic = TrafficObserver()
     if recorder is not None:
@@ -74,7 +74,7 @@ def make_areas(
 
         make_dispatch_area, traffic = partial(RecordedDispatchArea, recorder), RecordedTraffic(recorder)
     memory = _make_memory(foundation, store_layer, memory_rule)
-    dispatch_area = make_dispatch_area(memory, loads, directory.steady.now_ms, late_calls)
+    dispatch_area = make_dispatch_area(memory, loads, directory.steady_clock.now_ms, late_calls)
     watermarks = late_calls.watermarks = Watermarks(
         memory,
         foundation.shares,
@@ -139,7 +139,7 @@ def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_ru
         MemoryRegistry(budget, foundation.shares.quotas, memory_rule.pending_cache, foundation.policies.pattern_of),
         store_layer.overflow,
         memory_rule,
-        destinations=foundation.existing,
+        destinations=foundation.destinations_overdraft,
         consumers=Overdraft(budget.holders["consumers"]),
         groups=GroupMemory(budget.holder("groups")),
     )

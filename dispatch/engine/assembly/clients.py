@@ -73,7 +73,7 @@ def make_clients(
         store_layer.overflow,
         core.confirmer,
         foundation.policies,
-        foundation.wakeups.ask_for_cleanup,
+        foundation.background_requests.ask_for_cleanup,
     )
     sender_parts = _make_sender_parts(
         foundation, store_layer, redelivery_layer, core, topic_layer, space, slice_messages_max
@@ -127,7 +127,7 @@ def _make_sender_parts(
     slice_messages_max: int,
 ) -> SenderParts:
     monitor, directory, destinations = foundation.monitor, store_layer.directory, core.parts.destinations
-    message_store, now_ms = directory.message_store, directory.steady.now_ms
+    message_store, now_ms = directory.message_store, directory.steady_clock.now_ms
     return SenderParts(
         monitor=monitor,
         message_store=message_store,

@@ -69,7 +69,7 @@ def make_core(
         directory.journal,
         directory.index.cache,
         publisher,
-        partial(foundation.wakeups.leave_checkpoint, directory.message_store),
+        partial(foundation.background_requests.leave_checkpoint, directory.message_store),
     )
     transactions = _make_transactions(foundation, store_layer, areas, redelivery_layer, publisher, confirmer)
     removals = Removals(directory.branches, areas.target_area, redelivery_layer.delayed)
@@ -131,7 +131,7 @@ def _make_overhead(
         areas.target_area,
         areas.watermarks,
         foundation.budget,
-        foundation.existing,
+        foundation.destinations_overdraft,
         areas.memory.consumers,
         closable,
     )
@@ -182,7 +182,7 @@ def _make_transactions(
         timed=redelivery_layer.timed,
         windows=store_layer.windows,
         memory=memory,
-        now_ms=directory.steady.now_ms,
+        now_ms=directory.steady_clock.now_ms,
     )
     return TransactionRegistry(
         TransactionParts(

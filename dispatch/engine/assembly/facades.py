@@ -36,7 +36,7 @@ def gather_loop_parts(layers: Layers) -> LoopParts:
     return LoopParts(
         monitor=layers.foundation.monitor,
         publisher=core.publisher,
-        threads=core.confirmer,
+        thread_confirmer=core.confirmer,
         message_store=directory.message_store,
         journal=directory.journal,
         block_cache=directory.index.cache,
@@ -84,10 +84,12 @@ def gather_explained(layers: Layers) -> ExplainedStore:
     directory, areas, redelivery_layer = layers.store_layer.directory, layers.areas, layers.redelivery_layer
     return ExplainedStore(
         monitor=layers.foundation.monitor,
-        disk=ExplainedDisk(directory.journal.fullness, directory.retention, directory.disk_use, layers.clients.space),
+        disk=ExplainedDisk(
+            directory.journal.fullness, directory.data_log_retention, directory.disk_use, layers.clients.space
+        ),
         memory=areas.memory,
         times=ExplainedTimes(
-            directory.steady.now_ms, redelivery_layer.due, redelivery_layer.delayed, layers.admin.sweeper
+            directory.steady_clock.now_ms, redelivery_layer.due, redelivery_layer.delayed, layers.admin.expiry_sweeper
         ),
         queues=layers.core.queues,
         topics=layers.clients.topic_layer.topics,

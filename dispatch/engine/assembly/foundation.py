@@ -12,7 +12,7 @@ from ...config.memory_plan import CONSUMERS_BYTES, WRITE_BUFFER_BYTES, archive_b
 from ...config.policies import Policies
 from ...config.settings import Settings
 from ...core.monitor import Monitor
-from ..background import Wakeups
+from ..background import BackgroundRequests
 from ..late_calls import LateCalls
 
 
@@ -25,12 +25,12 @@ class FoundationLayer:
     clock: Clock
     monitor: Monitor
     policies: Policies
-    wakeups: Wakeups
+    background_requests: BackgroundRequests
     late_calls: LateCalls
     shares: Shares
     """How the memory limit of the settings is divided."""
     budget: Budget
-    existing: Overdraft
+    destinations_overdraft: Overdraft
     """Pays for destinations and subscriptions, and for the objects that their first messages need."""
 
 
@@ -43,7 +43,7 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
     budget = Budget(settings.memory_limit_bytes)
     budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
     budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
-    existing = Overdraft(budget.holder("destinations"))
+    destinations_overdraft = Overdraft(budget.holder("destinations"))
     fixed = {
         "metadata_store": shares.metadata_bytes,
         "write_buffers": WRITE_BUFFER_BYTES,
@@ -57,9 +57,9 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
         clock=clock,
         monitor=monitor,
         policies=Policies(settings.policies),
-        wakeups=Wakeups(has_threads=settings.background),
+        background_requests=BackgroundRequests(has_threads=settings.background),
         late_calls=LateCalls(),
         shares=shares,
         budget=budget,
-        existing=existing,
+        destinations_overdraft=destinations_overdraft,
     )

@@ -17,7 +17,7 @@ from ...loading.eager import EagerLoader
 from ...loading.warmer import CacheWarmer
 from ...topics.subscriptions.open_subscriptions import OpenSubscriptions
 from ..auto_limit import AutoLimit
-from ..background import Background, Wakeups
+from ..background import Background, BackgroundRequests
 from ..destination_reports import DestinationReports
 from ..explained_store import ExplainedStore
 from ..health import HealthCheck
@@ -91,7 +91,7 @@ def make_housekeeping(
     maintenance = Maintenance(foundation.monitor, tasks)
     background = Background(
         foundation.monitor,
-        foundation.wakeups,
+        foundation.background_requests,
         layers.areas.loads,
         partial(_load, layers.core.loader, layers.core.warmer),
         maintenance.step,
@@ -138,13 +138,16 @@ def _make_other_tasks(
         *([PeriodicTask("trace", layers.recorder.write)] if layers.recorder is not None else []),
         PeriodicTask("memory guard", process.step),
         PeriodicTask("resize", resizing.step),
-        PeriodicTask("sifting of topics", partial(_sift, topics.subscriptions, layers.foundation.wakeups)),
+        PeriodicTask(
+            "acks of unmatched messages",
+            partial(_acknowledge_unmatched, topics.subscriptions, layers.foundation.background_requests),
+        ),
         PeriodicTask("memory limit", automatic.step),
         PeriodicTask("stuck consumers", stuck.tell),
         PeriodicTask("publishing", layers.core.confirmer.confirm_left),
         PeriodicTask("dead letters", admin.dead_letters.steps),
         PeriodicTask("duplicate windows", layers.store_layer.windows.warn),
-        PeriodicTask("temporary destinations", admin.temporaries.sweep),
+        PeriodicTask("temporary destinations", admin.temporaries.delete_released),
         PeriodicTask("inactive destinations", admin.inactive.step),
         PeriodicTask("idle destinations", admin.idle.step),
         PeriodicTask("retention of topics", topics.retention.trim),
@@ -157,11 +160,11 @@ def _load(loader: EagerLoader, warmer: CacheWarmer) -> bool:
     return loader.step() or warmer.step()
 
 
-def _sift(subscriptions: OpenSubscriptions, wakeups: Wakeups) -> int:
-    """Sift messages for subscriptions with a selector; wake maintenance again if more are left. Requires: no lock."""
+def _acknowledge_unmatched(subscriptions: OpenSubscriptions, background_requests: BackgroundRequests) -> int:
+    """Acknowledge what selectors do not match; wake maintenance again if more is left. Requires: no lock."""
     if not subscriptions.step():
         return 0
-    wakeups.wake_maintenance()
+    background_requests.wake_maintenance()
     return 1
 
 
@@ -224,7 +227,7 @@ def _make_message_tasks(layers: Layers, stuck: StuckConsumers) -> list[PeriodicT
     )
     return [
         ReleaseTask(monitor, redelivery_layer.due, admin.browsers, measurements, layers.store_layer.overflow),
-        ExpiryTask(admin.sweeper, redelivery_layer.timed),
+        ExpiryTask(admin.expiry_sweeper, redelivery_layer.timed),
     ]
 
 
@@ -242,7 +245,7 @@ def _make_store_tasks(layers: Layers) -> list[PeriodicTask]:
             settings.checkpoint_interval_seconds,
         ),
         RelocationTask(monitor, cleanup.relocation, message_store.checkpoint),
-        CleanupTask(monitor, message_store, cleanup, foundation.wakeups, settings.cleanup_interval_seconds),
+        CleanupTask(monitor, message_store, cleanup, foundation.background_requests, settings.cleanup_interval_seconds),
         *([PeriodicTask("quarantine", quarantine.step)] if settings.on_missing_data_log == "report" else []),
         AttestTask(directory.attestation),
     ]

@@ -33,18 +33,18 @@ class RedeliveryLayer:
 def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> RedeliveryLayer:
     """Make the owners of redelivery, delays, expiry and ack deadlines. Requires: the store is open."""
     monitor, policies, directory = foundation.monitor, foundation.policies, store_layer.directory
-    target_area, wake_maintenance = areas.target_area, foundation.wakeups.wake_maintenance
+    target_area, wake_maintenance = areas.target_area, foundation.background_requests.wake_maintenance
     delayed = DelayedRedelivery(
         directory.index,
-        directory.message_store.timetable,
-        directory.steady,
+        directory.message_store.due_times,
+        directory.steady_clock,
         target_area,
         foundation.late_calls.lane,
         wake_maintenance,
     )
     timed = TimedLanes(
         monitor,
-        directory.steady.now_ms,
+        directory.steady_clock.now_ms,
         target_area,
         lambda name: policies.of(name).expiry_sweep_seconds,
         wake_maintenance,
@@ -60,5 +60,5 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
         wake_maintenance,
         has_background=foundation.settings.background,
     )
-    due = DueMessages(monitor, directory.index, directory.steady.now_ms, delayed, timed, deadlines)
+    due = DueMessages(monitor, directory.index, directory.steady_clock.now_ms, delayed, timed, deadlines)
     return RedeliveryLayer(delayed=delayed, timed=timed, redelivery=redelivery, deadlines=deadlines, due=due)

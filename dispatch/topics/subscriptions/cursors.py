@@ -52,7 +52,7 @@ class SeekTarget(NamedTuple):
     sequence: int | None = None
     priority: int = DEFAULT_PRIORITY
 
-    def firsts(self, lanes: Iterable[TopicLane], positions: TimeSearch) -> list[tuple[int, int]]:
+    def firsts(self, lanes: Iterable[TopicLane], time_search: TimeSearch) -> list[tuple[int, int]]:
         """Return (priority, sequence) of each lane that is moved. Requires: no lock.
 
         A time costs O(log messages) reads for each lane.
@@ -60,7 +60,7 @@ class SeekTarget(NamedTuple):
         if self.sequence is not None:
             return [(lane.priority, self.sequence) for lane in lanes if lane.priority == self.priority]
         if self.time_ms is not None:
-            return [(lane.priority, positions.first_sequence_at(lane, self.time_ms)) for lane in lanes]
+            return [(lane.priority, time_search.first_sequence_at(lane, self.time_ms)) for lane in lanes]
         return [(lane.priority, 0 if self.edge == BEGIN else SEQUENCE_MAX) for lane in lanes]
 
 

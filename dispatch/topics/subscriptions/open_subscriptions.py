@@ -23,15 +23,15 @@ from ...selectors.selector import compile_selector
 from ..selector_matches import SelectorMatches
 from ..subscription_state import SubscriptionRegistry, SubscriptionState
 from ..topic_state import TopicState
-from .unmatched import UnmatchedSweeper
+from .unmatched import UnmatchedAcker
 from .unrecorded import UnrecordedStore
 
 logger = LateLogger("forebay.dispatch")
 
 FORGOTTEN_AT_ONCE: Final = 500
 """Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
-SWEEPER_STEPS: Final = 16
-"""Steps of the sweeper in one call, so that other tasks of the maintenance thread are not late."""
+ACKER_STEPS: Final = 16
+"""Steps of the acker in one call, so that other tasks of the maintenance thread are not late."""
 
 
 class OpenSubscriptions(SubscriptionRegistry):
@@ -46,7 +46,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         removals: Removals,
         timed: TimedLanes,
         unrecorded: UnrecordedStore,
-        sweeper: UnmatchedSweeper,
+        unmatched_acker: UnmatchedAcker,
     ) -> None:
         """subscribers: the store's part of each subscription.
         unrecorded: settles messages whose acks are in no record.
@@ -56,7 +56,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         self._writer = writer
         self._removals = removals
         self._timed = timed
-        self._sweeper = sweeper
+        self._unmatched_acker = unmatched_acker
         self.unrecorded = unrecorded
         self.selector_matches = SelectorMatches()
         # Subscriptions of deleted topics that the caches still have to forget.
@@ -67,7 +67,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         return {facts.topic for facts in self._subscribers.encoded()}
 
     def restore(self, topics: Mapping[int, TopicState]) -> None:
-        """Begin to sweep for the subscriptions with a selector that opening the store found.
+        """Begin to examine messages for the subscriptions with a selector that opening the store found.
 
         topics: all topics with a subscription, by number. Requires: the lock.
         """
@@ -96,7 +96,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         if subscription.selector is not None:
             if subscription.is_durable:
                 subscription.topic.keep(subscription)
-            self._sweeper.subscriptions[subscription] = None
+            self._unmatched_acker.subscriptions[subscription] = None
 
     def go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
         """Give a subscription the messages that arrive, because its first consumer comes. Requires: the lock."""
@@ -153,7 +153,7 @@ class OpenSubscriptions(SubscriptionRegistry):
 
     def forget(self, subscription: SubscriptionState) -> None:
         """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
-        self._sweeper.subscriptions.pop(subscription, None)
+        self._unmatched_acker.subscriptions.pop(subscription, None)
         self._drop_non_persistent(subscription)
         subscription.discard_cached()
         if subscription.limits is not None:
@@ -206,6 +206,9 @@ class OpenSubscriptions(SubscriptionRegistry):
             return bool(self._cached)
 
     def step(self) -> bool:
-        """Let caches forget deleted subscriptions, and sweep; return whether more is left to do. Requires: no lock."""
+        """Let caches forget deleted subscriptions; acknowledge unmatched messages. Return whether more is left.
+
+        Requires: no lock.
+        """
         has_more = bool(self._cached) and self.forget_some()  # the call that deleted the topic was interrupted
-        return all(self._sweeper.step() for _ in range(SWEEPER_STEPS)) or has_more
+        return all(self._unmatched_acker.step() for _ in range(ACKER_STEPS)) or has_more

@@ -30,14 +30,14 @@ class SubscriptionAdmin:
         *,
         monitor: Monitor,
         writer: SubscriptionWriter,
-        positions: TimeSearch,
+        time_search: TimeSearch,
         confirmer: Confirmer,
         transactions: TransactionRegistry,
         subscriptions: OpenSubscriptions,
     ) -> None:
         self._monitor = monitor
         self._writer = writer
-        self._positions = positions
+        self._time_search = time_search
         self._confirmer = confirmer
         self._transactions = transactions
         self._subscriptions = subscriptions
@@ -46,8 +46,8 @@ class SubscriptionAdmin:
         """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
         with self._monitor.lock, self._monitor.while_open:
             self.end(topic, name)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
 
     def end(self, topic: TopicState, name: str) -> None:
         """End a durable subscription as `unsubscribe` does, without waiting for the disk. Requires: the lock."""
@@ -69,8 +69,8 @@ class SubscriptionAdmin:
                 self._writer.seek(subscription.subscriber, within(firsts, lanes))
                 self._subscriptions.move(subscription)
                 sequences, messages = _cursor(subscription.subscriber)
-            position = self._confirmer.written
-        self._confirmer.confirm(position)
+            journal_end = self._confirmer.journal_end
+        self._confirmer.confirm(journal_end)
         return self._landing(lanes, sequences, messages)
 
     def places(self, topic: TopicState, target: SeekTarget) -> tuple[list[TopicLane], list[tuple[int, int]]]:
@@ -78,7 +78,7 @@ class SubscriptionAdmin:
         with self._monitor.lock, self._monitor.while_open:
             topic.raise_if_deleted()
             lanes = topic.stored_lanes()
-        return lanes, target.firsts(lanes, self._positions)
+        return lanes, target.firsts(lanes, self._time_search)
 
     @contextmanager
     def _idle(self, topic: TopicState, name: str) -> Iterator[SubscriptionState]:
@@ -106,8 +106,8 @@ class SubscriptionAdmin:
 
     def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
         """Return where a cursor is. It reads one message of each lane to know when it was sent. Requires: no lock."""
-        positions = self._positions
-        times = [positions.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
+        time_search = self._time_search
+        times = [time_search.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
         return Landing(sequences, min((time for time in times if time is not None), default=None), messages)
 
 

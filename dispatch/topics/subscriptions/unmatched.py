@@ -1,7 +1,7 @@
-"""UnmatchedSweeper: acknowledge, for a durable subscription, messages that its selector does not match.
+"""UnmatchedAcker: acknowledge, for a durable subscription, messages that its selector does not match.
 
 So an offline subscription with a selector keeps only data logs with messages that it will get. The loader and arrivals
-also find messages that do not match and add them to `unmatched`; the sweeper continues behind them. All these messages
+also find messages that do not match and add them to `unmatched`; the acker continues behind them. All these messages
 are acknowledged in runs, many in one record. Blocks whose fingerprints rule out a match are not read. A read for one
 subscription also serves others that have come as far. A crash loses only work: what is not acknowledged yet is examined
 again.
@@ -48,7 +48,7 @@ class _Run(NamedTuple):
     """Whether fingerprints rule out a match, so that nothing is read."""
 
 
-class UnmatchedSweeper:
+class UnmatchedAcker:
     """Examines one run of messages in each `step`."""
 
     def __init__(
@@ -194,7 +194,7 @@ class UnmatchedSweeper:
 
 
 def _unexamined(lane: SubscriptionLaneState) -> tuple[int, int] | None:
-    """Return the first run of pending messages that neither the sweeper nor a load has examined. Requires: the lock."""
+    """Return the first run of pending messages that neither the acker nor a load has examined. Requires: the lock."""
     begin = lane.examined
     for selector_group in lane.subscription.selector_groups.values():
         begin = max([begin, *(target.frontier for target in selector_group.lists if target.lane is lane)])

@@ -19,9 +19,9 @@ class UnrecordedStore:
         self._message_store = message_store
 
     @property
-    def timetable(self) -> LaneDueTimes[DestinationLane]:
-        """Return the timetable, which finds the messages whose time has come."""
-        return self._message_store.timetable
+    def due_times(self) -> LaneDueTimes[DestinationLane]:
+        """Return what finds the messages whose time has come."""
+        return self._message_store.due_times
 
     def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
         """Acknowledge a run without a record; return how many were pending. Requires: the lock."""

@@ -10,7 +10,7 @@ from compiled import interpreted
 from counting import counted_calls
 
 from forebay.cache.accounting.budget import Budget
-from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
+from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of, charge_of_size
 from forebay.cache.messages.head_queue_cache import HeadQueueCache
 from forebay.cache.messages.message_cache import MessageCache
 from forebay.cache.messages.pending_cache import PendingCache
@@ -43,8 +43,8 @@ def make(request: pytest.FixtureRequest) -> Maker:
 
 
 def test_a_message_costs_its_bytes_and_what_stands_around_them() -> None:
-    assert charge_bytes((1, b"12", b"345", 0)) == content_charge_bytes(5) == 5 + OVERHEAD_BYTES
-    assert charge_bytes((1, b"", None, 0)) == OVERHEAD_BYTES
+    assert charge_of((1, b"12", b"345", 0)) == charge_of_size(5) == 5 + OVERHEAD_BYTES
+    assert charge_of((1, b"", None, 0)) == OVERHEAD_BYTES
 
 
 def test_what_was_put_is_found_and_taken_once(make: Maker) -> None:
@@ -305,4 +305,4 @@ def test_a_lane_that_is_empty_again_leaves_nothing(make: Maker) -> None:
         cache.discard_lane(lane)
     assert all(cache.put(7, message(sequence)) for sequence in range(10)) and not cache.put(8, message(1))
     cache.give_back(10 * CHARGE)
-    assert not cache._lanes and not len(cache._fullness) and not budget.held_bytes
+    assert not cache._lanes and not len(cache._lanes_by_amount) and not budget.held_bytes

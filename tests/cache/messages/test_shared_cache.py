@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.cache.accounting.budget import Budget
-from forebay.cache.accounting.charge import charge_bytes
+from forebay.cache.accounting.charge import charge_of
 from forebay.cache.messages.head_queue_cache import HeadQueueCache
 from forebay.cache.messages.pending_cache import PendingCache
 from forebay.cache.messages.shared_cache import SharedCache
@@ -42,7 +42,7 @@ def message(sequence: int) -> StoredMessage:
 def test_what_two_readers_put_is_charged_once(readers: Readers) -> None:
     other = SharedCache(readers.cache, TOPIC, lambda: 0)
     assert readers.mine.put(MINE, message(1)) and other.put(MINE + 1, message(1))
-    assert readers.cache.holder.held_bytes == charge_bytes(message(1))
+    assert readers.cache.holder.held_bytes == charge_of(message(1))
     assert readers.mine.peek(MINE, 1) == other.peek(MINE + 1, 1) == message(1)
 
 
@@ -88,7 +88,7 @@ def test_a_forgotten_run_of_an_empty_cache_asks_nobody(readers: Readers) -> None
 
 
 def test_what_is_near_a_reader_takes_the_place_of_what_is_far_from_all() -> None:
-    readers = Readers(share_bytes=6 * charge_bytes(message(0)))
+    readers = Readers(share_bytes=6 * charge_of(message(0)))
     for sequence in range(6):
         assert readers.mine.put(MINE, message(sequence))
     readers.mine.follow_readers([0, 100])
@@ -102,7 +102,7 @@ def test_what_is_far_from_all_readers_is_given_back_first(readers: Readers) -> N
     for sequence in (*range(8), *range(100, 103)):
         readers.mine.put(MINE, message(sequence))
     readers.mine.follow_readers([0, 100])
-    readers.cache.give_back(5 * charge_bytes(message(0)))
+    readers.cache.give_back(5 * charge_of(message(0)))
     assert readers.held() == [0, 1, 2, 100, 101, 102]
 
 
@@ -110,7 +110,7 @@ def test_what_overflowed_is_given_back_in_the_same_order(readers: Readers) -> No
     for sequence in (*range(100, 103), *range(8)):
         assert readers.mine.admit(MINE, message(sequence), is_near=True)
     readers.mine.follow_readers([0, 100])
-    readers.cache.give_back(5 * charge_bytes(message(0)))
+    readers.cache.give_back(5 * charge_of(message(0)))
     assert readers.held() == [0, 1, 2, 100, 101, 102]
 
 
@@ -120,7 +120,7 @@ def test_what_one_reader_took_for_good_does_not_keep_others_from_giving_back(rea
     readers.others = 8
     readers.mine.follow_readers([0])
     assert readers.mine.may_have(MINE, 7) and readers.mine.take(MINE, 7) == message(7)
-    readers.cache.give_back(charge_bytes(message(0)))
+    readers.cache.give_back(charge_of(message(0)))
     assert readers.held() == [0, 1, 2, 3, 4, 5]
 
 

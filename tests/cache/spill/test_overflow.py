@@ -12,7 +12,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Delivery, DestinationPolicy, StoreFull, Topic
-from forebay.cache.accounting.charge import charge_bytes
+from forebay.cache.accounting.charge import charge_of
 from forebay.cache.spill.spill_account import AHEAD_BYTES, OWNER_AHEAD_BYTES
 from forebay.store.tmp.file import SpilledMessage
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES
@@ -89,7 +89,7 @@ def test_what_waits_is_charged_once_and_goes_with_the_last_who_needs_it() -> Non
     buffer = bay.overflow.buffer
     while len(buffer) < 20:
         send(topic, range(1), 4 * KIB)
-    assert holder(bay, "spill_buffer") == len(buffer) * charge_bytes((0, b"", numbered_body(0, 4 * KIB), 0))
+    assert holder(bay, "spill_buffer") == len(buffer) * charge_of((0, b"", numbered_body(0, 4 * KIB), 0))
     [pool] = buffer._pools.values()
     assert max(needed.bit_count() for needed in pool.needed.values()) > 20
     for consumer in consumers:

@@ -60,7 +60,7 @@ def test_what_is_held_ahead_is_not_refilled_from_a_reserve_but_with_what_was_jus
     other.release(1000)
     account.refill_from(1000)
     assert account.ahead_bytes == 1000 and budget.free_bytes == 0
-    assert other.reserve_last(AHEAD_BYTES)
+    assert other.reserve_for_progress(AHEAD_BYTES)
     other.release(500)
     account.refill()
     assert account.ahead_bytes == 1000

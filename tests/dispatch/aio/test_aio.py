@@ -272,7 +272,7 @@ def test_a_batch_has_its_ids_in_order_and_says_how_much_of_it_is_in() -> None:
         assert refused.value.stored == queue.depth - 5000  # type: ignore[attr-defined]
         with pytest.raises(ZeroDivisionError):
             await queue.send_many(generated(300))
-        assert not bay.unpublished and bay.journal.durable == bay.position()
+        assert not bay.unpublished and bay.journal.durable_end == bay.journal_end()
         bay.check()
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ from simulated_bay import SimulatedBay
 import forebay.aio
 from forebay.aio import Consumer, Delivery, Queue
 from forebay.dispatch.aio.forebay import AsyncForebay
-from forebay.dispatch.aio.wakeups import LoopWaker
+from forebay.dispatch.aio.loop_inbox import LoopInbox
 
 
 async def take(consumer: Consumer, count: int = 10) -> list[bytes]:
@@ -146,13 +146,13 @@ def test_a_callback_that_raises_is_logged_and_those_behind_it_are_called_all_the
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
-        waker, told = LoopWaker(asyncio.get_running_loop()), list[str]()
+        inbox, told = LoopInbox(asyncio.get_running_loop()), list[str]()
 
         def raise_error() -> None:
             raise ValueError("of the host")
 
-        waker.ring(raise_error)
-        waker.ring(lambda: told.append("the take behind it"))
+        inbox.post(raise_error)
+        inbox.post(lambda: told.append("the take behind it"))
         await ticks()
         assert told == ["the take behind it"]
 

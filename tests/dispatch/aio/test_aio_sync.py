@@ -200,10 +200,10 @@ def test_the_loop_goes_on_while_the_disk_syncs(monkeypatch: pytest.MonkeyPatch) 
         gate, threads = threading.Event(), set()
         sync = bay.journal.sync
 
-        def gated(position: int | None = None) -> None:
+        def gated(end: int | None = None) -> None:
             threads.add(threading.get_ident())
             assert gate.wait(60)
-            sync(position)
+            sync(end)
 
         monkeypatch.setattr(bay.journal, "sync", gated)
         sending = asyncio.create_task(queue.send(b"x"))

@@ -145,9 +145,9 @@ def test_where_the_disk_is_slower_a_sync_waits_for_all_who_were_woken(monkeypatc
         bay.queue()
         sync = bay.journal.sync
 
-        def slow(position: int | None = None) -> None:
+        def slow(end: int | None = None) -> None:
             bay.clock.advance(2.0 * TASKS)
-            sync(position)
+            sync(end)
 
         monkeypatch.setattr(bay.journal, "sync", slow)
         producers = Producers(bay, await bay.aio.queue("orders"))
@@ -166,9 +166,9 @@ def time_syncs(bay: LoopBay, durations: list[float], monkeypatch: pytest.MonkeyP
     """Let each sync take the next of these seconds, and drop it from the list."""
     sync = bay.journal.sync
 
-    def timed(position: int | None = None) -> None:
+    def timed(end: int | None = None) -> None:
         bay.clock.advance(durations.pop(0))
-        sync(position)
+        sync(end)
 
     monkeypatch.setattr(bay.journal, "sync", timed)
 
@@ -239,10 +239,10 @@ def test_the_worker_begins_the_next_sync_by_itself(monkeypatch: pytest.MonkeyPat
         begun, gate = threading.Semaphore(0), threading.Semaphore(0)
         sync = bay.journal.sync
 
-        def gated(position: int | None = None) -> None:
+        def gated(end: int | None = None) -> None:
             begun.release()
             assert gate.acquire(timeout=60)
-            sync(position)
+            sync(end)
 
         monkeypatch.setattr(bay.journal, "sync", gated)
         producers = Producers(bay, queue)
@@ -274,8 +274,8 @@ def test_what_is_written_while_a_sync_is_under_way_is_not_published_by_it(monkey
         sync = bay.journal.sync
         late = [queue.send(b"late")]
 
-        def writes_late(position: int | None = None) -> None:
-            sync(position)
+        def writes_late(end: int | None = None) -> None:
+            sync(end)
             while late:
                 late.pop().send(None)  # as a task does: it is written, and waits
 

@@ -17,7 +17,7 @@ import forebay
 from forebay.cache.process.memory_guard import MemoryGuard
 from forebay.cache.spill.overflow import Overflow
 from forebay.dispatch.engine import engine as engine_module
-from forebay.dispatch.engine.background import Background, Wakeups
+from forebay.dispatch.engine.background import Background, BackgroundRequests
 
 
 @pytest.mark.parametrize("finds_out", ["at its work", "behind its work"])
@@ -36,7 +36,7 @@ def test_a_failed_store_is_told_of_by_the_thread_that_finds_out(finds_out: str) 
     def tell() -> None:
         told[0] = True
 
-    background = Background(monitor, Wakeups(has_threads=True), bay.loads, load, lambda: 0, lambda: 3_600.0)
+    background = Background(monitor, BackgroundRequests(has_threads=True), bay.loads, load, lambda: 0, lambda: 3_600.0)
     background.start(tell)
     for thread in background._threads:
         if thread.name == "forebay-loader":
@@ -51,7 +51,7 @@ def test_the_last_status_of_a_store_that_was_interrupted_says_so(tmp_path: Path)
         monitor = bay.queue("orders").monitor
         monitor.lock.break_by(KeyboardInterrupt())
         monitor.deferred.append(lambda: None)
-        inside(bay).wakeups.wake_loader()
+        inside(bay).background_requests.wake_loader()
         for thread in inside(bay).threads:
             if thread.name == "forebay-loader":
                 thread.join(30.0)
@@ -145,7 +145,7 @@ def test_a_task_that_outlives_the_close_of_its_store_ends_without_a_word(
         raise AssertionError("the store is closed")
 
     inside(bay).guard_with(MemoryGuard(checkpoint_late, lambda: None))
-    inside(bay).wakeups.wake_maintenance()
+    inside(bay).background_requests.wake_maintenance()
     assert has_begun.wait(30.0)
     bay.close(timeout=0)
     may_go_on.set()

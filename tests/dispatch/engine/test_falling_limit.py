@@ -50,11 +50,11 @@ def test_while_the_limit_falls_the_last_bytes_are_there_for_those_who_could_not_
     holder = budget.holder("lists")
     assert holder.reserve(held)
     budget.resize(held // 2)
-    assert not holder.reserve_last(1)
+    assert not holder.reserve_for_progress(1)
     holder.release(10 * SPARE_BYTES)
-    budget.follow()
-    assert holder.reserve_last(SPARE_BYTES)
-    assert not holder.reserve_last(1)
+    budget.approach_target()
+    assert holder.reserve_for_progress(SPARE_BYTES)
+    assert not holder.reserve_for_progress(1)
     assert budget.held_bytes == MemoryStatistics.of(budget).limit_bytes
     budget._check()
 
@@ -106,6 +106,6 @@ def test_any_order_of_charges_and_limits_keeps_what_is_held_below_the_limit(seed
             target = budget.target_bytes
         else:
             index.guarantee(random.choice((100, 200, 250)) * KIB)
-        budget.follow()
+        budget.approach_target()
         assert budget.limit_bytes <= max(limit, target)
         budget._check()

@@ -27,7 +27,8 @@ LOGGER = "forebay.store.cleanup"
 
 def from_outside(simulated: SimulatedBay, data_log: int) -> Explanation:
     seen = open_read_only(simulated.disk)
-    return explain_data_log(data_log, seen.sizes[data_log], seen.retention.of(data_log), simulated.clock.time_ms())
+    reasons = seen.retention_reasons.of(data_log)
+    return explain_data_log(data_log, seen.sizes[data_log], reasons, simulated.clock.time_ms())
 
 
 Said = list[tuple[str, str, int, int]]
@@ -336,7 +337,7 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
     settle(simulated, "orders", 1)
     roll(simulated)
     store = simulated.store
-    pins = RetentionReasons(
+    reasons = RetentionReasons(
         store.index,
         simulated.lock,
         store.destination_table,
@@ -344,7 +345,7 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
         store.journal.open_data_logs.reader,
         transactions={"xid-7": {1}},
     )
-    first, second = (explain_data_log(n, 100, pins.of(n), 0) for n in (1, 2))
+    first, second = (explain_data_log(n, 100, reasons.of(n), 0) for n in (1, 2))
     assert said(first) == [("transaction", "xid-7", 0, 0)] and said(second) == [("ack", "xid-7", 0, 0)]
     assert first.sentence == (
         "data-1.log (100 bytes) remains because transaction xid-7 has messages in it and no outcome yet."
@@ -355,7 +356,7 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
     assert {cause.frees for cause in (*first.causes, *second.causes)} == {
         "the commit or the rollback of transaction xid-7"
     }
-    assert [pin.reason for found in pins.all().values() for pin in found] == ["transaction", "ack", "in_use"]
+    assert [reason.kind for found in reasons.all().values() for reason in found] == ["transaction", "ack", "in_use"]
 
 
 def test_destination_without_a_name_is_its_number() -> None:
@@ -367,10 +368,10 @@ def test_destination_without_a_name_is_its_number() -> None:
     def reader(data_log: int) -> tuple[File, int]:
         raise FileNotFoundError
 
-    pins = RetentionReasons(index, OwnedLock(), {1: Destination(1, 0, "orders")}, 2, reader)
-    [pin] = pins.of(1)
-    assert (pin.holder, pin.messages, pin.oldest_ms) == ("0:#7", 1, None)
-    assert pins.destinations() == {"0:orders": set(), "0:#7": {1}}
+    reasons = RetentionReasons(index, OwnedLock(), {1: Destination(1, 0, "orders")}, 2, reader)
+    [reason] = reasons.of(1)
+    assert (reason.holder, reason.messages, reason.oldest_ms) == ("0:#7", 1, None)
+    assert reasons.destinations() == {"0:orders": set(), "0:#7": {1}}
 
 
 @pytest.mark.parametrize("subject", [0, 99, -1, 2**40])
@@ -433,7 +434,7 @@ def test_a_message_of_a_topic_counts_once_and_is_named_with_what_frees_it() -> N
     simulated.bay.topic("prices").unsubscribe("audit")
     assert said(simulated.bay.explain(1)) == [
         ("pending_message", "1:prices/fast", 1, 3),
-        ("pending_message", "1:prices", 2, 3),  # until the next checkpoint sweeps
+        ("pending_message", "1:prices", 2, 3),  # until the next checkpoint
     ]
     simulated.bay.checkpoint()
     assert said(simulated.bay.explain(1)) == [("pending_message", "1:prices/fast", 1, 3)]
@@ -504,9 +505,9 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
     now_ms = simulated.clock.time_ms()
     sizes = simulated.store.disk_use.sizes()
     assert seen.sizes == sizes
-    live = simulated.store.retention.reasons()
-    assert live.all() == seen.retention.all()
-    assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.retention.all(), now_ms)
+    live = simulated.store.data_log_retention.reasons()
+    assert live.all() == seen.retention_reasons.all()
+    assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.retention_reasons.all(), now_ms)
     for data_log in sizes:
         assert from_outside(simulated, data_log) == simulated.bay.explain(data_log)
     simulated.bay.checkpoint()
@@ -540,7 +541,7 @@ def test_logger_says_at_debug_how_cleanup_decides(caplog: pytest.LogCaptureFixtu
         "gc candidates after dest:0:orders, [2, 3]",
         "gc candidates after dest:0:E, [2]",
         "gc candidates: [2]",
-        "Cleanup removing the data files: [2]",
+        "Cleanup removing the data logs: [2]",
     ]
     assert {record.name for record in caplog.records} == {LOGGER}
 

@@ -605,10 +605,10 @@ def test_messages_that_are_not_synced_yet(monkeypatch: pytest.MonkeyPatch) -> No
     seen: list[Said] = []
     sync = bay.journal.sync
 
-    def look(position: int | None = None) -> None:
+    def look(end: int | None = None) -> None:
         if bay.unpublished:
             seen.extend((said(bay.bay.explain(consumer)), said(bay.bay.explain(bay.queue()))))
-        sync(position)
+        sync(end)
 
     monkeypatch.setattr(bay.journal, "sync", look)
     bay.queue().send(b"x")

@@ -14,7 +14,7 @@ from delivering import send_equal
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, StoreFull
-from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
+from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from forebay.dispatch.core.lists.load import Load
 from forebay.dispatch.core.model import TargetList
 from forebay.store.journal.regions import REGION_BYTES_MAX, Region
@@ -525,7 +525,7 @@ def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have() -> No
     assert len(persistent.direct) == len(non_persistent.direct) == 200
     while persistent.direct:
         message = persistent.evict_last()
-        bay.dispatch_area.lists_holder.release(charge_bytes(message))
+        bay.dispatch_area.lists_holder.release(charge_of(message))
     filling = bay.budget.holder("host")
     bay.target_area.make_room(bay.budget.limit_bytes, non_persistent, least=200)
     assert filling.reserve(bay.budget.free_bytes)

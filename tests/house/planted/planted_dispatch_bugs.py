@@ -29,7 +29,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "progress is charged above the limit",
-        "Holder.reserve_last",
+        "Holder.reserve_for_progress",
         "if budget.committed_bytes + charge_bytes > budget.limit_bytes: ...",
         "pass",
         "tests/model/test_memory_walk.py::test_held_bytes_stay_below_the_limit_whatever_takes_memory",
@@ -37,7 +37,7 @@ DISPATCH_BUGS = (
     Bug(
         "an evicted message keeps its charge",
         "ListContents.evict_last",
-        "self.direct_bytes -= charge_bytes(message)",
+        "self.direct_bytes -= charge_of(message)",
         "pass",
         "tests/dispatch/core/lists/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
     ),
@@ -90,11 +90,17 @@ DISPATCH_BUGS = (
         "unpublished and durable",
         "tests/dispatch/core/publication/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
     ),
-    Bug("a confirmed call is not synced", "ThreadConfirmer.confirm", "self._journal.sync(position)", "True", CRASHES),
+    Bug(
+        "a confirmed call is not synced",
+        "ThreadConfirmer.confirm",
+        "self._journal.sync(journal_end)",
+        "True",
+        CRASHES,
+    ),
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender._store_persistent",
-        "position = parts.publisher.hold_until_durable(lane, (message,), charge)",
+        "journal_end = parts.publisher.hold_until_durable(lane, (message,), charge)",
         "lane.arrive(message)",
         "tests/dispatch/core/publication/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
@@ -186,7 +192,13 @@ DISPATCH_BUGS = (
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),
-    Bug("a commit is not synced", "Transaction.commit", "self.parts.confirmer.confirm(position)", "pass", TRANSACTIONS),
+    Bug(
+        "a commit is not synced",
+        "Transaction.commit",
+        "self.parts.confirmer.confirm(journal_end)",
+        "pass",
+        TRANSACTIONS,
+    ),
     Bug(
         "a non-persistent message that RAM lets go of is lost",
         "TmpPager.spill",
@@ -205,7 +217,7 @@ DISPATCH_BUGS = (
         "a non-persistent message of a commit is seen before the commit is durable",
         "Publisher.add_when_durable",
         "if not self.syncs_always: ...",
-        "self._add_postponed(position)",
+        "self._add_postponed(journal_end)",
         f"{EVERYTHING}::test_no_consumer_has_a_non_persistent_message_of_a_commit_that_a_power_cut_could_take_back",
     ),
     Bug(

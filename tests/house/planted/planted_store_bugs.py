@@ -41,8 +41,8 @@ STORE_BUGS = (
     Bug(
         "what is appended during a sync counts as durable",
         "Journal.sync",
-        "self.durable = end",
-        "self.durable = self.end",
+        "self.durable_end = journal_end",
+        "self.durable_end = self.end",
         "tests/store/journal/test_journal.py::test_durable_end_tells_what_was_appended_before_the_sync_and_not_during_it",
     ),
     Bug(
@@ -72,7 +72,7 @@ STORE_BUGS = (
     Bug(
         "a record says that all before it is durable",
         "Journal.append_slice",
-        "self.durable",
+        "self.durable_end",
         "self.end",
         "tests/crash/test_crash.py::test_power_cut_without_syncs_leaves_what_some_moment_left",
     ),
@@ -180,7 +180,7 @@ STORE_BUGS = (
     Bug(
         "corruption is taken for a torn tail",
         "Recovery._look_behind",
-        "return self.durable > end.position",
+        "return self.durable_end > end.position",
         "return False",
         "tests/store/recovery/test_recovery.py::test_tail_that_a_later_record_knew_is_corruption",
     ),
@@ -235,21 +235,21 @@ STORE_BUGS = (
     ),
     Bug(
         "a data log is unlinked before its drop record is synced",
-        "Cleaner.delete_unneeded",
+        "DataLogRemover.delete_unneeded",
         "self._journal.sync()",
         "pass",
         CRASHES,
     ),
     Bug(
         "a data log is unlinked before there is a drop record",
-        "Cleaner._doom",
+        "DataLogRemover._doom",
         "self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))",
         "self.discard(doomed)\nself._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))",
         CRASHES,
     ),
     Bug(
         "a data log from which the next open replays is deleted",
-        "Cleaner._replayed_data_log",
+        "DataLogRemover._replayed_data_log",
         "min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)",
         "self._journal.data_log",
         "tests/store/test_message_store.py::test_data_log_from_which_recovery_would_replay_is_never_deleted",
@@ -262,7 +262,7 @@ STORE_BUGS = (
         "tests/crash/test_crash.py::test_power_cut_while_data_logs_are_deleted_brings_back_nothing_acknowledged",
     ),
     Bug(
-        "acks pin over one link of the chain only",
+        "acks keep data logs over one link of the chain only",
         "removable",
         "remaining |= needed",
         "pass",
@@ -278,7 +278,7 @@ STORE_BUGS = (
     Bug(
         "what a checkpoint could not store is forgotten",
         "BlockCache.checkpointed",
-        "self.touch(holder, block)",
+        "self.touch(lane, block)",
         "pass",
         "tests/store/index/test_index.py::test_random_operations_agree_with_a_dict",
     ),

@@ -133,7 +133,7 @@ def test_idle_store_attests_once_how_far_it_is_durable(
     opened.add(b"body")
     assert not opened.store.attestation.write(), "nothing more is durable"
     opened.store.journal.sync()
-    durable = opened.store.journal.durable
+    durable = opened.store.journal.durable_end
     assert opened.store.attestation.write()
     _, records = walked(disk, 1)
     assert (records[-1].header.kind, records[-1].header.durable) == (ATTEST, durable)

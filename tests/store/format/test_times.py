@@ -65,7 +65,7 @@ def test_times_put_together_are_those_put_one_by_one(seed: int) -> None:
             one_by_one.put(at, times)
             at += 1
         assert [together.of(index) for index in range(at)] == [one_by_one.of(index) for index in range(at)]
-        assert (together.waiting, together.earliest) == (one_by_one.waiting, one_by_one.earliest)
+        assert (together.not_due_bits, together.earliest) == (one_by_one.not_due_bits, one_by_one.earliest)
 
 
 def test_times_of_each_are_those_of_one() -> None:
@@ -122,7 +122,7 @@ def test_block_with_times_is_unpacked_as_it_was_packed() -> None:
         assert again.times is not None and block.times is not None
         for at in range(len(block.lengths)):
             assert again.times.of(at) == block.times.of(at)
-        assert again.times.waiting == block.times.waiting
+        assert again.times.not_due_bits == block.times.not_due_bits
         assert again.pack() == packed
 
 
@@ -147,7 +147,7 @@ def test_release_and_expiry_find_what_is_pending_and_whose_time_has_come() -> No
     gone = 1 << 3
     assert times.take_due(49, gone) == 0 and times.earliest == [50, 100]
     assert times.take_due(55, gone) == 0b110111
-    assert times.waiting == 0b1111000000 and times.earliest == [56, 100]
+    assert times.not_due_bits == 0b1111000000 and times.earliest == [56, 100]
     assert times.expired(104, gone) == 0b10111
     assert times.take_due(1000, gone) == 0b1111000000 and times.earliest[DUE] == NEVER
 

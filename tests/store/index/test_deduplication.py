@@ -420,15 +420,15 @@ def test_a_smaller_window_at_the_next_open_forgets_and_none_keeps_nothing() -> N
 def test_windows_are_charged_and_bounded_and_the_oldest_ids_are_forgotten_first() -> None:
     bay = watched(1_000_000, max_file_length="256KiB")
     queue = bay.queue()
-    most_bytes = bay.windows.persistent._most_bytes
+    limit_bytes = bay.windows.persistent._limit_bytes
     queue.send(b"x", message_id="quiet", producer="quiet")
-    for n in range(most_bytes // ID_CHARGE_BYTES * 2):
+    for n in range(limit_bytes // ID_CHARGE_BYTES * 2):
         queue.send(b"x", message_id=f"{n}", producer="loud")
         if n % 1000 == 0:
             queue.purge()
             bay.windows.persistent._check()
     held = bay.bay.statistics().memory.holders["duplicates"]
-    assert most_bytes - 2 * ID_CHARGE_BYTES < held <= most_bytes < bay.bay.statistics().memory.limit_bytes / 16
+    assert limit_bytes - 2 * ID_CHARGE_BYTES < held <= limit_bytes < bay.bay.statistics().memory.limit_bytes / 16
     depth = queue.depth
     queue.send(b"x", message_id=f"{n}", producer="loud")
     assert queue.depth == depth
@@ -442,7 +442,7 @@ def test_of_many_producers_the_newest_ids_are_known_and_the_others_counted(
     ends: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bay = watched(5000, max_file_length="256KiB")
-    most = bay.windows.persistent._most_bytes // ID_CHARGE_BYTES
+    most = bay.windows.persistent._limit_bytes // ID_CHARGE_BYTES
     bay.queue().send(b"x", message_id="only", producer="quiet")
     with caplog.at_level(logging.WARNING):
         for n in range(most):

@@ -15,7 +15,7 @@ from forebay.store.environment.account import Unlimited
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.format.state_record import LaneCounts, UseCounts
 from forebay.store.index.block import BLOCK_CHARGE_BYTES, Block
-from forebay.store.index.block_cache import BlockHolder
+from forebay.store.index.block_cache import BlockLane
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.index import Index
 from forebay.store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     record_bytes: int
 
 
-Taken = tuple[list[tuple[BlockHolder, Block, bytes]], list[tuple[int, int]]]
+Taken = tuple[list[tuple[BlockLane, Block, bytes]], list[tuple[int, int]]]
 
 
 @dataclass

@@ -32,7 +32,7 @@ from forebay.store.ingest.manifest import (
     part_names,
     publish,
     read_manifest,
-    sweep,
+    remove_unnamed_parts,
 )
 from forebay.store.ingest.part import PartsWriter
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
@@ -384,19 +384,19 @@ def test_a_publish_that_was_killed_is_done_again() -> None:
     assert read_manifest(disk, "day-1") == manifest
 
 
-def test_sweep_leaves_what_a_manifest_names_and_what_is_young() -> None:
+def test_removal_of_parts_leaves_what_a_manifest_names_and_what_is_young() -> None:
     disk = SimulatedDisk()
     kept = bring(disk, "kept", [Row("orders", b"x")])
     own = stage(disk, "own", [[Row("orders", b"x")]])
     other = stage(disk, "other", [[Row("orders", b"x")]])
-    assert sweep(disk, own.set_id, NOW_MS) == 1
+    assert remove_unnamed_parts(disk, own.set_id, NOW_MS) == 1
     assert {disk.exists(name) for name in part_names(kept) + part_names(other)} == {True}
-    assert sweep(disk, bytes(16), NOW_MS + LEASE_MS + 1) == 1
+    assert remove_unnamed_parts(disk, bytes(16), NOW_MS + LEASE_MS + 1) == 1
     assert disk.exists(part_names(kept)[0]) and not disk.exists(part_names(other)[0])
 
 
 class TakenMeanwhile(SimulatedDisk):
-    """A disk on which a store that opens takes the parts of every set while somebody sweeps."""
+    """A disk on which a store that opens takes the parts of every set while somebody removes parts."""
 
     def list(self, directory: str) -> list[str]:
         names = super().list(directory)
@@ -406,10 +406,10 @@ class TakenMeanwhile(SimulatedDisk):
         return names
 
 
-def test_sweep_goes_on_where_a_store_takes_a_set_meanwhile() -> None:
+def test_removal_of_parts_goes_on_where_a_store_takes_a_set_meanwhile() -> None:
     disk = TakenMeanwhile()
     stage(disk, "other", [[Row("orders", b"x")]])
-    assert sweep(disk, bytes(16), NOW_MS + LEASE_MS + 1) == 0
+    assert remove_unnamed_parts(disk, bytes(16), NOW_MS + LEASE_MS + 1) == 0
 
 
 @pytest.mark.parametrize("load_id", ["", ".", "../x", "a/b", "a b", "x" * 101, "ß", None, 7, ".hidden"])

@@ -32,8 +32,8 @@ def test_onlooker_finds_what_opening_would_and_changes_nothing(seed: int) -> Non
     image = simulated.disk.crash_power(random, random.choice((PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED)))
     before = image.image()
     seen = {
-        data_log: sum(pin.messages for pin in pins if pin.reason == "pending_message")
-        for data_log, pins in open_read_only(image).retention.all().items()
+        data_log: sum(reason.messages for reason in reasons if reason.kind == "pending_message")
+        for data_log, reasons in open_read_only(image).retention_reasons.all().items()
     }
     assert image.image() == before
     opened = OpenStore(image, SimulatedMetadataStore())
@@ -73,7 +73,7 @@ def test_what_the_owner_writes_while_it_is_looked_at_is_no_damage(monkeypatch: p
         return find_records(*place)
 
     monkeypatch.setattr(onlooker, "find_records", find_later)
-    assert [pin.messages for pin in open_read_only(simulated.disk).retention.of(1)] == [1, 0]
+    assert [reason.messages for reason in open_read_only(simulated.disk).retention_reasons.of(1)] == [1, 0]
     assert simulated.queue().depth == 4
 
 

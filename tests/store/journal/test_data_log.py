@@ -294,7 +294,7 @@ def test_record_of_another_data_log_is_not_taken() -> None:
 def test_walk_remembers_the_greatest_durable_position_and_epoch() -> None:
     salt = data_log_header(SMALL, 1).salt
     walk, _ = behind_the_first(message(salt, 102, 7, durable=900) + message(salt, 103, 9, durable=800))
-    assert (walk.durable, walk.epoch) == (900, 9)
+    assert (walk.durable_end, walk.epoch) == (900, 9)
 
 
 class Meter:

@@ -97,10 +97,10 @@ def test_a_makeshift_data_log_keeps_half_for_acks_and_its_end_for_drops() -> Non
     held.fullness.begin_data_log(FILE_BYTES // 2, FIRST_BYTES, is_makeshift=True)
     held.fullness._check()
     half, last = FILE_BYTES // 4, FILE_BYTES // 2 - LAST_BYTES
-    held.fullness.spare_acks(RETURN, 10, half - 10)
+    held.fullness.keep_space_for_acks(RETURN, 10, half - 10)
     with pytest.raises(StoreFull):
-        held.fullness.spare_acks(RETURN, 11, half - 10)
-    held.fullness.spare_acks(ACK, 10, half)
+        held.fullness.keep_space_for_acks(RETURN, 11, half - 10)
+    held.fullness.keep_space_for_acks(ACK, 10, half)
     assert held.fullness.is_beyond(ACK, last + 1, 5) and not held.fullness.is_beyond(ACK, last, 5)
     assert not held.fullness.is_beyond(DROP, FILE_BYTES // 2, 5)
 

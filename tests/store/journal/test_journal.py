@@ -244,7 +244,7 @@ def test_power_cut_takes_nothing_that_was_synced(disk: SimulatedDisk, journal: J
             send(journal, body)
             bodies.append(body)
         journal.sync()
-        assert journal.durable == journal.end
+        assert journal.durable_end == journal.end
         assert all_bodies(power_cut(disk)) == bodies
     assert len(data_logs(disk)) > 3
 
@@ -294,12 +294,12 @@ def test_durable_end_tells_what_was_appended_before_the_sync_and_not_during_it(
 
     disk.on_call = append
     journal.sync()
-    assert journal.durable == end < journal.end
+    assert journal.durable_end == end < journal.end
 
 
 def test_the_listener_hears_of_each_sync_under_the_lock_when_its_records_are_durable(journal: Journal) -> None:
     told: list[tuple[int, bool]] = []
-    journal.tell_of_syncs(lambda: told.append((journal.durable, journal._state_lock.is_owned())))
+    journal.tell_of_syncs(lambda: told.append((journal.durable_end, journal._state_lock.is_owned())))
     ends = []
     for sequence in range(2):
         append_one(journal, 0, 1, sequence, 0, b"", b"body")
@@ -321,7 +321,7 @@ def test_data_log_that_is_rolled_during_a_sync_is_synced_by_the_next(disk: Simul
 
     disk.on_call = roll
     journal.sync()
-    assert journal.durable == end and journal.data_log == 2
+    assert journal.durable_end == end and journal.data_log == 2
     journal.sync()
     assert all_bodies(power_cut(disk)) == [b"before", b"meanwhile", b"behind"]
 
@@ -347,16 +347,16 @@ def test_concurrent_callers_share_one_sync(disk: SimulatedDisk, journal: Journal
     released.set()
     for thread in threads:
         thread.join(30)
-    assert journal.durable == journal.end and journal.sync_durations.count == 2
+    assert journal.durable_end == journal.end and journal.sync_durations.count == 2
 
 
 def test_records_say_what_was_durable_when_they_were_written(disk: SimulatedDisk, journal: Journal) -> None:
     send(journal)
     journal.sync()
-    durable = journal.durable
+    durable = journal.durable_end
     for append in APPENDS.values():
         append(journal)
-    assert journal.attested == durable
+    assert journal.attested_end == durable
     _, records = walked(disk, 1)
     assert [record.header.durable for record in records] == [0, 0, *[durable] * 4]
 
@@ -371,12 +371,12 @@ def test_full_disk_refuses_one_append_and_the_next_goes_through(
     disk: SimulatedDisk, journal: Journal, append: Callable[[Journal], object], written: int, error: int
 ) -> None:
     send(journal, b"before")
-    end, sequence, attested = journal.end, journal.next_log_sequence, journal.attested
+    end, sequence, attested = journal.end, journal.next_log_sequence, journal.attested_end
     disk.fail("write", 1, error, written_bytes=written)
     with pytest.raises(StoreFull) as caught:
         append(journal)
     assert 48 <= caught.value.needed_bytes <= 700 and caught.value.available_bytes == disk.free_bytes()
-    assert (journal.end, journal.next_log_sequence, journal.attested) == (end, sequence, attested)
+    assert (journal.end, journal.next_log_sequence, journal.attested_end) == (end, sequence, attested)
     assert journal.failure is None
     send(journal, b"after")
     _, records = walked(disk, 1)
@@ -476,18 +476,18 @@ def test_failed_sync_is_never_tried_again(disk: SimulatedDisk, journal: Journal,
         assert again.value is not caught.value and str(again.value) == str(caught.value)
     with pytest.raises(StoreFailed):
         send(journal)
-    assert disk.calls == calls and journal.durable == 0 and journal.sync_durations.count == 0
+    assert disk.calls == calls and journal.durable_end == 0 and journal.sync_durations.count == 0
 
 
 def test_failed_sync_leaves_what_was_durable_before(disk: SimulatedDisk, journal: Journal) -> None:
     send(journal)
     journal.sync()
-    durable = journal.durable
+    durable = journal.durable_end
     send(journal)
     disk.fail("sync", 1, errno.EIO)
     with pytest.raises(StoreFailed):
         journal.sync()
-    assert journal.durable == durable
+    assert journal.durable_end == durable
     journal.sync(durable)
 
 

@@ -16,7 +16,7 @@ from forebay import JournalCorrupt
 from forebay.store.disk.layout import DATA_LOG_ID_MAX, STATE_DIRECTORY, data_log_name
 from forebay.store.inspect.dump import dump
 from forebay.store.journal.shutdown_marker import ShutdownMarker, read_shutdown_marker
-from forebay.store.journal.sync_mark import SLOT_BYTES, SLOTS, SYNC_MARK, SyncMark, read_sync_mark, told_durable
+from forebay.store.journal.sync_mark import SLOT_BYTES, SLOTS, SYNC_MARK, SyncMark, read_durable_end, read_sync_mark
 from forebay.store.numbering import OFFSET_BITS
 from forebay.store.recovery.verify import JournalFinding, Verdict, examine_all, judge
 
@@ -220,14 +220,14 @@ def sent_and_synced(disk: SimulatedDisk, metadata: SimulatedMetadataStore, messa
 def test_mark_tells_of_every_sync_of_a_store() -> None:
     disk = SimulatedDisk()
     opened = sent_and_synced(disk, SimulatedMetadataStore(), 3)
-    assert told_durable(disk) == opened.store.journal.end
+    assert read_durable_end(disk) == opened.store.journal.end
     opened.add(b"not synced")
-    assert told_durable(disk) < opened.store.journal.end
+    assert read_durable_end(disk) < opened.store.journal.end
     with opened.store.journal.sync_lock, opened.lock:
         opened.store.journal.sync_at_standstill()
-    assert told_durable(disk) == opened.store.journal.end
+    assert read_durable_end(disk) == opened.store.journal.end
     opened.store.close()
-    assert told_durable(disk) == opened.store.journal.end and read_shutdown_marker(disk) is not None
+    assert read_durable_end(disk) == opened.store.journal.end and read_shutdown_marker(disk) is not None
 
 
 def test_store_goes_on_and_counts_where_its_mark_cannot_be_written() -> None:
@@ -322,7 +322,7 @@ def killed_store() -> tuple[SimulatedDisk, int, int]:
 
 def test_verify_and_dump_find_nothing_where_the_journal_has_all_that_its_mark_tells() -> None:
     disk, _, _ = killed_store()
-    assert judge(list(examine_all(disk)), told_durable(disk)) == Verdict((), None, 0)
+    assert judge(list(examine_all(disk)), read_durable_end(disk)) == Verdict((), None, 0)
     assert not [row for row in dump(disk) if row["kind"] in ("damaged", "torn")]
 
 
@@ -330,7 +330,7 @@ def test_verify_and_dump_say_when_the_journal_ends_below_its_mark() -> None:
     disk, begin, end = killed_store()
     disk.open(data_log_name(1)).truncate(begin)
     problem = f"the data log ends, and was durable up to offset {end}"
-    verdict = judge(list(examine_all(disk)), told_durable(disk))
+    verdict = judge(list(examine_all(disk)), read_durable_end(disk))
     assert verdict.findings == (JournalFinding(1, begin, problem),) and verdict.tail is None
     *_, row = dump(disk)
     assert row == {"data_log": 1, "offset": begin, "length": 0, "kind": "damaged", "problem": problem}
@@ -340,7 +340,7 @@ def test_verify_and_dump_take_no_bytes_that_were_synced_for_a_torn_tail() -> Non
     disk, begin, _ = killed_store()
     disk.flip_bit(data_log_name(1), begin + 5, 0)
     assert judge(list(examine_all(disk))).tail is not None, "the journal alone can't know"
-    verdict = judge(list(examine_all(disk)), told_durable(disk))
+    verdict = judge(list(examine_all(disk)), read_durable_end(disk))
     assert [(found.data_log, found.offset) for found in verdict.findings] == [(1, begin)] and verdict.tail is None
     *_, row = dump(disk)
     assert (row["kind"], row["offset"]) == ("damaged", begin) and row["problem"].endswith(", and was durable")
@@ -350,7 +350,7 @@ def test_verify_and_dump_name_a_data_log_that_is_gone_and_was_synced() -> None:
     disk, _, end = killed_store()
     disk.remove(data_log_name(1))
     problem = f"the data log is missing, and was durable up to offset {end}"
-    assert judge(list(examine_all(disk)), told_durable(disk)).findings == (JournalFinding(1, 0, problem),)
+    assert judge(list(examine_all(disk)), read_durable_end(disk)).findings == (JournalFinding(1, 0, problem),)
     (row,) = dump(disk)
     assert (row["kind"], row["data_log"], row["problem"]) == ("damaged", 1, problem)
 
@@ -361,7 +361,7 @@ def test_tail_that_was_never_synced_is_a_tail_to_verify_and_dump() -> None:
     opened.add(b"not synced")
     disk = opened.disk.crash_process()  # type: ignore[attr-defined]
     disk.flip_bit(data_log_name(1), begin + 5, 0)
-    verdict = judge(list(examine_all(disk)), told_durable(disk))
+    verdict = judge(list(examine_all(disk)), read_durable_end(disk))
     assert not verdict.findings and verdict.tail is not None and verdict.tail.offset == begin
     *_, row = dump(disk)
     assert (row["kind"], row["offset"]) == ("torn", begin)

@@ -21,11 +21,11 @@ def test_everything_from_the_replay_position_on_stays() -> None:
     assert removable(uses, 3) == [1, 2]
 
 
-def test_a_pending_message_pins_its_data_log_alone() -> None:
+def test_a_pending_message_keeps_its_data_log_alone() -> None:
     assert removable(uses_of(log1=(0, set()), log2=(1, set()), log3=(0, set()), log4=(0, set())), 4) == [1, 3]
 
 
-def test_an_ack_pins_its_data_log_while_the_message_could_be_replayed() -> None:
+def test_an_ack_keeps_its_data_log_while_the_message_could_be_replayed() -> None:
     uses = uses_of(log1=(1, set()), log2=(0, {1}), log3=(0, set()))
     assert removable(uses, 3) == []
     uses[1].pending_messages = 0
@@ -84,20 +84,20 @@ def test_data_log_that_is_left_for_its_acks_is_said_to_be() -> None:
     assert doomed == []
     assert lines[-4:] == [
         "gc candidates after dest:0:B, [2, 3]",
-        "not removing data file 2: it holds acks for messages in [1]",
-        "not removing data file 3: it holds acks for messages in [2]",
+        "not removing data log 2: it holds acks for messages in [1]",
+        "not removing data log 3: it holds acks for messages in [2]",
         "gc candidates: []",
     ]
 
 
-def test_transaction_without_an_outcome_pins_its_data_logs_and_their_acks() -> None:
+def test_transaction_without_an_outcome_keeps_its_data_logs_and_their_acks() -> None:
     uses = uses_of(log1=(0, set()), log2=(0, {1}), log3=(0, set()), log4=(0, set()))
     assert removable(uses, 4, {1}) == [3]
     assert removable(uses, 4, {9}) == [1, 2, 3]
 
 
 def slowly(uses: dict[int, DataLogUse], newest: int) -> list[int]:
-    """Whoever is reached from a pinned data log along "is acknowledged by" stays."""
+    """Whoever is reached from a data log that is kept, along "is acknowledged by" stays."""
     reached = {data_log for data_log, use in uses.items() if data_log >= newest or use.pending_messages}
     for _ in uses:
         reached |= {data_log for data_log, use in uses.items() if use.acked_data_logs & reached}

@@ -88,8 +88,9 @@ def test_explain_names_the_lease_for_the_owner_and_from_outside() -> None:
     assert "lease audit keeps it" in simulated.bay.explain(3).sentence
     assert "the reader of lease audit" in cause.frees
     now_ms = simulated.clock.time_ms()
-    assert open_read_only(simulated.disk, now_ms).retention.of(3) == simulated.store.retention.reasons().of(3)
-    assert open_read_only(simulated.disk, now_ms + 61 * SECOND_MS).retention.of(3) == []
+    reasons = simulated.store.data_log_retention.reasons()
+    assert open_read_only(simulated.disk, now_ms).retention_reasons.of(3) == reasons.of(3)
+    assert open_read_only(simulated.disk, now_ms + 61 * SECOND_MS).retention_reasons.of(3) == []
 
 
 def test_kept_data_logs_are_not_relocated() -> None:

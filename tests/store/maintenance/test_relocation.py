@@ -244,7 +244,7 @@ def test_large_messages_move() -> None:
         opened.add(body)
     begin_data_log(opened)
     opened.store.message_store.checkpoint()
-    originals = opened.store.cleanup.cleaner.sealed()
+    originals = opened.store.cleanup.remover.sealed()
     for data_log in sorted(originals):
         relocate(opened, data_log)
     assert set(opened.store.cleanup.delete_unneeded().deleted) == originals

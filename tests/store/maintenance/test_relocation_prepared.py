@@ -1,4 +1,4 @@
-"""Relocation of what prepared transactions sent: while one waits it pins no disk, and no crash doubles it."""
+"""Relocation of what prepared transactions sent: while one waits it keeps no disk, and no crash doubles it."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_move_whose_record_finds_no_space_loses_nothing_of_the_transaction() -
     bay.disk.cure()
     assert bay.store.branches.data_logs() == {repr(b"x"): {1}}
     bay.bay.checkpoint()
-    assert 1 in bay.store.cleanup.cleaner.delete_unneeded().remaining
+    assert 1 in bay.store.cleanup.remover.delete_unneeded().remaining
     bay.crash(is_index_lost=True)
     assert committed(bay.bay)["held"] == Counter([b"a"])
     bay.check()
@@ -345,7 +345,7 @@ class MovedPrepared(CrashExplorer):
     def _relocate(self) -> None:
         """Move what is in some data logs, whether that is worth it or not."""
         store = inside(self.bay).store
-        for data_log in self.random.sample(sealed := sorted(store.cleanup.cleaner.sealed()), min(len(sealed), 3)):
+        for data_log in self.random.sample(sealed := sorted(store.cleanup.remover.sealed()), min(len(sealed), 3)):
             move_out_of(self.bay, data_log)
 
 

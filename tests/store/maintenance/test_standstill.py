@@ -20,7 +20,7 @@ def test_sync_at_standstill_makes_everything_durable() -> None:
     journal.roll()
     append_one(journal, 4, 7, 1, 0, b"", b"in the newest")
     journal.sync_at_standstill()
-    assert journal.durable == journal.end
+    assert journal.durable_end == journal.end
     assert all_bodies(power_cut(disk)) == [b"in an older data log", b"in the newest"]
     calls = disk.calls["sync"], disk.calls["sync_directory"]
     journal.sync_at_standstill()
@@ -33,12 +33,12 @@ def test_sync_at_standstill_that_fails_stops_the_journal(call: str, nth: int) ->
     journal = journal_on(disk)
     append_one(journal, 4, 7, 0, 0, b"", b"body")
     journal.roll()
-    durable = journal.durable
+    durable = journal.durable_end
     disk.fail(call, nth, errno.EIO)
     for _ in range(2):
         with pytest.raises(StoreFailed, match="sync failed"):
             journal.sync_at_standstill()
-    assert journal.durable == durable
+    assert journal.durable_end == durable
 
 
 def test_reserve_that_cannot_be_renamed_is_held_still() -> None:

@@ -118,9 +118,9 @@ def make_right(data: bytearray, salt: int) -> None:
 
 def explain_all(disk: SimulatedDisk) -> None:
     seen = open_read_only(disk, 0)
-    explain_whole(seen.sizes, seen.retention.all(), 0)
+    explain_whole(seen.sizes, seen.retention_reasons.all(), 0)
     for data_log, size in seen.sizes.items():
-        explain_data_log(data_log, size, seen.retention.of(data_log), 0)
+        explain_data_log(data_log, size, seen.retention_reasons.of(data_log), 0)
 
 
 def use(bay: Forebay) -> None:

@@ -55,7 +55,7 @@ def test_many_messages_come_in_few_reads() -> None:
     messages = numbered(0, 400, 1_000)
     spilling.storage.spill([1], messages)
     spilling.storage.remove(1, 100, 102)
-    plan = spilling.storage.plan(1, [ALL], max_messages=1_000, max_bytes=1 << 30)
+    plan = spilling.storage.plan(1, [ALL], most_messages=1_000, most_bytes=1 << 30)
     assert len(plan.regions) == 2
     assert all(sum(region.messages[-1][1:]) <= REGION_BYTES_MAX for region in plan.regions)
     assert (plan.messages, plan.last_sequence) == (397, 399)
@@ -75,11 +75,11 @@ def test_large_gaps_are_not_read() -> None:
 def test_plan_ends_at_a_number_of_messages_or_bytes_but_takes_one() -> None:
     spilling = Spilling()
     spilling.storage.spill([1], numbered(0, 10, 98))
-    plan = spilling.storage.plan(1, [(2, 9)], max_messages=3)
+    plan = spilling.storage.plan(1, [(2, 9)], most_messages=3)
     assert (plan.messages, plan.content_bytes, plan.last_sequence) == (3, 300, 4)
-    assert spilling.storage.plan(1, [(2, 9)], max_bytes=299).last_sequence == 3
-    assert spilling.storage.plan(1, [(2, 2), (4, 9)], max_bytes=0).last_sequence == 2
-    assert spilling.storage.plan(1, [(2, 2), (4, 9)], max_messages=0).messages == 1
+    assert spilling.storage.plan(1, [(2, 9)], most_bytes=299).last_sequence == 3
+    assert spilling.storage.plan(1, [(2, 2), (4, 9)], most_bytes=0).last_sequence == 2
+    assert spilling.storage.plan(1, [(2, 2), (4, 9)], most_messages=0).messages == 1
     assert spilling.storage.plan(1, [(20, 30)]).last_sequence == -1
 
 
@@ -447,7 +447,7 @@ def test_on_the_system_s_disk(tmp_path: Path) -> None:
     paths = list((tmp_path / TMP_STORAGE).iterdir())
     assert len(paths) > 1 and all(path.stat().st_mode & 0o777 == 0o600 for path in paths)
     assert sum(path.stat().st_size for path in paths) == storage.statistics.bytes
-    assert read_regions(storage.plan(1, [ALL], max_messages=1_000, max_bytes=1 << 30).regions) == (messages, [])
+    assert read_regions(storage.plan(1, [ALL], most_messages=1_000, most_bytes=1 << 30).regions) == (messages, [])
     storage.remove(1, *ALL)
     assert not list((tmp_path / TMP_STORAGE).iterdir()) and ledger.held_bytes == 0
 

@@ -113,7 +113,7 @@ class Model:
         random = self.random
         owner = random.choice(OWNERS)
         most, most_bytes = random.choice((1, 7, 100)), random.choice((0, 300, 1 << 20))
-        plan = self.storage.plan(owner, [(0, 1 << 40)], max_messages=most, max_bytes=most_bytes)
+        plan = self.storage.plan(owner, [(0, 1 << 40)], most_messages=most, most_bytes=most_bytes)
         wanted: list[int] = []
         size = 0
         for n in sorted(self.held[owner]):

@@ -47,7 +47,7 @@ def _limit_is_asserted_inside_each_reservation(monkeypatch: pytest.MonkeyPatch) 
 
         return check
 
-    for name in ("reserve", "reserve_last"):
+    for name in ("reserve", "reserve_for_progress"):
         monkeypatch.setattr(Holder, name, checked(getattr(Holder, name)))
     yield
     assert not above

@@ -9,7 +9,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Message
 from forebay.cache import shares
-from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_bytes
+from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
 from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.queue_lane import QueueLaneState
@@ -34,7 +34,7 @@ def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontie
     target = TargetList(lane, SelectorGroup(None), bay.consumer_memory)
     target.move_high_watermark(MIB, 1.0)
     for sequence in direct:
-        target.append(message(sequence), charge_bytes(message(sequence)))
+        target.append(message(sequence), charge_of(message(sequence)))
     for sequence in references:
         target.references.add(sequence, sequence)
     target.frontier = frontier

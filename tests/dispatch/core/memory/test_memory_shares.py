@@ -210,7 +210,7 @@ def test_who_borrows_of_a_reserve_leaves_the_rest_to_its_owner() -> None:
     with queue.subscribe(prefetch=0), bay.full_memory():
         borrower = bay.budget.holders["transactions"]
         with bay.lock:
-            assert borrower.reserve_last(MIB)
+            assert borrower.reserve_for_progress(MIB)
         fill(bay, 2_000, "logs.a", SIZE)
         assert 2 * MIB < share_of(bay, "logs.>").held_bytes <= 3 * MIB
         with bay.lock:

@@ -6,7 +6,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.cache.accounting.charge import charge_bytes
+from forebay.cache.accounting.charge import charge_of
 
 KIB = 1024
 
@@ -53,5 +53,5 @@ def test_a_list_that_gives_memory_keeps_as_much_as_the_taker_will_have(last_kib:
     assert not rich.has_supply
     bay.target_area.make_room(bay.budget.limit_bytes, poor, least_seconds=90 * KIB / rich.bytes_per_second)
     assert rich.direct_bytes >= 90 * KIB
-    assert rich.direct_bytes - charge_bytes(rich.direct[-1]) < 90 * KIB, "it gave all that it could"
+    assert rich.direct_bytes - charge_of(rich.direct[-1]) < 90 * KIB, "it gave all that it could"
     bay.check()

@@ -168,7 +168,7 @@ def test_deleting_a_topic_costs_little_for_each_subscription_that_nobody_reads()
 
 
 @interpreted("counts calls of functions")
-def test_a_sweep_asks_so_many_subscriptions_in_one_go_and_no_more() -> None:
+def test_a_removal_of_the_unneeded_asks_so_many_subscriptions_in_one_go_and_no_more() -> None:
     bay = SimulatedBay(memory_limit="64MiB")
     topic = topic_with_durables(bay)
     topic.send_many([Message(b"x") for _ in range(512 * 40)])
@@ -178,7 +178,7 @@ def test_a_sweep_asks_so_many_subscriptions_in_one_go_and_no_more() -> None:
         for lane in subscriptions.durable_lanes()[:1]:
             lane.topic.touch_all()
         with counted_calls() as calls:
-            subscriptions.sweep(64)
+            subscriptions.remove_unneeded(64)
         assert 0 < calls["SubscriptionLane.mask"] <= 64 * 64
         assert subscriptions.touched_blocks > 0
     assert len(kept) == DURABLES
@@ -186,7 +186,7 @@ def test_a_sweep_asks_so_many_subscriptions_in_one_go_and_no_more() -> None:
 
 
 @interpreted("counts calls of functions")
-def test_a_sweep_asks_those_that_nobody_reads_once_for_all_of_them() -> None:
+def test_a_removal_of_the_unneeded_asks_those_that_nobody_reads_once_for_all_of_them() -> None:
     bay = SimulatedBay(memory_limit="64MiB")
     topic = topic_with_durables(bay)
     topic.send_many([Message(b"x") for _ in range(512 * 4)])
@@ -194,7 +194,7 @@ def test_a_sweep_asks_those_that_nobody_reads_once_for_all_of_them() -> None:
         consumer.ack(consumer.take(512))
         subscriptions = inside(bay.bay).store.subscriptions
         with inside(bay.bay).lock, counted_calls() as calls:
-            assert subscriptions.sweep() == 1
+            assert subscriptions.remove_unneeded() == 1
         assert calls["SubscriptionLane.mask"] == 1
     assert bay.topic_state().depth == 512 * 4
     bay.check()

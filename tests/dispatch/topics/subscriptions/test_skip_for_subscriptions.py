@@ -57,8 +57,8 @@ def backlog(simulated: SimulatedBay, name: str, selector: str) -> list[int]:
     return numbers
 
 
-def sweep(simulated: SimulatedBay) -> int:
-    """Let the sweeper examine what subscriptions have; return how often the disk was read for it."""
+def examine(simulated: SimulatedBay) -> int:
+    """Let the UnmatchedAcker examine what subscriptions have; return how often the disk was read for it."""
     before = simulated.reads
     while simulated.bay.step():
         pass
@@ -81,7 +81,7 @@ def test_what_fingerprints_rule_out_is_acknowledged_for_a_subscription_unread(si
     read(simulated, EU)
     wait(simulated, "some", EU)
     assert depth(simulated, "some") == MESSAGES
-    assert sweep(simulated) <= 3
+    assert examine(simulated) <= 3
     assert depth(simulated, "some") == 1
     simulated.crash()
     assert depth(simulated, "some") == 1
@@ -100,15 +100,15 @@ def test_a_subscription_that_is_read_acknowledges_what_its_consumer_passes_over(
         while not consumer.take(10) and inside(simulated.bay).loader.step():
             pass
         assert simulated.reads - before <= 4
-        sweep(simulated)
+        examine(simulated)
         assert depth(simulated, "some") == 0
 
 
 def test_an_offline_subscription_makes_the_fingerprints_that_the_next_one_uses(simulated: SimulatedBay) -> None:
     wait(simulated, "first", EU)
-    assert sweep(simulated) >= BLOCKS
+    assert examine(simulated) >= BLOCKS
     wait(simulated, "second", "region = 'de' OR region = 'eu'")
-    assert sweep(simulated) <= 3
+    assert examine(simulated) <= 3
     assert [depth(simulated, name) for name in ("first", "second")] == [1, 1]
 
 
@@ -121,10 +121,10 @@ def test_an_offline_subscription_leaves_all_fingerprints_although_ram_holds_thos
         )
     simulated.reopen()
     wait(simulated, "first", f"a = 'a{RARE}' AND (b = 'x' OR c = 'x' OR d = 'd{RARE}')")
-    assert sweep(simulated) >= BLOCKS
+    assert examine(simulated) >= BLOCKS
     simulated.reopen()
     wait(simulated, "second", f"a = 'x' OR b = 'b{RARE}' OR c = 'x' OR d = 'x'")
-    assert sweep(simulated) <= 4
+    assert examine(simulated) <= 4
     assert [depth(simulated, name) for name in ("first", "second")] == [1, 1]
 
 
@@ -134,7 +134,7 @@ def test_what_was_passed_over_is_acknowledged_a_part_at_a_time(
     monkeypatch.setattr("forebay.dispatch.topics.subscriptions.unmatched.UNMATCHED_MESSAGES_MAX", 3 * BLOCK_MESSAGES)
     read(simulated, EU)
     wait(simulated, "some", EU)
-    assert sweep(simulated) <= 3
+    assert examine(simulated) <= 3
     for _ in range(BLOCKS):
         simulated.bay.step()
     assert depth(simulated, "some") == 1
@@ -145,7 +145,7 @@ def test_what_is_sent_after_a_block_got_its_fingerprint_is_found(simulated: Simu
     read(simulated, EU)
     topic(simulated).send(b"77777", headers={"region": "eu"})
     wait(simulated, "some", EU)
-    sweep(simulated)
+    examine(simulated)
     assert backlog(simulated, "some", EU) == [RARE, 77777]
     assert read(simulated, EU)[0] == [RARE, 77777]
 
@@ -154,6 +154,6 @@ def test_a_lost_index_costs_one_more_scan_and_no_message(simulated: SimulatedBay
     read(simulated, EU)
     wait(simulated, "some", EU)
     simulated.crash(is_index_lost=True)
-    assert sweep(simulated) >= BLOCKS - 1
+    assert examine(simulated) >= BLOCKS - 1
     assert backlog(simulated, "some", EU) == [RARE]
     assert read(simulated, EU)[1] <= 3

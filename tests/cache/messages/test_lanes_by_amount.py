@@ -1,4 +1,4 @@
-"""LaneFullness: a lane that has more than half of what the fullest has is found without a look at the others."""
+"""LanesByAmount: a lane that has more than half of what the fullest has is found without a look at the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.cache.messages.lane_fullness import LaneFullness
+from forebay.cache.messages.lanes_by_amount import LanesByAmount
 
 
 class Lanes:
@@ -15,7 +15,7 @@ class Lanes:
     def __init__(self) -> None:
         self.amounts: dict[int, int] = {}
         self.asked: list[int] = []
-        self.fullness = LaneFullness(self._amount_of)
+        self.by_amount = LanesByAmount(self._amount_of)
 
     def _amount_of(self, lane: int) -> int:
         self.asked.append(lane)
@@ -25,17 +25,17 @@ class Lanes:
         for _ in range(amount):
             now = self.amounts[lane] = self.amounts.get(lane, 0) + 1
             if not now & (now - 1):
-                self.fullness.grew(lane, now)
+                self.by_amount.note_amount(lane, now)
 
     def take(self, lane: int, amount: int = 1) -> None:
         self.amounts[lane] -= amount
         if not self.amounts[lane]:
             del self.amounts[lane]
-            self.fullness.forget(lane)
+            self.by_amount.forget(lane)
 
     def found(self) -> int | None:
-        lane = self.fullness.fullest()
-        self.fullness._check()
+        lane = self.by_amount.fullest()
+        self.by_amount._check()
         return lane
 
 
@@ -44,7 +44,7 @@ def test_without_lanes_none_is_the_fullest() -> None:
     lanes = Lanes()
     lanes.add(3)
     lanes.take(3)
-    assert lanes.found() is None and len(lanes.fullness) == 0
+    assert lanes.found() is None and len(lanes.by_amount) == 0
 
 
 def test_the_fullest_is_found_where_it_has_twice_as_much_as_any_other() -> None:
@@ -68,9 +68,9 @@ def test_a_lane_that_was_the_fullest_and_shrank_is_passed_over() -> None:
 def test_growing_within_a_power_of_two_changes_nothing_and_asks_nobody() -> None:
     lanes = Lanes()
     lanes.add(1, 9)
-    lanes.fullness.grew(1, 8)
-    lanes.fullness.grew(1, 15)
-    assert lanes.asked == [] and len(lanes.fullness) == 1
+    lanes.by_amount.note_amount(1, 8)
+    lanes.by_amount.note_amount(1, 15)
+    assert lanes.asked == [] and len(lanes.by_amount) == 1
 
 
 def test_a_look_asks_few_lanes_however_many_there_are() -> None:
@@ -78,7 +78,7 @@ def test_a_look_asks_few_lanes_however_many_there_are() -> None:
     for lane in range(1000):
         lanes.add(lane, 3)
     lanes.add(1000, 8)
-    assert lanes.fullness.fullest() == 1000
+    assert lanes.by_amount.fullest() == 1000
     assert lanes.asked == [1000]
 
 

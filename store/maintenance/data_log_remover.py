@@ -1,4 +1,4 @@
-"""Cleaner: remove data logs that nothing needs from the journal, without losing a message in a crash."""
+"""DataLogRemover: remove data logs that nothing needs from the journal, without losing a message in a crash."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class CleanupReport:
         return CleanupReport(deleted, archived, relocated_messages, last.remaining)
 
 
-class Cleaner:
-    """Deletes or archives data logs. Only the Cleaner knows which ones were dropped and still exist."""
+class DataLogRemover:
+    """Deletes or archives data logs. Only the DataLogRemover knows which ones were dropped and still exist."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Cleaner:
         for line in lines:
             cleanup_logger.debug("%s", line, event="cleanup_decision")
         if doomed:
-            cleanup_logger.debug("Cleanup removing the data files: %s", doomed, event="cleanup_removes")
+            cleanup_logger.debug("Cleanup removing the data logs: %s", doomed, event="cleanup_removes")
         gone = tuple(doomed) if is_done else ()
         deleted, archived = ((), gone) if self._archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)

@@ -1,50 +1,16 @@
-"""FairWaiters: the takes of one event loop that wait for messages of one selector group, first come, first served.
+"""TakeLine: the takes of one event loop that wait for messages of one selector group, first come, first served.
 
 Of all their consumers, one is armed at a time. So an arrival wakes one take, however many wait, and a take that leaves
-wakes the next. While a take waits, a consumer is armed or a take has been called. A LoopWaker brings reports of other
-threads into the loop: one hand-over for a burst of reports.
+wakes the next. While a take waits, a consumer is armed or a take has been called.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable
-from contextlib import suppress
-
-from ..core.monitor import call_back
+from collections import OrderedDict
 
 
-class LoopWaker:
-    """Calls functions in its loop's thread, for any thread. If the loop is closed, it does nothing."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._thread_id = threading.get_ident()
-        self._rung: deque[Callable[[], None]] = deque()
-        self._is_ringing = False
-
-    def ring(self, function: Callable[[], None]) -> None:
-        """Call a function in the loop. Any thread may ask, with or without locks."""
-        self._rung.append(function)
-        if self._is_ringing:
-            return
-        self._is_ringing = True
-        with suppress(RuntimeError):
-            if threading.get_ident() == self._thread_id:
-                self._loop.call_soon(self._hear)
-            else:
-                self._loop.call_soon_threadsafe(self._hear)
-
-    def _hear(self) -> None:
-        # Reset it before the first look, so that later calls make the loop look again.
-        self._is_ringing = False
-        for _ in range(len(self._rung)):
-            call_back(self._rung.popleft())
-
-
-class FairWaiters:
+class TakeLine:
     """A line of takes of one event loop, first come, first served. It belongs to the loop's thread."""
 
     __slots__ = ("_waiting", "_is_called", "_called", "is_armed")

@@ -1,4 +1,4 @@
-"""LaneFullness: find the lane that has most, without examining all lanes.
+"""LanesByAmount: find the lane that has most, without examining all lanes.
 
 Lanes are in classes by the power of two that they have reached. A lane moves up when it reaches the next power, which
 is rare. When it shrinks, it stays in its class until the fullest lane is asked for. So a lane costs nothing per
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class LaneFullness:
-    """Lanes by how much they have. The owner calls `grew` and `forget`. O(1) each, amortized."""
+class LanesByAmount:
+    """Lanes by how much they have. The owner calls `note_amount` and `forget`. O(1) each, amortized."""
 
     def __init__(self, amount_of: Callable[[int], int]) -> None:
         """Make it without lanes. amount_of: returns what a lane has now, at least 1."""
@@ -20,7 +20,7 @@ class LaneFullness:
         self._classes: list[dict[int, None]] = [{}]
         self._class_of: dict[int, int] = {}
 
-    def grew(self, lane_number: int, amount: int) -> None:
+    def note_amount(self, lane_number: int, amount: int) -> None:
         """Note that a lane has `amount` now. Nothing changes if the amount has no more bits than one noted before."""
         bits = amount.bit_length()
         before = self._class_of.get(lane_number, 0)
