@@ -203,7 +203,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         self._traffic.list_ends(target)
         self.end_list(target)
         has_supply = target.has_supply
-        memory, lane_number = target.memory, target.lane.number
+        memory, lane_number = target.memory, target.lane.pending_lane.number
         target.release(target.direct_bytes)
         memory.head_queue_cache.reopen(lane_number)
         dropped: list[StoredMessage] = []
@@ -269,7 +269,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         self._traffic.arrives_unloaded(lane, end)
         lane.published_end = end
         if not lane.destination.selector_groups:
-            lane.memory.head_queue_cache.stop(lane.number)
+            lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         for selector_group in lane.destination.selector_groups.values():
             for target in selector_group.lists:
                 if target.lane is lane:
@@ -407,10 +407,10 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         for target in lane.destination.lists_over(lane):
             target.release(target.forget(gone))
         lane.distribution.forget(lane, gone)
-        lane.pending_cache.discard_runs(lane.number, gone)
+        lane.pending_cache.discard_runs(lane.pending_lane.number, gone)
         heads = lane.memory.head_queue_cache
-        heads.discard_runs(lane.number, gone)
-        heads.reopen(lane.number)
+        heads.discard_runs(lane.pending_lane.number, gone)
+        heads.reopen(lane.pending_lane.number)
         self._dispatch_area.relieve()
 
     # ------------------------------------------------------------------ memory

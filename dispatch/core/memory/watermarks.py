@@ -201,7 +201,7 @@ def _evict(target: TargetList, is_too_long: Callable[[], bool]) -> None:
     while len(target.direct) > 1 and is_too_long():
         evicted.append(target.evict_last())
         target.release(charge_bytes(evicted[-1]))
-    put, lane_number = target.lane.pending_cache.put, target.lane.number
+    put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
     target.page_out(
         [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
     )
