@@ -16,7 +16,7 @@ from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import ConsumerOptions, consumer_options
 from .core.destinations.destination_state import NamedDestinationState
-from .core.lanes.non_persistent import NonPersistentLaneState
+from .core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from .core.monitor import Monitor
 from .core.publication.confirmer import Confirmer
 from .engine.facade_parts import TopicParts

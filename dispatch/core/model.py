@@ -32,7 +32,7 @@ from .lists.abstract_target_area import AbstractTargetArea
 from .lists.list_contents import NO_MESSAGES
 from .lists.list_supply import ListSupply
 from .lists.load import Load
-from .lists.readable_lane import ReadableLane
+from .lists.readable_lane_state import ReadableLaneState
 from .monitor import Monitor
 from .selector_groups.distribution_roles import (
     AbstractDistributionChooser,
@@ -303,7 +303,7 @@ class TargetList(ListSupply):
         super()._check()
 
 
-class LaneState(ReadableLane):
+class LaneState(ReadableLaneState):
     """Dispatch's state of one lane: how its messages arrive and get to the lists of its destination.
 
     `pending_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
@@ -382,7 +382,7 @@ class LaneState(ReadableLane):
         self.destination.dead_lettered += messages
 
     @property
-    def expiry_lane(self) -> LaneState:
+    def expiry_lane_state(self) -> LaneState:
         """The lane from which expired messages of this one are removed."""
         return self
 

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.structures.sequence_set import RUN_BYTES, SequenceSet
-from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.memory.group_memory import GroupMemory
 from ..core.model import CoreConsumer, LaneState
 

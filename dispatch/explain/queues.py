@@ -224,7 +224,7 @@ def _places(store: ExplainedStore, destination: ConsumedDestination) -> _Places:
 
 def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> None:
     """Add messages that are not due yet, and those that have expired and are not in flight. O(blocks)."""
-    timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
+    timed = lane.topic_lane_state if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = store.times.now_ms()
     at = 0
     if timed.pending_lane.earliest[DUE] < NEVER:

@@ -18,8 +18,8 @@ from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.lanes.non_persistent import NonPersistentLaneState
-from ..core.lanes.persistent import PersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction

@@ -36,7 +36,7 @@ from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import AT_ONCE, deadline_after
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.lifecycle.lifecycle import Lifecycle
 from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut

@@ -22,7 +22,7 @@ from ..core.model import LANE_STATE_BYTES, LaneState, StateParts
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
-    SubscribedLane,
+    SubscribedLaneState,
     SubscribedTopic,
     SubscriptionLaneState,
     SubscriptionRegistry,
@@ -188,7 +188,7 @@ class TopicState(SubscribedTopic):
         return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
 
 
-class TopicLaneState(SubscribedLane):
+class TopicLaneState(SubscribedLaneState):
     """Dispatch's state of a lane of a topic: messages of one priority on their way to the subscriptions."""
 
     __slots__ = ("topic",)

@@ -36,7 +36,7 @@ from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.deliveries.delivery import Delivery
-from ..core.lanes.persistent import PersistentLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model import ConsumedDestination, LaneState
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer

@@ -33,7 +33,7 @@ from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.destination_state import NamedDestinationState
 from forebay.dispatch.core.destinations.queue_state import QueueState
-from forebay.dispatch.core.lanes.persistent import PersistentLaneState
+from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.watermarks import Watermarks
 from forebay.dispatch.core.model import LaneState, StateParts, TargetList

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..lanes.non_persistent import NonPersistentLaneState
-from ..lanes.persistent import PersistentLaneState
+from ..lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
 from .destination_lanes import DestinationLanes
 from .grouped_queues import GroupedQueues
 from .queue_registry import QueueRegistry

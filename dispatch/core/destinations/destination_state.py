@@ -13,8 +13,8 @@ from ....cache.accounting.overdraft import LastingCharge
 from ....store.index.index import INDEX_LANE_BYTES
 from ....store.message_store import MessageStore
 from ....store.numbering import PRIORITIES
-from ..lanes.non_persistent import NonPersistentLaneState
-from ..lanes.persistent import PersistentLaneState
+from ..lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
 from ..lifecycle.counting import NOTHING_COUNTED
 from ..model import LANE_STATE_BYTES, ConsumedDestination, LaneState, StateParts
 

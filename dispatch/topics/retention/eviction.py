@@ -15,7 +15,7 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.policy import Eviction
-from ...core.lanes.non_persistent import NonPersistentLaneState
+from ...core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ...core.model import LaneState
 from ...core.redelivery.removal import Removals
 from ..arrivals import ArrivalOrder, Run

@@ -19,7 +19,7 @@ from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
-from ...core.lanes.persistent import PersistentLaneState
+from ...core.lanes.persistent_lane_state import PersistentLaneState
 from ...core.model import LaneState, SelectorGroup, StateParts
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector

@@ -1,4 +1,4 @@
-"""ReadableLane: how the messages of a lane are found, read, and counted on record.
+"""ReadableLaneState: how the messages of a lane are found, read, and counted on record.
 
 A list is filled from here: the caches may have its next messages, fingerprints say which blocks need no look, and the
 store on disk has the rest. Neither the destination nor its consumers and lists are known here; LaneState, in model.py,
@@ -27,7 +27,7 @@ from ..selector_groups.matching import NO_NAMES
 from .pager import READ_AGAIN
 
 
-class ReadableLane(LaneMessages):
+class ReadableLaneState(LaneMessages):
     """A lane as lists and loads read it. The state lock guards it.
 
     The methods here say what is so for a lane in the journal of which no feature asks more. Subclasses differ.
