@@ -50,7 +50,7 @@ class Mover:
         self._confirmer = confirmer
         self._queues = destinations.queues
         self._lanes = destinations.lanes
-        self._groups = destinations.groups
+        self._message_group_queues = destinations.message_group_queues
         self._removals = removals
         self._browsers = browsers
         self._transfer = transfer
@@ -107,8 +107,8 @@ class Mover:
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
             if free:
-                if lane.destination.has_groups:
-                    self._groups.assign_by_group(to)
+                if lane.destination.has_message_groups:
+                    self._message_group_queues.assign_by_message_group(to)
                 self._transfer.commit(lane, target, free)
             position = self._confirmer.written
         self._confirmer.confirm(position)
@@ -131,8 +131,8 @@ class Mover:
         target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.while_open:
-            if lane.destination.has_groups:
-                self._groups.assign_by_group(to)
+            if lane.destination.has_message_groups:
+                self._message_group_queues.assign_by_message_group(to)
             free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             try:
                 for sequence, properties, body, timestamp in batch:

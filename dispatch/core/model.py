@@ -78,7 +78,7 @@ class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
     """
 
     __slots__ = ("lists", "misses", "is_charged")
-    notes_groups: ClassVar[bool] = False
+    notes_message_groups: ClassVar[bool] = False
     """Whether a load tells this group the message groups of messages that are too large for RAM."""
 
     def __init__(self, selector: Selector | None) -> None:
@@ -117,8 +117,8 @@ class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
             lane.drop_copies(message[0])
         return lane.is_free(message[0])
 
-    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
-        """Note the group of a message whose body a load has read and does not keep. Requires: notes_groups."""
+    def note_message_group(self, lane: LaneState, message: StoredMessage) -> None:
+        """Note the group of a message whose body a load has read and does not keep. Requires: notes_message_groups."""
 
 
 class TargetList(ListSupply):
@@ -448,7 +448,7 @@ class ConsumedDestination(DestinationLifecycle):
 
     has_lists: ClassVar[bool] = True
     """Whether consumers take from its own lanes."""
-    keeps_groups: ClassVar[bool] = True
+    keeps_message_groups: ClassVar[bool] = True
     """Whether all messages of one group go to one consumer."""
     spans_others: ClassVar[bool] = False
     """Whether its consumer takes from the lanes of other destinations; see `sources`."""

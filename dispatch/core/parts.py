@@ -10,7 +10,7 @@ from .areas.target_area import TargetArea
 from .destinations.dead_letter_queues import DeadLetterQueues
 from .destinations.destination_lanes import DestinationLanes
 from .destinations.destination_opener import DestinationOpener
-from .destinations.grouped_queues import GroupedQueues
+from .destinations.message_group_queues import MessageGroupQueues
 from .destinations.overhead import DestinationOverhead
 from .destinations.queue_registry import QueueRegistry
 from .memory.watermarks import Watermarks
@@ -30,7 +30,7 @@ class DestinationParts:
     opener: DestinationOpener
     queues: QueueRegistry
     lanes: DestinationLanes
-    groups: GroupedQueues
+    message_group_queues: MessageGroupQueues
     dead_letter_queues: DeadLetterQueues
     overhead: DestinationOverhead
 

@@ -21,7 +21,7 @@ class TopicTurns(OrdinaryDistribution):
     """
 
     is_ordinary = False
-    honours_groups = True
+    honours_message_groups_and_priorities = True
     keeps_open = True
 
     def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:

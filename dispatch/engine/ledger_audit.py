@@ -13,7 +13,7 @@ from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
 from ..core.memory.reclaim import MemoryParts
 from ..core.monitor import Monitor
-from ..core.selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES, selector_group_charge
+from ..core.selector_groups.consumer_memory import OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from .open_destinations import OpenDestinations
 
 
@@ -64,7 +64,7 @@ class DestinationAudit:
         return {
             "destinations": self._existing_charge(),
             "consumers": self._consumers_charge(),
-            "groups": self._groups_charge(),
+            "groups": self._message_groups_charge(),
         }
 
     def _check_owners(self) -> None:
@@ -101,13 +101,13 @@ class DestinationAudit:
         return (
             sum(consumer.charge_bytes for consumer in consumers)
             + sum(selector_group_charge(selector_group.selector) for selector_group in selector_groups)
-            + GROUPED_CONSUMER_BYTES * assigned
+            + OWN_SELECTOR_GROUP_BYTES * assigned
             + sum(target.charge_bytes for target in self._target_area.lists)
             - self._memory.consumers.owed_bytes
         )
 
-    def _groups_charge(self) -> int:
+    def _message_groups_charge(self) -> int:
         """Return what message groups should be charged. O(queues)."""
         groups = [queue.distribution.audit() for queue in self._opened.queues()]
-        assert self._memory.groups.halted_bytes == sum(halted_bytes for _, halted_bytes in groups)
-        return sum(held_bytes for held_bytes, _ in groups) - self._memory.groups.owed_bytes
+        assert self._memory.message_group_memory.halted_bytes == sum(halted_bytes for _, halted_bytes in groups)
+        return sum(held_bytes for held_bytes, _ in groups) - self._memory.message_group_memory.owed_bytes

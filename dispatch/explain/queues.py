@@ -29,7 +29,7 @@ from ..topics.subscription_state import SubscriptionLaneState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .disk import MEMORY, memory_causes
-from .groups import (
+from .assignment_causes import (
     EXCLUSIVE,
     GROUP,
     GROUP_DELAYED,

@@ -65,7 +65,7 @@ from ..core.deliveries.lane_parts import LaneParts
 from ..core.deliveries.lane_reader import LaneReader
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane_state import QueueLaneState
-from ..core.memory.group_memory import GroupMemory
+from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.memory.memory_rule import MemoryRule
 from ..core.memory.reclaim import MemoryParts
 from ..core.memory.watermarks import ListObserver, Watermarks
@@ -583,7 +583,7 @@ class TracePlayer:
             dispatch_area=self.dispatch_area,
             loads=self.loads,
             consumer_memory=memory.consumers,
-            group_memory=memory.groups,
+            message_group_memory=memory.message_group_memory,
         )
         return StateParts(
             target_area=self.target_area,
@@ -626,7 +626,7 @@ def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> Mem
         memory_rule,
         destinations=Overdraft(budget.holder("destinations")),
         consumers=Overdraft(budget.holders["consumers"]),
-        groups=GroupMemory(budget.holder("groups")),
+        message_group_memory=MessageGroupMemory(budget.holder("groups")),
     )
 
 

@@ -530,18 +530,18 @@ class Sender:
         if type(headers) is dict and message_id is None and group is None and producer is None:
             return encode_headers(headers)
         properties = encoded_properties(headers, message_id, group, producer)
-        if group is not None and not self._destination.has_groups:
+        if group is not None and not self._destination.has_message_groups:
             self._use_groups()
         return properties
 
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""
-        groups = self.sender_parts.groups
+        message_group_queues = self.sender_parts.message_group_queues
         try:
-            groups.prepare(self._destination)
+            message_group_queues.prepare(self._destination)
         except Closed as refused:
             with self._anew(refused):
-                groups.prepare(self._destination)
+                message_group_queues.prepare(self._destination)
 
     def checked_transaction(self, transaction: object) -> Transaction:
         """Return the transaction. ArgumentError if it is not one; TransactionError if it is of another store."""
@@ -569,8 +569,8 @@ class Sender:
             raise refused
         with self._held_reopened() as queue:
             self._bind(queue)
-            if known.has_groups and not queue.has_groups:  # one that was made anew does not know of them
-                self.sender_parts.groups.prepare(queue)
+            if known.has_message_groups and not queue.has_message_groups:  # a new object does not know of them
+                self.sender_parts.message_group_queues.prepare(queue)
             yield
 
     def _held_reopened(self) -> AbstractContextManager[NamedDestinationState]:

@@ -47,7 +47,7 @@ class SenderParts:
         self.confirmer = confirmer
         self.syncs_always = self.publisher.syncs_always
         self.lanes = destinations.lanes
-        self.groups = destinations.groups
+        self.message_group_queues = destinations.message_group_queues
         self.lifetimes = lifetimes
         # Writes messages with an id or with times.
         self.slices = slices

@@ -317,7 +317,7 @@ class SubscriptionState(DestinationState):
 
     noun = "subscription"
     kind = TOPIC
-    keeps_groups = False
+    keeps_message_groups = False
 
     def __init__(self, topic: SubscribedTopic, subscriber: Subscriber, selector: Selector | None) -> None:
         super().__init__(topic.parts, subscriber.facts.number, topic.name)

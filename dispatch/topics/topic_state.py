@@ -42,7 +42,7 @@ class TopicState(SubscribedTopic):
     kind = TOPIC
     drops_oldest = False
     has_lists = False
-    keeps_groups = False
+    keeps_message_groups = False
 
     def __init__(
         self,

@@ -314,7 +314,7 @@ class Delivery:
         "is_seen",
     )
     held_group: str | None
-    """The group of a lazy delivery that a GroupedDistribution made; not set in other deliveries."""
+    """The group of a lazy delivery that an AssigningDistribution made; not set in other deliveries."""
     is_seen: bool
     """True once the body or the headers were looked at, or iteration handed the delivery out; not set before."""
 

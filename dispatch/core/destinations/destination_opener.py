@@ -16,7 +16,7 @@ from ..redelivery.timed_lanes import TimedLanes
 from .closable_destinations import ClosableDestinations, IdleCloser
 from .destination_lanes import DestinationLanes
 from .destination_state import DestinationState
-from .overhead import COUNTED_BYTES, GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes
+from .overhead import COUNTED_BYTES, MESSAGE_GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes
 from .policy_applier import PolicyApplier
 
 
@@ -127,8 +127,8 @@ class DestinationOpener:
 
         charge_bytes: what the open destination was charged, in addition to its row.
         """
-        groups_bytes = GROUPS_BYTES * deleted.has_groups
-        self._overhead.closed(deleted, row_bytes(deleted.name) + charge_bytes + groups_bytes)
+        message_groups_bytes = MESSAGE_GROUPS_BYTES * deleted.has_message_groups
+        self._overhead.closed(deleted, row_bytes(deleted.name) + charge_bytes + message_groups_bytes)
         self._closable.remove(deleted)
         self._timed.forget(deleted)
         self._lanes.forget(deleted.number)

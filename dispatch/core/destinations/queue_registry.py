@@ -47,14 +47,14 @@ class QueueRegistry(DestinationRegistry[QueueState]):
         used: numbers of queues with messages, prepared transactions included. The caller charges for all queues
         afterwards. Requires: the lock.
         """
-        grouped: list[QueueState] = []
+        with_message_groups: list[QueueState] = []
         for known in self._rows.values():
-            if known.kind == QUEUE and (known.has_groups or known.number in used):
+            if known.kind == QUEUE and (known.has_message_groups or known.number in used):
                 queue = self._add(known.number, known.name)
-                if known.has_groups:
-                    queue.has_groups = True
-                    grouped.append(queue)
-        return grouped
+                if known.has_message_groups:
+                    queue.has_message_groups = True
+                    with_message_groups.append(queue)
+        return with_message_groups
 
     def remove(self, deleted: QueueState) -> None:
         """Forget a deleted queue, paused or not. Requires: the lock."""

@@ -36,7 +36,7 @@ class DestinationLifecycle(LimitedDestination):
     __slots__ = (
         "number",
         "limits",
-        "has_groups",
+        "has_message_groups",
         "is_paused",
         "lifecycle",
         "calls_under_way",
@@ -55,7 +55,7 @@ class DestinationLifecycle(LimitedDestination):
         # The limits of a queue or topic whose policy has any. A subscription has those of its topic.
         self.limits: DestinationLimits | None = None
         # Whether a message with a group was ever sent here.
-        self.has_groups = False
+        self.has_message_groups = False
         # Whether nothing is handed out until it is resumed.
         self.is_paused = False
         self.lifecycle = Lifecycle.OPEN

@@ -21,7 +21,7 @@ from ....cache.spill.overflow import Overflow
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
-from .group_memory import GroupMemory
+from .message_group_memory import MessageGroupMemory
 from .memory_rule import MemoryRule
 
 
@@ -40,7 +40,7 @@ class MemoryParts:
     """Pays for open destinations and their lanes."""
     consumers: Overdraft
     """Pays for consumers and their lists."""
-    groups: GroupMemory
+    message_group_memory: MessageGroupMemory
     """Pays for message groups that the distributions remember."""
 
 

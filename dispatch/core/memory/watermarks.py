@@ -103,7 +103,7 @@ class Watermarks:
         for each in patterns:
             each.take_quota(shares.quotas[each.quota.name])
         self._bound_in_flight(shares)
-        memory.groups.take_shares(shares.limit_bytes)
+        memory.message_group_memory.take_shares(shares.limit_bytes)
         memory.overflow.take_shares(shares)
         make_room(0, None)
         make_room(0, None, least=0)

@@ -17,7 +17,7 @@ from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
 from ...core.deliveries.lane_parts import LaneParts
 from ...core.deliveries.lane_reader import LaneReader
-from ...core.memory.group_memory import GroupMemory
+from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.reclaim import MemoryParts
 from ...core.memory.watermarks import Watermarks
@@ -97,7 +97,7 @@ def make_areas(
         dispatch_area=dispatch_area,
         loads=loads,
         consumer_memory=memory.consumers,
-        group_memory=memory.groups,
+        message_group_memory=memory.message_group_memory,
     )
     distribution_chooser = DistributionChooser(foundation.policies, distributions)
     return AreaLayer(
@@ -141,5 +141,5 @@ def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_ru
         memory_rule,
         destinations=foundation.existing,
         consumers=Overdraft(budget.holders["consumers"]),
-        groups=GroupMemory(budget.holder("groups")),
+        message_group_memory=MessageGroupMemory(budget.holder("groups")),
     )

@@ -9,7 +9,7 @@ from ...core.destinations.closable_destinations import ClosableDestinations
 from ...core.destinations.dead_letter_queues import DeadLetterQueues
 from ...core.destinations.destination_lanes import DestinationLanes
 from ...core.destinations.destination_opener import DestinationOpener
-from ...core.destinations.grouped_queues import GroupedQueues
+from ...core.destinations.message_group_queues import MessageGroupQueues
 from ...core.destinations.overhead import DestinationOverhead
 from ...core.destinations.policy_applier import PolicyApplier
 from ...core.destinations.queue_registry import QueueRegistry
@@ -86,7 +86,7 @@ def make_core(
         closable=closable,
     )
     queues = QueueRegistry(monitor, writer, rows, opener, areas.state_parts)
-    groups = GroupedQueues(monitor, writer, overhead, areas.distribution_chooser)
+    message_group_queues = MessageGroupQueues(monitor, writer, overhead, areas.distribution_chooser)
     loader = _make_loader(foundation, store_layer, areas)
     warmer = foundation.late_calls.warmer = CacheWarmer(
         monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number
@@ -116,8 +116,8 @@ def make_core(
                 opener=opener,
                 queues=queues,
                 lanes=lanes,
-                groups=groups,
-                dead_letter_queues=DeadLetterQueues(queues, lanes, groups),
+                message_group_queues=message_group_queues,
+                dead_letter_queues=DeadLetterQueues(queues, lanes, message_group_queues),
                 overhead=overhead,
             ),
         ),

@@ -89,7 +89,7 @@ class PatternState(NamedDestinationState):
     __slots__ = ("registry", "members", "turns", "_has_limits", "_selector_matches")
     noun = "topic"
     kind = TOPIC
-    keeps_groups = False
+    keeps_message_groups = False
     spans_others = True
 
     def __init__(

@@ -11,7 +11,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay import Consumer, Delivery, DestinationPolicy, Message, Queue, SettingsError
-from forebay.dispatch.distribution.grouped import GroupedDistribution
+from forebay.dispatch.distribution.assigning import AssigningDistribution
 from forebay.dispatch.distribution.message_groups import BUCKETS, RUNS_MAX, bucket_of
 
 
@@ -189,11 +189,12 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))
             consumer.ack(consumer.take(256))
         assigner = queue.current.distribution
-        assert isinstance(assigner, GroupedDistribution)
-        assert assigner.groups.owned(consumer) <= BUCKETS
+        assert isinstance(assigner, AssigningDistribution)
+        assert assigner.message_groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
-        assert not assigner.names._known and not assigner.groups._halting and not assigner.groups._last_assigned
-    assert not assigner.groups._owners
+        groups = assigner.message_groups
+        assert not assigner.message_group_names._known and not groups._halting and not groups._last_assigned
+    assert not assigner.message_groups._owners
 
 
 def rebalancing() -> SimulatedBay:
@@ -295,7 +296,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue.current.distribution.groups._halting  # type: ignore[attr-defined]
+        assert not queue.current.distribution.message_groups._halting  # type: ignore[attr-defined]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:
@@ -352,7 +353,7 @@ def test_that_a_queue_has_groups_survives_its_data_logs(bay: SimulatedBay) -> No
                 consumer.ack(taken)
     assert bay.bay.cleanup().deleted
     bay.reopen()
-    assert bay.queue().current.has_groups
+    assert bay.queue().current.has_message_groups
 
 
 def test_groups_move_with_their_messages(bay: SimulatedBay, queue: Queue) -> None:
@@ -626,7 +627,7 @@ def test_no_power_cut_leaves_a_group_in_a_queue_that_does_not_know_of_groups(mon
             found = left.queue(name)
             if any(message.group for message in found.browse()):
                 known += 1
-                assert found.current.has_groups
+                assert found.current.has_message_groups
     assert known > 5
 
 
