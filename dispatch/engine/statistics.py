@@ -172,14 +172,14 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
                 if (seen := topic.subscription_for_report(name)) is not None:
                     subscriptions[name] = destination_statistics(seen)
     with monitor.lock:
-        retained_messages, retained_bytes = topic.retention_depth
+        retention_messages, retention_bytes = topic.retention_depth
         return TopicStatistics(
             enqueued=topic.enqueued,
             enqueued_bytes=topic.enqueued_bytes,
             dropped=topic.dropped,
             evicted=topic.evicted,
-            retained_messages=retained_messages,
-            retained_bytes=retained_bytes,
+            retained_messages=retention_messages,
+            retained_bytes=retention_bytes,
             blocked_sends=topic.blocked_sends,
             blocked_seconds=topic.blocked_seconds,
             consumers=sum(1 for subscription in topic.online for _ in subscription.consumers()),
