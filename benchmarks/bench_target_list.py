@@ -21,8 +21,8 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 
 def empty(bay: forebay.Forebay) -> TargetList:
-    lane = QueueLaneState(QueueState(areas_of(bay).state_parts, 1, "bench"), index_of(bay).lane(1, 4), "")
-    target = TargetList(lane, SelectorGroup(None), areas_of(bay).memory.consumers)
+    lane = QueueLaneState(QueueState(areas_of(bay).destination_state_parts, 1, "bench"), index_of(bay).lane(1, 4), "")
+    target = TargetList(lane, SelectorGroup(None), areas_of(bay).memory.consumer_memory)
     target.move_high_watermark(1 << 30, 1.0)
     return target
 

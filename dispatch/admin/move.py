@@ -20,7 +20,7 @@ from ..admission.limits import Reservation
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.parts import DestinationParts
+from ..core.owners import DestinationOwners
 from ..core.publication.confirmer import ThreadConfirmer
 from ..core.redelivery.removal import Removals
 from ..selectors.selector import Selector
@@ -38,7 +38,7 @@ class Mover:
         message_store: MessageStore,
         now_ms: Callable[[], int],
         confirmer: ThreadConfirmer,
-        destinations: DestinationParts,
+        destinations: DestinationOwners,
         removals: Removals,
         browsers: Browsers,
         transfer: LaneTransfer,

@@ -26,7 +26,7 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .deliveries.delivery import Delivery
-from .deliveries.lane_parts import LaneParts
+from .deliveries.lane_state_parts import LaneStateParts
 from .lifecycle.lifecycle import DestinationLifecycle
 from .lists.abstract_target_area import AbstractTargetArea
 from .lists.list_contents import NO_MESSAGES
@@ -321,7 +321,7 @@ class LaneState(ReadableLaneState):
 
         destination: the destination that its consumers take from, or its topic.
         """
-        super().__init__(pending_lane, id_prefix, destination.memory, destination.parts.lane_parts)
+        super().__init__(pending_lane, id_prefix, destination.memory, destination.parts.lane_state_parts)
         self.destination = destination
         # Each arrival that no sole list takes calls it.
         self.target_area = destination.parts.target_area
@@ -424,11 +424,11 @@ CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateParts:
-    """The parts of an open store with which the states of its destinations and their lanes are made."""
+class DestinationStateParts:
+    """The parts of an open store with which each DestinationState, and each LaneState, is made."""
 
     target_area: CoreTargetArea
-    lane_parts: LaneParts
+    lane_state_parts: LaneStateParts
     distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution]
     """Chooses the distribution of each destination."""
     monitor: Monitor
@@ -453,7 +453,7 @@ class ConsumedDestination(DestinationLifecycle):
     spans_others: ClassVar[bool] = False
     """Whether its consumer takes from the lanes of other destinations; see `sources`."""
 
-    def __init__(self, parts: StateParts, number: int, name: str) -> None:
+    def __init__(self, parts: DestinationStateParts, number: int, name: str) -> None:
         super().__init__(number, name)
         self.parts = parts
         # Each arrival that may wake somebody asks for it.

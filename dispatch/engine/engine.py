@@ -66,7 +66,7 @@ def _make_layers(
         admin=make_admin(foundation, store_layer, core, clients),
         open_destinations=OpenDestinations(
             store_layer.directory.destination_table,
-            core.parts.destinations.opener,
+            core.owners.destinations.opener,
             core.queues,
             clients.topic_layer.topics,
         ),
@@ -121,7 +121,7 @@ class Engine:
         """Take over what opening the store found: destinations, messages, transactions and delays."""
         layers = self.layers
         core, topics, admin = layers.core, layers.clients.topic_layer, layers.admin
-        lanes = core.parts.destinations.lanes
+        lanes = core.owners.destinations.lanes
         with self.monitor.lock:
             used = lanes.used_at_open(self._directory.branches.prepared)
             for queue in core.queues.restore(used):

@@ -61,20 +61,20 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
-from ..core.deliveries.lane_parts import LaneParts
+from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.deliveries.lane_reader import LaneReader
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane_state import QueueLaneState
 from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.memory.memory_rule import MemoryRule
-from ..core.memory.reclaim import MemoryParts
+from ..core.memory.reclaim import MemoryOwners
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model import (
     ConsumedDestination,
     CoreConsumer,
     LaneState,
     SelectorGroup,
-    StateParts,
+    DestinationStateParts,
     TargetList,
     consumer_of,
 )
@@ -245,7 +245,7 @@ class LaneReplay:
 
     __slots__ = ("lane", "pending_lane", "base", "is_new")
 
-    def __init__(self, parts: StateParts, empty_lane: DestinationLane, lane_number: int) -> None:
+    def __init__(self, parts: DestinationStateParts, empty_lane: DestinationLane, lane_number: int) -> None:
         """Make a lane without messages. empty_lane: as in PlayedStore."""
         self.base = 0
         # Whether the lane has only what it had when the store was opened.
@@ -417,7 +417,7 @@ class TracePlayer:
         self.target_area = TargetArea(
             self.monitor, memory, self.watermarks, self.loads, self.dispatch_area, events, traffic=traffic
         )
-        self.state_parts = self._make_state_parts(memory, reading)
+        self.destination_state_parts = self._make_destination_state_parts(memory, reading)
         self.loader = EagerLoader(
             self.monitor,
             self.target_area,
@@ -460,7 +460,8 @@ class TracePlayer:
     def _replay(self, lane_number: int) -> LaneReplay:
         found = self._replays.get(lane_number)
         if found is None:
-            found = self._replays[lane_number] = LaneReplay(self.state_parts, self.store.empty_lane, lane_number)
+            parts, empty_lane = self.destination_state_parts, self.store.empty_lane
+            found = self._replays[lane_number] = LaneReplay(parts, empty_lane, lane_number)
         return found
 
     # ------------------------------------------------------------------ arrivals
@@ -576,22 +577,22 @@ class TracePlayer:
         replay.pending_lane.remove(first, first + count - 1)
         self._forget_run(replay.lane, first, count)
 
-    def _make_state_parts(self, memory: MemoryParts, reading: Holder) -> StateParts:
+    def _make_destination_state_parts(self, memory: MemoryOwners, reading: Holder) -> DestinationStateParts:
         """Return what lanes use: the played store, and the memory that the replay divides."""
         distributions = DistributionParts(
             target_area=self.target_area,
             dispatch_area=self.dispatch_area,
             loads=self.loads,
-            consumer_memory=memory.consumers,
+            consumer_memory=memory.consumer_memory,
             message_group_memory=memory.message_group_memory,
         )
-        return StateParts(
+        return DestinationStateParts(
             target_area=self.target_area,
             distribution_chooser=DistributionChooser(Policies({}), distributions),
             monitor=self.monitor,
             memories=memory.memories,
-            destination_memory=memory.destinations,
-            lane_parts=LaneParts(
+            destination_memory=memory.destination_memory,
+            lane_state_parts=LaneStateParts(
                 message_store=self.store,
                 delivery_count_table=DeliveryCountTable(),
                 return_counts=PlayedReturns(),
@@ -608,7 +609,7 @@ class TracePlayer:
         self.target_area.forget(lane, gone)
 
 
-def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> MemoryParts:
+def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> MemoryOwners:
     """Return the memory of a store that spills to no disk."""
     overflow = Overflow(
         cast(Disk, _NoDisk()),
@@ -619,13 +620,13 @@ def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> Mem
         paid_buffer_bytes=0,
         make_room=lambda wanted_bytes: None,
     )
-    return MemoryParts(
+    return MemoryOwners(
         budget,
         MemoryRegistry(budget, shares.quotas, memory_rule.pending_cache, lambda name: None),
         overflow,
         memory_rule,
-        destinations=Overdraft(budget.holder("destinations")),
-        consumers=Overdraft(budget.holders["consumers"]),
+        destination_memory=Overdraft(budget.holder("destinations")),
+        consumer_memory=Overdraft(budget.holders["consumers"]),
         message_group_memory=MessageGroupMemory(budget.holder("groups")),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...store.message_store import MessageStore
 from ..config.settings import Settings
 from ..core.monitor import Monitor
-from ..core.parts import DestinationParts
+from ..core.owners import DestinationOwners
 from ..core.publication.confirmer import ThreadConfirmer
 from ..core.publication.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
@@ -27,7 +27,7 @@ class SenderParts:
         message_store: MessageStore,
         publisher: Publisher,
         confirmer: ThreadConfirmer,
-        destinations: DestinationParts,
+        destinations: DestinationOwners,
         lifetimes: Lifetimes,
         slices: SliceWriter,
         space: SpaceLines,

@@ -18,7 +18,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.lifecycle.counting import EarlierCounts
-from ..core.model import LANE_STATE_BYTES, LaneState, StateParts
+from ..core.model import LANE_STATE_BYTES, LaneState, DestinationStateParts
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
@@ -46,7 +46,7 @@ class TopicState(SubscribedTopic):
 
     def __init__(
         self,
-        parts: StateParts,
+        parts: DestinationStateParts,
         number: int,
         name: str,
         subscribers: Subscriptions,

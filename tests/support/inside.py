@@ -36,7 +36,7 @@ from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.watermarks import Watermarks
-from forebay.dispatch.core.model import LaneState, StateParts, TargetList
+from forebay.dispatch.core.model import LaneState, DestinationStateParts, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.core.redelivery.timed_lanes import TimedLanes
@@ -180,8 +180,8 @@ class Inside:
         return self.__layers.areas.loads
 
     @property
-    def state_parts(self) -> StateParts:
-        return self.__layers.areas.state_parts
+    def destination_state_parts(self) -> DestinationStateParts:
+        return self.__layers.areas.destination_state_parts
 
     @property
     def distribution_chooser(self) -> DistributionChooser:
@@ -189,7 +189,7 @@ class Inside:
 
     @property
     def consumer_memory(self) -> Overdraft:
-        return self.__layers.areas.memory.consumers
+        return self.__layers.areas.memory.consumer_memory
 
     @property
     def memories(self) -> MemoryRegistry:
@@ -234,7 +234,7 @@ class Inside:
 
     def lane(self, queue: NamedDestinationState, priority: int) -> PersistentLaneState:
         """Return the persistent lane of a priority, made if needed."""
-        return self.__layers.core.parts.destinations.lanes.create(queue, priority)
+        return self.__layers.core.owners.destinations.lanes.create(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """Return the consumers of a queue."""

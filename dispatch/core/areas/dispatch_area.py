@@ -18,7 +18,7 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
-from ..memory.reclaim import MemoryParts
+from ..memory.reclaim import MemoryOwners
 from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selector_groups.distribution_roles import Dispatcher
 from .list_order import next_by_arrival
@@ -44,7 +44,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
 
     def __init__(
         self,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         loads: LoadRequests,
         now_ms: Callable[[], int],
         events: ListEvents,

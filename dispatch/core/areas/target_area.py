@@ -25,7 +25,7 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..lists.abstract_target_area import AbstractTargetArea
-from ..memory.reclaim import MemoryParts
+from ..memory.reclaim import MemoryOwners
 from ..memory.watermarks import Watermarks
 from ..model import ConsumedDestination, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
@@ -59,7 +59,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def __init__(
         self,
         monitor: Monitor,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         watermarks: Watermarks,
         loads: LoadRequests,
         dispatch_area: DispatchArea,
@@ -70,8 +70,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         """events: hears of lanes that nobody reads any more, and of those that are gone.
         traffic: is told what lists get and lose.
         """
-        self._consumer_memory = memory.consumers
-        self._destination_memory = memory.destinations
+        self._consumer_memory = memory.consumer_memory
+        self._destination_memory = memory.destination_memory
         self._monitor = monitor
         self._loads = loads
         self._memories = memory.memories

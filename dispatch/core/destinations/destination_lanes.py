@@ -15,7 +15,7 @@ from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
 from ..areas.target_area import TargetArea
 from ..lanes.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
 from ..lanes.persistent_lane_state import PersistentLaneState
-from ..memory.reclaim import MemoryParts
+from ..memory.reclaim import MemoryOwners
 from ..model import LaneState
 from ..monitor import Monitor
 from ..redelivery.removal import Removals
@@ -34,7 +34,7 @@ class DestinationLanes:
         message_store: MessageStore,
         epoch: int,
         target_area: TargetArea,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         overhead: DestinationOverhead,
         timed: TimedLanes,
         removals: Removals,
@@ -49,7 +49,7 @@ class DestinationLanes:
         self._timed = timed
         self._removals = removals
         # Next sequences of closed lanes of non-persistent messages, because no sequence may be used twice.
-        self._non_persistent = IdleLanes(memory.destinations)
+        self._non_persistent = IdleLanes(memory.destination_memory)
 
     @property
     def idle_charge(self) -> int:

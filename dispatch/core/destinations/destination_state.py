@@ -16,7 +16,7 @@ from ....store.numbering import PRIORITIES
 from ..lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..lanes.persistent_lane_state import PersistentLaneState
 from ..lifecycle.counting import NOTHING_COUNTED
-from ..model import LANE_STATE_BYTES, ConsumedDestination, LaneState, StateParts
+from ..model import LANE_STATE_BYTES, ConsumedDestination, LaneState, DestinationStateParts
 
 NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""
@@ -31,7 +31,7 @@ class DestinationState(ConsumedDestination):
 
     __slots__ = ("lanes", "non_persistent_lanes", "lasting_charge")
 
-    def __init__(self, parts: StateParts, number: int, name: str) -> None:
+    def __init__(self, parts: DestinationStateParts, number: int, name: str) -> None:
         super().__init__(parts, number, name)
         # By priority: see `put_lane`.
         self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES

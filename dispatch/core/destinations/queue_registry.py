@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....store.format.destination_table import DestinationTable
 from ....store.format.state_record import QUEUE
 from ....store.writers.destination_writer import DestinationWriter
-from ..model import StateParts
+from ..model import DestinationStateParts
 from ..monitor import Monitor
 from .destination_opener import DestinationOpener
 from .destination_registry import DestinationRegistry
@@ -25,15 +25,15 @@ class QueueRegistry(DestinationRegistry[QueueState]):
         writer: DestinationWriter,
         rows: DestinationTable,
         opener: DestinationOpener,
-        state_parts: StateParts,
+        destination_state_parts: DestinationStateParts,
     ) -> None:
         super().__init__(monitor, writer, rows, opener)
-        self._state_parts = state_parts
+        self._destination_state_parts = destination_state_parts
         # Paused queues by number, in the order in which they were paused.
         self.paused: dict[int, QueueState] = {}
 
     def _make(self, number: int, name: str) -> QueueState:
-        return QueueState(self._state_parts, number, name)
+        return QueueState(self._destination_state_parts, number, name)
 
     def create(self, name: str, *, is_temporary: bool = False) -> QueueState:
         """Record a new queue, which is not synced yet, and return its open state. Requires: the lock. StoreFull."""

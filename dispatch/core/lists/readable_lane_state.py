@@ -22,7 +22,7 @@ from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
 from ..deliveries.contracts import LaneCache, OverflowCache
 from ..deliveries.delivery import Delivery, LaneMessages, counted_runs
-from ..deliveries.lane_parts import LaneParts
+from ..deliveries.lane_state_parts import LaneStateParts
 from ..selector_groups.matching import NO_NAMES
 from .pager import READ_AGAIN
 
@@ -35,7 +35,7 @@ class ReadableLaneState(LaneMessages):
 
     __slots__ = ("parts", "purge_count", "is_timed", "pending_cache", "caches", "pager")
 
-    def __init__(self, pending_lane: PendingLane, id_prefix: str, memory: MessageMemory, parts: LaneParts) -> None:
+    def __init__(self, pending_lane: PendingLane, id_prefix: str, memory: MessageMemory, parts: LaneStateParts) -> None:
         counts, syncs = parts.delivery_count_table, parts.syncs_always
         super().__init__(pending_lane, id_prefix, memory, parts.message_store, counts, syncs=syncs)
         self.parts = parts

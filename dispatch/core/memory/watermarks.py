@@ -14,7 +14,7 @@ from ....cache.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
 from .curve import Curve
-from .reclaim import MemoryParts, Reclaim
+from .reclaim import MemoryOwners, Reclaim
 
 
 class ListObserver:
@@ -63,7 +63,7 @@ class Watermarks:
 
     def __init__(
         self,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         shares: Shares,
         observer: Callable[[Watermarks], ListObserver],
         *,
@@ -127,8 +127,8 @@ class Watermarks:
 
     def _catch_up(self) -> None:
         """Pay what consumers and destinations owe."""
-        self._memory.consumers.catch_up()
-        self._memory.destinations.catch_up()
+        self._memory.consumer_memory.catch_up()
+        self._memory.destination_memory.catch_up()
 
     def begin(self, target: TargetList) -> None:
         """Give a new list, which is charged, its share of memory.

@@ -20,7 +20,7 @@ from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
 from ...core.lanes.persistent_lane_state import PersistentLaneState
-from ...core.model import LaneState, SelectorGroup, StateParts
+from ...core.model import LaneState, SelectorGroup, DestinationStateParts
 from ...distribution.topic_turns import TopicTurns
 from ...selectors.selector import Selector
 from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup
@@ -35,19 +35,19 @@ class PatternRegistry:
     def __init__(
         self,
         target_area: TargetArea,
-        state_parts: StateParts,
+        destination_state_parts: DestinationStateParts,
         writer: SubscriptionWriter,
         subscriptions: OpenSubscriptions,
     ) -> None:
         self._target_area = target_area
-        self._state_parts = state_parts
+        self._destination_state_parts = destination_state_parts
         self._writer = writer
         self._subscriptions = subscriptions
         self._selectors: dict[PatternState, Selector | None] = {}
 
     def make_state(self, pattern: str) -> PatternState:
         """Return a new state for a pattern, which refuses sends and may get a consumer."""
-        return PatternState(self._state_parts, pattern, self, self._subscriptions.selector_matches)
+        return PatternState(self._destination_state_parts, pattern, self, self._subscriptions.selector_matches)
 
     def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
         """Let new topics join a pattern from now on, because the pattern has a consumer. Requires: the lock."""
@@ -93,7 +93,7 @@ class PatternState(NamedDestinationState):
     spans_others = True
 
     def __init__(
-        self, parts: StateParts, pattern: str, registry: PatternRegistry, selector_matches: SelectorMatches
+        self, parts: DestinationStateParts, pattern: str, registry: PatternRegistry, selector_matches: SelectorMatches
     ) -> None:
         super().__init__(parts, 0, pattern)
         self.registry = registry

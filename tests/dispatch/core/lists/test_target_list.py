@@ -27,7 +27,7 @@ def message(sequence: int) -> StoredMessage:
 
 def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontier: int) -> TargetList:
     """A list that stands alone."""
-    queue = QueueState(bay.state_parts, 1, "orders")
+    queue = QueueState(bay.destination_state_parts, 1, "orders")
     lane = QueueLaneState(queue, bay.index.lane(1, 4), "")
     bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published_end = 1000

@@ -1,4 +1,4 @@
-"""CoreParts and DestinationParts: what everything above the core is made from."""
+"""CoreOwners and DestinationOwners: what everything above the core is made from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .destinations.message_group_queues import MessageGroupQueues
 from .destinations.overhead import DestinationOverhead
 from .destinations.queue_registry import QueueRegistry
 from .memory.watermarks import Watermarks
-from .model import StateParts
+from .model import DestinationStateParts
 from .monitor import Monitor
 from .publication.confirmer import ThreadConfirmer
 from .publication.publisher import Publisher
@@ -24,7 +24,7 @@ from .redelivery.timed_lanes import TimedLanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationParts:
+class DestinationOwners:
     """The owners that open queues and topics, make their lanes, and bound what all of them take."""
 
     opener: DestinationOpener
@@ -36,7 +36,7 @@ class DestinationParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreParts:
+class CoreOwners:
     """The owners of an open store from which make_admin_layer and make_topic_layer make theirs.
 
     It saves these two nearly all their parameters. No owner keeps it: each is handed those that it uses.
@@ -45,7 +45,7 @@ class CoreParts:
     monitor: Monitor
     policies: Policies
     target_area: TargetArea
-    state_parts: StateParts
+    destination_state_parts: DestinationStateParts
     watermarks: Watermarks
     dispatch_area: DispatchArea
     timed: TimedLanes
@@ -53,4 +53,4 @@ class CoreParts:
     publisher: Publisher
     confirmer: ThreadConfirmer
     removals: Removals
-    destinations: DestinationParts
+    destinations: DestinationOwners
