@@ -139,7 +139,7 @@ def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_ru
         MemoryRegistry(budget, foundation.shares.quotas, memory_rule.pending_cache, foundation.policies.pattern_of),
         store_layer.overflow,
         memory_rule,
-        destination_memory=foundation.existing,
+        destination_memory=foundation.destination_memory,
         consumer_memory=Overdraft(budget.holders["consumers"]),
         message_group_memory=MessageGroupMemory(budget.holder("groups")),
     )

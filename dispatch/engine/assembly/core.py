@@ -131,7 +131,7 @@ def _make_overhead(
         areas.target_area,
         areas.watermarks,
         foundation.budget,
-        foundation.existing,
+        foundation.destination_memory,
         areas.memory.consumer_memory,
         closable,
     )
