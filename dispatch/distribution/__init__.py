@@ -9,6 +9,6 @@ Read `core.selector_groups.distribution_roles` first, which says what a distribu
 - assigning.py: message groups and consumer priorities. assignments.py says who has what, message_groups.py who owns
   groups and what stands still, message_group_names.py which group a message has, precedence.py who comes first,
   rebalancing.py when an owner loses groups, idle_consumers.py who found nothing.
-- topic_turns.py: topic by topic, for the one consumer of a wildcard subscription.
+- round_robin.py: topic by topic, for the one consumer of a wildcard subscription.
 - exclusive.py: one consumer gets everything. It says who takes at all, so it goes with each of the others.
 """

@@ -14,7 +14,7 @@ from ..core.selector_groups.distribution_roles import AbstractDistributionChoose
 from .distribution_parts import DistributionParts
 from .assigning import AssigningDistribution
 from .ordinary import OrdinaryDistribution
-from .topic_turns import TopicTurns
+from .round_robin import RoundRobinDistribution
 
 
 class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distribution]):
@@ -28,10 +28,10 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         self._ordinary = OrdinaryDistribution(parts)
 
     def initial(self, destination: ConsumedDestination) -> Distribution:
-        """Return TopicTurns for what spans several destinations, and the ordinary one for all others."""
+        """Return RoundRobinDistribution for what spans several destinations, and the ordinary one for all others."""
         if not destination.spans_others:
             return self._ordinary
-        return TopicTurns(self._parts, destination)
+        return RoundRobinDistribution(self._parts, destination)
 
     def require_assignable(self, destination: ConsumedDestination) -> None:
         """Raise StateError if the distribution neither honours groups and priorities nor is the ordinary one."""

@@ -2,7 +2,7 @@
 
 A pattern has one member for each topic that matches. To the topic, a member is like any other subscription without a
 name. All members share the selector group of the pattern, so the consumer takes from lists over the lanes of many
-topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case. `TopicTurns`
+topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case. `RoundRobinDistribution`
 serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of a pattern is in the
 journal; a crash ends it.
 """
@@ -21,7 +21,7 @@ from ...core.areas.target_area import TargetArea
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
 from ...core.lanes.persistent_lane_state import PersistentLaneState
 from ...core.model import LaneState, SelectorGroup, DestinationStateParts
-from ...distribution.topic_turns import TopicTurns
+from ...distribution.round_robin import RoundRobinDistribution
 from ...selectors.selector import Selector
 from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from ..subscription_state import SubscriptionState
@@ -86,7 +86,7 @@ class PatternState(NamedDestinationState):
     The state lock guards it.
     """
 
-    __slots__ = ("registry", "members", "turns", "_has_limits", "_selector_matches")
+    __slots__ = ("registry", "members", "round_robin", "_has_limits", "_selector_matches")
     noun = "topic"
     kind = TOPIC
     keeps_message_groups = False
@@ -102,8 +102,8 @@ class PatternState(NamedDestinationState):
         self.members: dict[int, PatternMember] = {}
         # Whether a topic with limits was ever a member.
         self._has_limits = False
-        assert isinstance(self.distribution, TopicTurns)
-        self.turns = self.distribution
+        assert isinstance(self.distribution, RoundRobinDistribution)
+        self.round_robin = self.distribution
 
     def take_in(self, member: PatternMember) -> None:
         """Have one more member. If it is the first with limits, the consumer's acks tell its senders from now on."""
@@ -181,5 +181,5 @@ class PatternMember(SubscriptionState):
     def end_consumers(self) -> None:
         """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
         if self.pattern.members.pop(self.topic.number, None) is not None:
-            self.pattern.turns.withdraw(self, self.pattern.selector_group)
+            self.pattern.round_robin.withdraw(self, self.pattern.selector_group)
             self.on_consumer_closed()
