@@ -86,7 +86,7 @@ class SubscriptionRegistry(ABC):
         """Take a subscription offline, because its last consumer is closed. Requires: the lock."""
 
 
-class SubscribedTopic(NamedDestinationState):
+class SubscribedTopicState(NamedDestinationState):
     """The part of a topic that its subscriptions know: which there are, and what they share.
 
     The state lock guards it.
@@ -319,7 +319,7 @@ class SubscriptionState(DestinationState):
     kind = TOPIC
     keeps_message_groups = False
 
-    def __init__(self, topic: SubscribedTopic, subscriber: Subscriber, selector: Selector | None) -> None:
+    def __init__(self, topic: SubscribedTopicState, subscriber: Subscriber, selector: Selector | None) -> None:
         super().__init__(topic.parts, subscriber.facts.number, topic.name)
         self.topic = topic
         self.subscriber = subscriber

@@ -23,14 +23,14 @@ from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
     SubscribedLaneState,
-    SubscribedTopic,
+    SubscribedTopicState,
     SubscriptionLaneState,
     SubscriptionRegistry,
     SubscriptionState,
 )
 
 
-class TopicState(SubscribedTopic):
+class TopicState(SubscribedTopicState):
     """Dispatch's state of a topic. Its lanes have no lists, because consumers take from subscriptions.
 
     The state lock guards it.
@@ -56,7 +56,7 @@ class TopicState(SubscribedTopic):
     ) -> None:
         """Make the state of a topic without messages.
 
-        subscribers, evictor, registry: as in SubscribedTopic.
+        subscribers, evictor, registry: as in SubscribedTopicState.
         properties: the host properties, among which the retained messages are.
         """
         super().__init__(parts, number, name, subscribers, evictor, registry)

@@ -73,7 +73,7 @@ class PatternRegistry:
         selector = self._selectors[pattern_state]
         text = selector.text if selector is not None else None
         subscriber = self._writer.subscribe(topic.number, None, text)
-        member = PatternMember(topic, subscriber, selector, pattern_state)
+        member = PatternMemberState(topic, subscriber, selector, pattern_state)
         pattern_state.take_in(member)
         self._subscriptions.begin(member)
         self._subscriptions.go_online(member, is_shared=False)
@@ -99,13 +99,13 @@ class PatternState(NamedDestinationState):
         self.registry = registry
         self._selector_matches = selector_matches
         # By the number of the topic.
-        self.members: dict[int, PatternMember] = {}
+        self.members: dict[int, PatternMemberState] = {}
         # Whether a topic with limits was ever a member.
         self._has_limits = False
         assert isinstance(self.distribution, RoundRobinDistribution)
         self.round_robin = self.distribution
 
-    def take_in(self, member: PatternMember) -> None:
+    def take_in(self, member: PatternMemberState) -> None:
         """Have one more member. If it is the first with limits, the consumer's acks tell its senders from now on."""
         self.members[member.topic.number] = member
         if member.is_limited and not self._has_limits:
@@ -163,7 +163,7 @@ class PatternState(NamedDestinationState):
         return sum(member.depth_bytes for member in self.members.values())
 
 
-class PatternMember(SubscriptionState):
+class PatternMemberState(SubscriptionState):
     """The part of a pattern that stands for one topic. The state lock guards it."""
 
     __slots__ = ("pattern",)
