@@ -306,7 +306,7 @@ class Topic(Sender):
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
         with self.parts.monitor.lock:
-            return self.for_report.durable
+            return self.for_report.durable_names
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""

@@ -164,7 +164,7 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
         so each part is of its own moment.
     """
     with monitor.lock:
-        names = topic.durable
+        names = topic.durable_names
     subscriptions: dict[str, DestinationStatistics] = {}
     for part in in_sections(names[:subscriptions_max]):
         with monitor.lock:

@@ -125,7 +125,7 @@ class SubscribedTopicState(NamedDestinationState):
         return self.registry.selector_matches
 
     @property
-    def durable(self) -> list[str]:
+    def durable_names(self) -> list[str]:
         """Return the names of the durable subscriptions, in order. O(durable subscriptions)."""
         return self.subscribers.table.names(self.number)
 
@@ -166,7 +166,7 @@ class SubscribedTopicState(NamedDestinationState):
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
-        return (found for name in self.durable if (found := self.subscription_for_report(name)) is not None)
+        return (found for name in self.durable_names if (found := self.subscription_for_report(name)) is not None)
 
     def note_neighbours(self) -> None:
         """Tell the only subscription so far that another one is read now. O(messages of its lists)."""

@@ -90,7 +90,7 @@ class TopicState(SubscribedTopicState):
     def qualified_names(self) -> list[str]:
         """Return the name of the topic, and those of its durable subscriptions."""
         own_name = self.qualified_name
-        return [own_name, *(f"{own_name}/{name}" for name in self.durable)]
+        return [own_name, *(f"{own_name}/{name}" for name in self.durable_names)]
 
     @property
     def lists_a_lane(self) -> int:
@@ -209,7 +209,7 @@ class TopicLaneState(SubscribedLaneState):
 
     def every_reader(self) -> list[LaneState]:
         """Return the readers, after opening the durable subscriptions that are rows."""
-        for name in self.topic.durable:
+        for name in self.topic.durable_names:
             subscription = self.topic.durable_subscription(name)
             if subscription is not None:
                 self.topic.keep(subscription).lane_of(self)
