@@ -92,12 +92,12 @@ class Engine:
             self._directory, self._recorder = store_layer.directory, recorder
             self._open_destinations = layers.open_destinations
             self.monitor.lock.on_broken.append(self._wake_on_failure)
-            self.for_loops = gather_loop_parts(layers)
-            self.for_queues, self.for_topics = gather_queue_parts(layers), gather_topic_parts(layers)
+            self.loop_parts = gather_loop_parts(layers)
+            self.queue_parts, self.topic_parts = gather_queue_parts(layers), gather_topic_parts(layers)
             self.ledger_audit = make_audit(layers)
             self.explained = gather_explained(layers)
             self.housekeeping = made = make_housekeeping(layers, environment, self.explained, explaining)
-            self.for_forebay = gather_forebay_parts(layers, made.resizing, made.check, made.reports)
+            self.forebay_parts = gather_forebay_parts(layers, made.resizing, made.check, made.reports)
             self._restore()
         except BaseException:
             store_layer.directory.abandon()  # the next attempt may need the descriptors

@@ -448,7 +448,7 @@ def engine_of(monitor: Monitor) -> Engine:
 
 def queue_of(consumer: Consumer) -> Queue:
     assert isinstance(consumer.destination, QueueState)
-    return Queue(engine_of(consumer.monitor).for_queues, consumer.destination)
+    return Queue(engine_of(consumer.monitor).queue_parts, consumer.destination)
 
 
 def explain(subject: Queue | Consumer) -> Explanation:
