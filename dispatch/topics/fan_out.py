@@ -36,7 +36,12 @@ class FanOut:
     delivery_mode: ClassVar[str] = "NON_PERSISTENT"
 
     def __init__(
-        self, lanes: DestinationLanes, overflow: Overflow, removals: Removals, topic: SubscribedTopicState, priority: int
+        self,
+        lanes: DestinationLanes,
+        overflow: Overflow,
+        removals: Removals,
+        topic: SubscribedTopicState,
+        priority: int,
     ) -> None:
         self._lanes = lanes
         self._buffer = overflow.buffer
