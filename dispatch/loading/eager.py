@@ -126,7 +126,7 @@ class EagerLoader:
                 if not target.is_loading:
                     target.loaded_bytes = 0
                 continue
-            if loads.leaves(target):
+            if loads.leave_if_never_full(target):
                 continue
             load = self.begin(target, is_needed=is_awaited)
             if load is not None:
