@@ -500,7 +500,7 @@ class Consumer(CoreConsumer):
             self.destination.free_kept(self)
         if self.allowance(1) <= 0:
             return
-        self._dispatch_area.waits_no_more(self)
+        self._dispatch_area.stop_waiting_for_memory(self)
         self.waits.end_for_credit(is_limited=self.destination.is_limited)
         if self.waits.readiness.is_armed:
             if self._dispatch_area.has_any(self.selector_group):

@@ -492,7 +492,7 @@ class EagerLoader:
         )
         if was_begun:
             load.target.selector_group.load_ended(self._monitor.deferred)
-            self._dispatch_area.relieve()  # other lists may have waited for the memory of this load
+            self._dispatch_area.retry_waiters()  # other lists may have waited for the memory of this load
 
     # ------------------------------------------------------------------ read and install
 
@@ -538,7 +538,7 @@ class EagerLoader:
         if load.unreadable and is_alive:  # a message behind the cut is met again
             _give_up(target.lane, [found for found in load.unreadable if found[0] <= load.last])
         target.selector_group.load_ended(self._monitor.deferred)
-        self._dispatch_area.relieve()
+        self._dispatch_area.retry_waiters()
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
             self._loads.request(target)
 

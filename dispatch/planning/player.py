@@ -411,7 +411,7 @@ class TracePlayer:
             lambda watermarks: ListObserver(),
             request_load=self.loads.request,
             bound_in_flight=self.dispatch_area.bound_in_flight,
-            relieve=self.dispatch_area.relieve,
+            retry_waiters=self.dispatch_area.retry_waiters,
             measures=traffic.measures,
         )
         self.target_area = TargetArea(

@@ -33,7 +33,7 @@ class MemoryWaiter(Protocol):
     """
 
     def try_again(self) -> None:
-        """Go on, and call `waits_no_more`, if enough memory is free now. Requires: the lock."""
+        """Go on, and call `stop_waiting_for_memory`, if enough memory is free now. Requires: the lock."""
 
 
 class DispatchArea(Dispatcher[CoreConsumer]):
@@ -301,7 +301,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             self._release_in_flight(lane.memory, charge)
         delivery.consumer.in_flight -= 1
         if self._waiters:
-            self.relieve()
+            self.retry_waiters()
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
         """Settle acknowledged deliveries of one lane. All belong to one consumer."""
@@ -316,15 +316,15 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             lane.trim_delivery_counts(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0].consumer.in_flight -= len(deliveries)
         if self._waiters:
-            self.relieve()
+            self.retry_waiters()
 
     # ------------------------------------------------------------------ who waits for memory
 
     def wait_for_memory(self, waiter: MemoryWaiter) -> None:
-        """Have a waiter try again when memory comes free, until it calls `waits_no_more`."""
+        """Have a waiter try again when memory comes free, until it calls `stop_waiting_for_memory`."""
         self._waiters[waiter] = None
 
-    def waits_no_more(self, waiter: MemoryWaiter) -> None:
+    def stop_waiting_for_memory(self, waiter: MemoryWaiter) -> None:
         """Forget a waiter that goes on or ends, if it waited."""
         self._waiters.pop(waiter, None)
 
@@ -332,7 +332,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         """Return whether it waits for memory."""
         return waiter in self._waiters
 
-    def relieve(self) -> None:
+    def retry_waiters(self) -> None:
         """Have all who wait for memory try again, because some came free."""
         for waiter in list(self._waiters):
             waiter.try_again()

@@ -221,7 +221,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def end_list(self, target: TargetList) -> None:
         """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
-        self._dispatch_area.waits_no_more(target)
+        self._dispatch_area.stop_waiting_for_memory(target)
         self._watermarks.end(target)
         self._consumer_memory.release(LIST_BYTES)
         if target.load is not None:
@@ -366,7 +366,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def try_again(self, target: TargetList) -> None:
         """Load for a list that was given up for want of memory, if enough is free now."""
         if target.wanted_bytes <= OVERHEAD_BYTES or target.memory.free_bytes >= target.wanted_bytes:
-            self._dispatch_area.waits_no_more(target)
+            self._dispatch_area.stop_waiting_for_memory(target)
             self._loads.request(target)
 
     # ------------------------------------------------------------------ what is free again, or gone
@@ -411,7 +411,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         heads = lane.memory.head_queue_cache
         heads.discard_runs(lane.pending_lane.number, gone)
         heads.reopen(lane.pending_lane.number)
-        self._dispatch_area.relieve()
+        self._dispatch_area.retry_waiters()
 
     # ------------------------------------------------------------------ memory
 

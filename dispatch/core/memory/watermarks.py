@@ -69,19 +69,19 @@ class Watermarks:
         *,
         request_load: Callable[[TargetList], object],
         bound_in_flight: Callable[[Shares], object],
-        relieve: Callable[[], object],
+        retry_waiters: Callable[[], object],
         measures: Callable[[float], object],
     ) -> None:
         """observer: makes what is told about lists. request_load: asks for a load.
 
-        bound_in_flight, relieve: those of the DispatchArea.
+        bound_in_flight, retry_waiters: those of the DispatchArea.
         measures: is told when a second has passed.
         """
         self._memory = memory
         self._memory_rule = memory.memory_rule
         self._request_load = request_load
         self._bound_in_flight = bound_in_flight
-        self._relieve = relieve
+        self._retry_waiters = retry_waiters
         self._measures = measures
         # All lists, which the TargetArea begins and ends. Others only read it.
         self.lists: dict[TargetList, None] = {}
@@ -116,7 +116,7 @@ class Watermarks:
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
                 self._request_load(target)
-        self._relieve()
+        self._retry_waiters()
 
     def _keep_share(self, memory: QuotaMemory) -> None:
         """Give back what a pattern's destinations hold above their share, which may have shrunk."""
@@ -155,7 +155,7 @@ class Watermarks:
         self._catch_up()
         self._move_all()
         self.watch.measured()
-        self._relieve()
+        self._retry_waiters()
 
     def _move_all(self) -> None:
         """Divide the limit among the lists by their rates, within the quotas of patterns, and move their watermarks."""

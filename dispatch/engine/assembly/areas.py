@@ -87,7 +87,7 @@ def make_areas(
         ),
         request_load=loads.request,
         bound_in_flight=dispatch_area.bound_in_flight,
-        relieve=dispatch_area.relieve,
+        retry_waiters=dispatch_area.retry_waiters,
         measures=traffic.measures,
     )
     target_area = TargetArea(foundation.monitor, memory, watermarks, loads, dispatch_area, late_calls, traffic=traffic)
