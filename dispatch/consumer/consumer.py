@@ -503,7 +503,7 @@ class Consumer(CoreConsumer):
         self._dispatch_area.stop_waiting_for_memory(self)
         self.waits.end_for_credit(is_limited=self.destination.is_limited)
         if self.waits.readiness.is_armed:
-            if self._dispatch_area.has_any(self.selector_group):
+            if self._dispatch_area.may_have_messages(self.selector_group):
                 self.become_ready(self.monitor.deferred)
             else:
                 self.selector_group.arm()

@@ -136,7 +136,7 @@ class Search:
                 if self._is_missed:
                     consumer.selector_group.misses += len(deliveries)
                 return deliveries
-            target = parts.dispatch_area.starving(consumer.selector_group)
+            target = parts.dispatch_area.list_to_load(consumer.selector_group)
             if self.is_scanned and self.is_timed_out:
                 if target is not None:
                     # The loader may have given the list up while memory was short.

@@ -112,7 +112,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` direct messages in order, without reading any.
 
-        If the result is empty, call `starving`.
+        If the result is empty, call `list_to_load`.
         """
         deliveries: list[Delivery] = []
         for target in consumer.selector_group.lists:
@@ -270,7 +270,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         self.remove_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
-    def starving(self, selector_group: SelectorGroup) -> TargetList | None:
+    def list_to_load(self, selector_group: SelectorGroup) -> TargetList | None:
         """Return the list that must be loaded before anything can be handed out. None: there is nothing to load."""
         for target in selector_group.in_turn():
             if target.counterpart is not None:
@@ -281,7 +281,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 return target
         return None
 
-    def has_any(self, selector_group: SelectorGroup) -> bool:
+    def may_have_messages(self, selector_group: SelectorGroup) -> bool:
         """Return whether a take may find a message, now or after a load."""
         return any(target.direct or target.has_supply for target in selector_group.in_turn())
 
