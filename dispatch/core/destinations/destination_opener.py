@@ -76,11 +76,11 @@ class DestinationOpener:
         self._make_room(charge_bytes)
         return self._overhead.charge_one(charge_bytes)
 
-    def must_have(self, charge_bytes: int) -> None:
+    def charge_or_owe(self, charge_bytes: int) -> None:
         """Charge for a queue or topic that is opened to be deleted, even if memory is full: the deletion frees more."""
-        self._overhead.must_have(charge_bytes)
+        self._overhead.charge_or_owe(charge_bytes)
 
-    def begin(self, opened: DestinationState, closer: IdleCloser) -> None:
+    def set_up(self, opened: DestinationState, closer: IdleCloser) -> None:
         """Apply its policy to a queue or topic that was just opened, and note who can close it again."""
         self._closable.add(opened, closer)
         self._policy_applier.apply(opened)
@@ -120,7 +120,7 @@ class DestinationOpener:
         self._lanes.shrink_to_row(opened)
         opened.clear()
         is_kept = self._counted.put(opened.number, counted)
-        self._overhead.closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
+        self._overhead.release_closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
 
     def forget(self, deleted: DestinationState, charge_bytes: int) -> None:
         """Forget a deleted queue or topic, so that what its senders added no longer arrives.
@@ -128,7 +128,7 @@ class DestinationOpener:
         charge_bytes: what the open destination was charged, in addition to its row.
         """
         message_groups_bytes = MESSAGE_GROUPS_BYTES * deleted.has_message_groups
-        self._overhead.closed(deleted, row_bytes(deleted.name) + charge_bytes + message_groups_bytes)
+        self._overhead.release_closed(deleted, row_bytes(deleted.name) + charge_bytes + message_groups_bytes)
         self._closable.remove(deleted)
         self._timed.forget(deleted)
         self._lanes.forget(deleted.number)

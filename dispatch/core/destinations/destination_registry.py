@@ -137,14 +137,14 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         found = self.by_number.get(destination_number)
         if found is None:
             name = self._rows[destination_number].name
-            self._opener.must_have(self.open_bytes)
+            self._opener.charge_or_owe(self.open_bytes)
             found = self._add(destination_number, name)
             self._opener.restore_counts(found)
         return found
 
     def _add(self, number: int, name: str) -> DestinationT:
         made = self.by_name[name] = self.by_number[number] = self._make(number, name)
-        self._opener.begin(made, self)
+        self._opener.set_up(made, self)
         return made
 
     # ------------------------------------------------------------------ one that a caller knows

@@ -219,7 +219,7 @@ class DestinationOverhead:
         """Release the charge of a destination or subscription that is gone."""
         self._destination_memory.release(charge_bytes)
 
-    def closed(self, ended: DestinationState, charge_bytes: int) -> None:
+    def release_closed(self, ended: DestinationState, charge_bytes: int) -> None:
         """Release the charge of a closed or deleted queue or topic.
 
         A smaller charge for its object stays until nobody refers to the object any more.
@@ -229,7 +229,7 @@ class DestinationOverhead:
         ended.lasting_charge = memory.make_last(lasting_bytes)
         memory.release(charge_bytes - lasting_bytes)
 
-    def must_have(self, charge_bytes: int) -> None:
+    def charge_or_owe(self, charge_bytes: int) -> None:
         """Charge for a destination that is opened to be deleted, now or as soon as there is room. Never refuses."""
         self._destination_memory.charge(charge_bytes)
 
