@@ -143,8 +143,8 @@ def explain_named(store: ExplainedStore, name: str) -> Explanation:
     """
     store.monitor.raise_if_closed()
     with store.monitor.lock, store.monitor.all_or_broken:
-        topic = store.topics.find(name)
-        destination: ConsumedDestination | None = store.queues.find(name)
+        topic = store.topics.named_for_report(name)
+        destination: ConsumedDestination | None = store.queues.named_for_report(name)
         for other in store.topics.by_name.values() if destination is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and (seen := other.subscription_for_report(subscription)) is not None:

@@ -204,7 +204,7 @@ class Inside:
         if name in queues.by_name:
             return queues.by_name[name]
         with self.__engine.monitor.lock:
-            found = queues.find(name)
+            found = queues.named_for_report(name)
         assert found is not None, name
         return found
 
