@@ -273,7 +273,7 @@ class Assignments:
         target.frontier = BEHIND_ALL  # it loads nothing by itself
         target.require_claims()
         assigned.add_list(target)
-        self.target_area.adopt(target)
+        self.target_area.begin_list(target)
 
     def gets_no_more(self, consumer: CoreConsumer) -> bool:
         """Return whether others wait for the groups it holds, because it drains or another consumer is exclusive."""

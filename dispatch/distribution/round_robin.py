@@ -79,7 +79,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
             self._loads.request(target)
         return max_bytes
 
-    def withdraw(self, member: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def remove_member(self, member: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one member from the selector group, and its deliveries from the consumer."""
         for lane in member.all_lanes():
             for delivery in list(lane.in_flight.values()):

@@ -139,11 +139,11 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             target.require_claims()
         self.listless_selector_groups -= not selector_group.lists
         selector_group.add_list(target)
-        self.adopt(target)
+        self.begin_list(target)
         self._loads.request(target)
         self._traffic.list_added(target)
 
-    def adopt(self, target: TargetList) -> None:
+    def begin_list(self, target: TargetList) -> None:
         """Give a new list its share of memory."""
         self.make_room(LIST_BYTES, None)
         self._consumer_memory.charge(LIST_BYTES)
@@ -185,7 +185,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         if len(destination.selector_groups) <= 1:
             self.update_sole_lists(destination)
 
-    def withdraw(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def remove_lists_over(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists over one destination from a selector group that reads several."""
         kept: list[TargetList] = []
         for target in selector_group.lists:

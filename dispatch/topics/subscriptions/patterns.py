@@ -181,5 +181,5 @@ class PatternMemberState(SubscriptionState):
     def end_consumers(self) -> None:
         """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
         if self.pattern.members.pop(self.topic.number, None) is not None:
-            self.pattern.round_robin.withdraw(self, self.pattern.selector_group)
+            self.pattern.round_robin.remove_member(self, self.pattern.selector_group)
             self.on_consumer_closed()
