@@ -174,7 +174,7 @@ class Sender:
             properties = lifetime + properties
         if len(body) + len(properties) > parts.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
-        if transaction is not None or (message_id is not None and self._destination.is_watched):
+        if transaction is not None or (message_id is not None and self._destination.has_duplicate_window):
             if transaction is not None and persistent is True:
                 sent_id = self._add_to_transaction(transaction, priority, now_ms, (properties, body), message_id)
                 if sent_id is not None:

@@ -158,7 +158,7 @@ class Transaction:
             self._require(OPEN)
             lane.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
-                if own_id is not None and lane.destination.is_watched:
+                if own_id is not None and lane.destination.has_duplicate_window:
                     self._add_once(lane, timestamp, properties, body)
                     ids.append(own_id)
                     continue
@@ -196,7 +196,7 @@ class Transaction:
             target.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
                 found = None
-                if own_id is not None and target.destination.is_watched:
+                if own_id is not None and target.destination.has_duplicate_window:
                     found = identity_of(target.destination.number, properties)
                     assert found is not None
                     is_own = self.parts.windows.persistent.decides(found) == self._branch.number

@@ -105,7 +105,7 @@ class DestinationOpener:
         """
         if not opened.is_open or not opened.is_idle or opened.number in undecided:
             return False
-        return not (self._rows[opened.number].is_temporary or self._publisher.is_to_publish(opened))
+        return not (self._rows[opened.number].is_temporary or self._publisher.has_unpublished(opened))
 
     def close(self, opened: DestinationState, charge_bytes: int) -> None:
         """Close a queue or topic, so that only its row remains. Requires: `can_close` is true.

@@ -42,7 +42,7 @@ class DestinationLifecycle(LimitedDestination):
         "calls_under_way",
         "enqueued_when_idle",
         "inactive_seconds",
-        "is_watched",
+        "has_duplicate_window",
         "earlier",
         "misses",
         "delivered",
@@ -66,7 +66,7 @@ class DestinationLifecycle(LimitedDestination):
         # After how many seconds without use its policy deletes it. None: never.
         self.inactive_seconds: float | None = None
         # Whether its policy has a duplicate window.
-        self.is_watched = False
+        self.has_duplicate_window = False
         # What the destination had counted before it was opened last.
         self.earlier = NOTHING_COUNTED
         # Misses of selector groups that have ended.
