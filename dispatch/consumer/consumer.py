@@ -497,7 +497,7 @@ class Consumer(CoreConsumer):
         if not self.waits.is_for_credit or self.stage.is_closed:
             return
         if self.stage.is_passed_over:
-            self.destination.free_kept(self)
+            self.destination.free_kept_for(self)
         if self.allowance(1) <= 0:
             return
         self._dispatch_area.stop_waiting_for_memory(self)

@@ -127,7 +127,7 @@ class Search:
         self.load = None
         self.is_coming = self.has_credit = False
         if consumer.stage.is_passed_over:
-            consumer.destination.free_kept(consumer)
+            consumer.destination.free_kept_for(consumer)
         most = consumer.allowance(self._max_messages)
         while most > 0:
             deliveries = consumer.dispatcher.dispatch(consumer, most, self._max_bytes)

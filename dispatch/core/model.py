@@ -495,13 +495,13 @@ class ConsumedDestination(DestinationLifecycle):
         is_excluded = self.exclusive is not None and self.exclusive is not consumer
         return self.is_paused or is_excluded or consumer.stage.is_draining
 
-    def free_kept(self, consumer: CoreConsumer) -> None:
+    def free_kept_for(self, consumer: CoreConsumer) -> None:
         """Free for others what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
 
     @property
-    def missed(self) -> int:
+    def total_misses(self) -> int:
         """Number of deliveries that had to be loaded first."""
         return self.misses + sum(selector_group.misses for selector_group in self.all_selector_groups())
 

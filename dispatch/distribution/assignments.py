@@ -343,7 +343,7 @@ class Assignments:
     def _give(self, message_group: str, consumer: CoreConsumer) -> None:
         """Give a group to its first owner. Messages that waited for the decision are examined again."""
         self.message_groups.set_owner(message_group, consumer)
-        self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
+        self.assigned_by_consumer[consumer].idle.recount(consumer)
         for common in self.common_selector_groups():
             common.end_promise(bucket_of(message_group))
 

@@ -53,7 +53,7 @@ class Rebalancing:
             return False
         if idle:
             self._message_groups.disown(consumer, idle)
-            assigned.idle.owns_otherwise(consumer)
+            assigned.idle.recount(consumer)
         self._assignments.empty(assigned)
         self._assignments.reoffer_withheld(consumer)
         return True

@@ -144,7 +144,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         totals.dequeued_bytes,
         redelivered,
         queue.dead_lettered,
-        queue.missed,
+        queue.total_misses,
         unreadable,
         expired,
         queue.dropped,

@@ -93,7 +93,7 @@ class TopicState(SubscribedTopicState):
         return [own_name, *(f"{own_name}/{name}" for name in self.durable_names)]
 
     @property
-    def lists_a_lane(self) -> int:
+    def lists_per_lane(self) -> int:
         """Number of lists that a new lane needs: one for each subscription that is read."""
         return len(self.online)
 

@@ -82,7 +82,7 @@ class DestinationState(ConsumedDestination):
         return (lane for pair in both for lane in pair if lane is not None)
 
     @property
-    def lists_a_lane(self) -> int:
+    def lists_per_lane(self) -> int:
         """Number of lists that each new lane gets. O(consumers) if messages have groups."""
         return len(self.all_selector_groups())
 

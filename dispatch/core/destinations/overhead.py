@@ -169,7 +169,7 @@ class DestinationOverhead:
         StoreFull: memory has no room.
         """
         self._require(charge_bytes, self.holder, users=(opened,))
-        if lists := opened.lists_a_lane:
+        if lists := opened.lists_per_lane:
             kept_bytes = LIST_BYTES * max(self._target_area.listless_selector_groups - opened.first_lists, 0)
             self._require(LIST_BYTES * lists, self._consumer_memory.holder, kept_bytes, (opened,))
 
