@@ -19,7 +19,7 @@ from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYT
 from ..core.model import CoreConsumer, DestinationStateParts
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
-from .latest_keys import KeyMemory
+from .newest_per_key import KeyMemory
 from .retention.eviction import Evictor
 from .retention.topic_retention import TopicRetention
 from .subscription_state import SubscriptionRegistry, SubscriptionState

@@ -35,7 +35,7 @@ from ..core.model import LaneState, SelectorGroup, DestinationStateParts, Target
 from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder
-from .latest_keys import NewestPerKey
+from .newest_per_key import NewestPerKey
 from .selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from .shared_reading import SharedReading, mean_charge_bytes
 

@@ -12,7 +12,7 @@ from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.owners import CoreOwners
 from ..transactions.transaction_registry import TransactionRegistry
 from .fan_out_opener import FanOutOpener
-from .latest_keys import KeyMemory
+from .newest_per_key import KeyMemory
 from .numbered_lanes import NumberedLanes
 from .registry import TopicMaker, TopicRegistry
 from .retained_messages import RetainedMessages
