@@ -3,8 +3,8 @@
 A pattern has one member for each topic that matches. To the topic, a member is like any other subscription without a
 name. All members share the selector group of the pattern, so the consumer takes from lists over the lanes of many
 topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case.
-`RoundRobinDistribution` serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of a
-pattern is in the journal; a crash ends it.
+`RoundRobinDistribution` serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of
+a pattern is in the journal; a crash ends it.
 """
 
 from __future__ import annotations
