@@ -122,7 +122,7 @@ class Consumer(CoreConsumer):
         self.waits = ConsumerWaits(options.on_ready)
         self.stage = TAKING
         self.dispatcher = destination.distribution.dispatcher
-        self.reconfigure()
+        self.follow_destination()
 
     @property
     def is_draining(self) -> bool:
@@ -508,7 +508,7 @@ class Consumer(CoreConsumer):
             else:
                 self.selector_group.arm()
 
-    def reconfigure(self) -> None:
+    def follow_destination(self) -> None:
         """Follow the queue: take nothing, take as its distribution says, or take as usual. Requires: the lock.
 
         From now on its acks wake senders too, if the queue has got limits.
@@ -530,7 +530,7 @@ class Consumer(CoreConsumer):
     def move_to(self, selector_group: SelectorGroup) -> None:
         """Take messages from another selector group from now on. Requires: the lock."""
         self.selector_group = selector_group
-        self.reconfigure()
+        self.follow_destination()
         self.waits.moved(selector_group)
 
     # ------------------------------------------------------------------ the rest

@@ -68,7 +68,7 @@ class ConsumerEnding:
     def _stop_taking(self, consumer: CoreConsumer, waits: ConsumerWaits) -> None:
         consumer.stage = DRAINING
         self._dispatch_area.stop_waiting_for_memory(consumer)
-        consumer.reconfigure()
+        consumer.follow_destination()
         distribution = consumer.destination.distribution
         distribution.revoke(consumer)
         distribution.reoffer_stranded()

@@ -381,10 +381,10 @@ def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) ->
     """Return as causes the consumers that hold messages, from the view of the asking consumer, or of none."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
-    groups = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
+    parts_by_holder = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
     other = "other " if asking is not None else ""
-    groups.append((f"{len(others)} {other}consumer{plural(len(others))}", others))
-    for holder, parts in groups:
+    parts_by_holder.append((f"{len(others)} {other}consumer{plural(len(others))}", others))
+    for holder, parts in parts_by_holder:
         if parts:
             part = _sum(parts)
             frees = f"acknowledging {_them(part.messages)}, or giving {_them(part.messages)} back"

@@ -227,7 +227,7 @@ class PlayedStore:
 
 
 class PlayedLaneState(QueueLaneState):
-    """The state of a lane whose messages have lengths and no places, as in tmp-storage. So they are in no index.
+    """Dispatch's state of a played lane. Its messages have lengths and no places, as in tmp-storage: no index has them.
 
     It is never closed, so it is not charged for that.
     """
@@ -340,7 +340,7 @@ class PlayedConsumer(CoreConsumer):
     def try_again(self) -> None:
         """Do nothing: it never waits for credit."""
 
-    def reconfigure(self) -> None:
+    def follow_destination(self) -> None:
         """Do nothing: there is only one way to take."""
 
     def wake_outside(self) -> None:

@@ -87,7 +87,7 @@ class SubscriptionRegistry(ABC):
 
 
 class SubscribedTopicState(NamedDestinationState):
-    """The part of a topic that its subscriptions know: which there are, and what they share.
+    """Dispatch's state of a topic as its subscriptions know it: which there are, and what they share.
 
     The state lock guards it.
     """

@@ -28,7 +28,7 @@ from .pager import READ_AGAIN
 
 
 class ReadableLaneState(LaneMessages):
-    """A lane as lists and loads read it. The state lock guards it.
+    """Dispatch's state of a lane, as lists and loads read it. The state lock guards it.
 
     The methods here say what is so for a lane in the journal of which no feature asks more. Subclasses differ.
     """

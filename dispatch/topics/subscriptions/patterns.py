@@ -111,7 +111,7 @@ class PatternState(NamedDestinationState):
         if member.is_limited and not self._has_limits:
             self._has_limits = True
             for consumer in self.consumers():
-                consumer.reconfigure()
+                consumer.follow_destination()
 
     @property
     def is_limited(self) -> bool:
@@ -164,7 +164,7 @@ class PatternState(NamedDestinationState):
 
 
 class PatternMemberState(SubscriptionState):
-    """The part of a pattern that stands for one topic. The state lock guards it."""
+    """Dispatch's state of the member of a pattern that stands for one topic. The state lock guards it."""
 
     __slots__ = ("pattern",)
 
