@@ -76,7 +76,7 @@ class TopicState(SubscribedTopicState):
     def retention_depth(self) -> tuple[int, int]:
         """Number and bytes of the messages that the policy keeps, including those that subscriptions need too."""
         retention = self.retention
-        depths = [lane.depth for lane in retention.lanes if lane is not None] if retention is not None else []
+        depths = [kept.depth for kept in retention.lanes if kept is not None] if retention is not None else []
         return sum(depth[0] for depth in depths), sum(depth[1] for depth in depths)
 
     def stored_lanes(self) -> list[TopicLane]:
