@@ -25,8 +25,8 @@ from ..consumer.consumer_statistics import ConsumerStatistics
 from ..consumer.ending import DRAIN_POLL_SECONDS
 from ..consumer.processing import (
     ExceptionTypes,
-    MessageGroupTurns,
     IgnoreSettled,
+    MessageGroupTurns,
     NonRetryable,
     came_back,
     give_back,

@@ -21,8 +21,8 @@ from ..core.deliveries.delivery import LaneMessages
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
-from .message_group_names import MessageGroupNames
 from .idle_consumers import IdleConsumers
+from .message_group_names import MessageGroupNames
 from .message_groups import MessageGroups, add_bounded, bucket_of
 from .precedence import Precedence, demand_within
 

@@ -11,8 +11,8 @@ from ...store.errors import StateError
 from ..config.policies import Policies
 from ..core.model import ConsumedDestination, Distribution
 from ..core.selector_groups.distribution_roles import AbstractDistributionChooser
-from .distribution_parts import DistributionParts
 from .assigning import AssigningDistribution
+from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 from .round_robin import RoundRobinDistribution
 

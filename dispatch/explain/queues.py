@@ -26,9 +26,6 @@ from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
 from ..topics.subscription_state import SubscriptionLaneState
-from .blocked import explain_blocked
-from .cause import Cause, Explanation
-from .disk import MEMORY, memory_causes
 from .assignment_causes import (
     EXCLUSIVE,
     GROUP,
@@ -43,6 +40,9 @@ from .assignment_causes import (
     unmatched_by_owners_cause,
     waiting_messages,
 )
+from .blocked import explain_blocked
+from .cause import Cause, Explanation
+from .disk import MEMORY, memory_causes
 from .prepared import TRANSACTION
 from .reachable_messages import ReachableMessages
 from .texts import plural, size_text

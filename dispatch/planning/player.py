@@ -61,20 +61,20 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
-from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.deliveries.lane_reader import LaneReader
+from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane_state import QueueLaneState
-from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.memory.memory_rule import MemoryRule
+from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.memory.reclaim import MemoryOwners
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model import (
     ConsumedDestination,
     CoreConsumer,
+    DestinationStateParts,
     LaneState,
     SelectorGroup,
-    DestinationStateParts,
     TargetList,
     consumer_of,
 )

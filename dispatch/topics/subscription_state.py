@@ -31,7 +31,7 @@ from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.lanes.queue_lane_state import QueueLaneState
 from ..core.lifecycle.counting import DestinationTotals
 from ..core.lists.load import Load
-from ..core.model import LaneState, SelectorGroup, DestinationStateParts, TargetList
+from ..core.model import DestinationStateParts, LaneState, SelectorGroup, TargetList
 from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder

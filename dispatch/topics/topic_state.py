@@ -18,7 +18,7 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.lifecycle.counting import EarlierCounts
-from ..core.model import LANE_STATE_BYTES, LaneState, DestinationStateParts
+from ..core.model import LANE_STATE_BYTES, DestinationStateParts, LaneState
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,

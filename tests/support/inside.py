@@ -36,7 +36,7 @@ from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.watermarks import Watermarks
-from forebay.dispatch.core.model import LaneState, DestinationStateParts, TargetList
+from forebay.dispatch.core.model import DestinationStateParts, LaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.core.redelivery.timed_lanes import TimedLanes

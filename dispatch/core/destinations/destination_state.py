@@ -16,7 +16,7 @@ from ....store.numbering import PRIORITIES
 from ..lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..lanes.persistent_lane_state import PersistentLaneState
 from ..lifecycle.counting import NOTHING_COUNTED
-from ..model import LANE_STATE_BYTES, ConsumedDestination, LaneState, DestinationStateParts
+from ..model import LANE_STATE_BYTES, ConsumedDestination, DestinationStateParts, LaneState
 
 NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""

@@ -20,7 +20,7 @@ from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
 from ..memory.watermarks import Watermarks
 from ..model import LANE_STATE_BYTES
-from ..selector_groups.consumer_memory import OWN_SELECTOR_GROUP_BYTES, LIST_BYTES, selector_group_charge
+from ..selector_groups.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from .closable_destinations import ClosableDestinations
 from .destination_state import DestinationState
 

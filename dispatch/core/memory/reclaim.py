@@ -21,8 +21,8 @@ from ....cache.spill.overflow import Overflow
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
-from .message_group_memory import MessageGroupMemory
 from .memory_rule import MemoryRule
+from .message_group_memory import MessageGroupMemory
 
 
 @dataclass(frozen=True, slots=True)

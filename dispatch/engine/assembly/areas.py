@@ -15,10 +15,10 @@ from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
-from ...core.deliveries.lane_state_parts import LaneStateParts
 from ...core.deliveries.lane_reader import LaneReader
-from ...core.memory.message_group_memory import MessageGroupMemory
+from ...core.deliveries.lane_state_parts import LaneStateParts
 from ...core.memory.memory_rule import MemoryRule
+from ...core.memory.message_group_memory import MessageGroupMemory
 from ...core.memory.reclaim import MemoryOwners
 from ...core.memory.watermarks import Watermarks
 from ...core.model import DestinationStateParts

@@ -20,7 +20,7 @@ from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
 from ...core.lanes.persistent_lane_state import PersistentLaneState
-from ...core.model import LaneState, SelectorGroup, DestinationStateParts
+from ...core.model import DestinationStateParts, LaneState, SelectorGroup
 from ...distribution.round_robin import RoundRobinDistribution
 from ...selectors.selector import Selector
 from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup

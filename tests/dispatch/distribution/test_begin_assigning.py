@@ -8,8 +8,8 @@ from simulated_bay import SimulatedBay
 
 from forebay import StateError
 from forebay.dispatch.core.memory.message_group_memory import MessageGroupMemory
-from forebay.dispatch.distribution.distribution_parts import DistributionParts
 from forebay.dispatch.distribution.assigning import AssigningDistribution
+from forebay.dispatch.distribution.distribution_parts import DistributionParts
 from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
 from forebay.dispatch.distribution.round_robin import RoundRobinDistribution
 
