@@ -56,7 +56,7 @@ class Forebay:
 
     def __init__(self, engine: Engine, lock: DirectoryLock | None, admin: AdminServer | None = None) -> None:
         self._engine = engine
-        self._parts = engine.for_forebay
+        self._parts = engine.forebay_parts
         self._lock = lock
         self._admin = admin
         self._closing = OwnedLock()
@@ -92,7 +92,7 @@ class Forebay:
         Raises SettingsError for a name that is not valid; Closed for that of a temporary queue that is gone.
         """
         check_codec(codec)
-        parts = self._engine.for_queues
+        parts = self._engine.queue_parts
         found = Queue(parts, parts.queues.open_or_create(check_name(name), parts.confirmer))
         return found if codec is None else TypedQueue(found, codec)
 
@@ -113,7 +113,7 @@ class Forebay:
         Raises SettingsError for a name that is not valid; Closed for that of a temporary topic that is gone.
         """
         check_codec(codec)
-        checked, parts = check_topic_name(name), self._engine.for_topics
+        checked, parts = check_topic_name(name), self._engine.topic_parts
         if is_pattern(checked) and not parts.topics.exists(checked):
             found: Topic = TopicPattern(parts, checked)
         else:
@@ -132,23 +132,23 @@ class Forebay:
         to a queue that nobody reads. All temporary queues share one dead-letter queue: the policy's `dead_letter_queue`
         with "temporary-queue" for {name}. It takes two records in the journal. StoreFull, Closed.
         """
-        parts = self._engine.for_queues
+        parts = self._engine.queue_parts
         return TemporaryQueue(parts, parts.temporaries.queue(parts.confirmer))
 
     def temporary_topic(self) -> TemporaryTopic:
         """Make a topic with a name that nobody can guess. It ends as a temporary queue does, with its subscriptions."""
-        parts = self._engine.for_topics
+        parts = self._engine.topic_parts
         return TemporaryTopic(parts, parts.temporaries.topic())
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted. Only of queues: `topics` returns those of topics."""
         with self._engine.monitor.lock:
-            return self._engine.for_queues.queues.names()
+            return self._engine.queue_parts.queues.names()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
         with self._engine.monitor.lock:
-            return self._engine.for_topics.topics.names()
+            return self._engine.topic_parts.topics.names()
 
     def transaction(self) -> Transaction:
         """Begin a transaction over any queues and topics of this store. StoreFull: memory_limit has no room for it."""

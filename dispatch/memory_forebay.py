@@ -37,7 +37,7 @@ class MemoryForebay(Forebay):
         end = self.clock.monotonic() + seconds
         done = 0
         with self._engine.monitor.lock:
-            notes = self._engine.for_queues.deadlines.next_notes()
+            notes = self._engine.queue_parts.deadlines.next_notes()
         for at in notes:  # as a background thread would, because ack deadlines would pass later otherwise
             if at < end:
                 self.clock.advance(max(at - self.clock.monotonic(), 0.0))

@@ -16,7 +16,7 @@ from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import ConsumerOptions, consumer_options
 from .core.destinations.destination_state import NamedDestinationState
-from .core.lanes.non_persistent import NonPersistentLaneState
+from .core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from .core.monitor import Monitor
 from .core.publication.confirmer import Confirmer
 from .engine.facade_parts import TopicParts
@@ -105,11 +105,11 @@ class Topic(Sender):
     transaction, and if the header is missing, too long, or not a str, bytes, number or bool.
     """
 
-    __slots__ = ("parts",)
+    __slots__ = ("_parts",)
 
     def __init__(self, parts: TopicParts, topic: TopicState, confirmer: Confirmer | None = None) -> None:
         super().__init__(parts.sender_parts, topic, confirmer)
-        self.parts = parts
+        self._parts = parts
 
     @property
     def _topic(self) -> TopicState:
@@ -120,7 +120,7 @@ class Topic(Sender):
     @property
     def monitor(self) -> Monitor:
         """The monitor of the store that the topic belongs to."""
-        return self.parts.monitor
+        return self._parts.monitor
 
     def subscribe(
         self,
@@ -156,7 +156,7 @@ class Topic(Sender):
         without a name; nothing has changed), StoreFull, Closed.
         """
         options = consumer_options(
-            self.parts.policies.of(self._destination.name),
+            self._parts.policies.of(self._destination.name),
             selector=selector,
             prefetch=prefetch,
             exclusive=exclusive,
@@ -174,10 +174,10 @@ class Topic(Sender):
         if shared and name is None:
             raise SettingsError("a shared subscription needs a name, by which its consumers find it: give durable too")
         try:
-            return self.parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
+            return self._parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
         except Closed as refused:
             with self._anew(refused):
-                return self.parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
+                return self._parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
 
     def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
         """Send a message that the topic retains for new subscriptions; return its id.
@@ -198,13 +198,13 @@ class Topic(Sender):
         # A deletion must not fail for want of memory for a transaction. After a crash between the two, the caller
         # repeats both.
         if not self._pipeline.is_known(batch):
-            self.parts.retained.delete(retained_name(self._topic.number, key))
+            self._parts.retained.delete(retained_name(self._topic.number, key))
         return self._send_batch(batch)
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:
         """Send a message and retain it. One commit covers both, so a crash leaves both or neither."""
-        with self.sender_parts.transactions.begin() as own:
-            timestamp = self.sender_parts.clock_ms()
+        with self._sender_parts.transactions.begin() as own:
+            timestamp = self._sender_parts.clock_ms()
             own_id = self._send_batch(batch.within(own))
             if own.sent:  # it was not sent before, and not given up for want of room
                 properties, body = batch.contents[0]
@@ -218,14 +218,14 @@ class Topic(Sender):
 
     def _held_reopened(self) -> AbstractContextManager[TopicState]:
         """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
-        return self.parts.topics.held_reopened(self._topic, self.sender_parts.confirmer)
+        return self._parts.topics.held_reopened(self._topic, self._sender_parts.confirmer)
 
     def _open_non_persistent(
         self, destination: NamedDestinationState, priority: int
     ) -> NonPersistentLaneState | FanOut:
         """Return the fan-out for non-persistent messages of a priority, made if needed. Requires: no lock."""
         assert isinstance(destination, TopicState)
-        return destination.fan_outs.get(priority) or self.sender_parts.fan_out_opener.ensure(destination, priority)
+        return destination.fan_outs.get(priority) or self._sender_parts.fan_out_opener.ensure(destination, priority)
 
     @property
     def current(self) -> TopicState:
@@ -234,13 +234,17 @@ class Topic(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._destination.is_reopenable:
-            self._bind(self.parts.topics.current(self._topic))
+            self._bind(self._parts.topics.current(self._topic))
         return self._topic
 
     @property
     def for_report(self) -> TopicState:
         """Return the topic of this name for a report. A closed one stays closed. Requires: the lock."""
-        return self.parts.topics.for_report(self._topic)
+        return self._parts.topics.for_report(self._topic)
+
+    def for_threads(self) -> Topic:
+        """Return the same topic for worker threads, in which calls wait. forebay.aio calls it."""
+        return Topic(self._parts, self.current)
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription.
@@ -249,7 +253,7 @@ class Topic(Sender):
 
         SettingsError: there is none of that name. SubscriptionInUse: it has a consumer.
         """
-        self.parts.subscription_admin.unsubscribe(self.current, check_name(durable, "a durable subscription"))
+        self._parts.subscription_admin.unsubscribe(self.current, check_name(durable, "a durable subscription"))
 
     def subscription(self, name: str) -> TopicSubscription:
         """Return a handle of a durable subscription, to move its cursor. Only `seek` checks that there is one.
@@ -257,7 +261,7 @@ class Topic(Sender):
         SettingsError: no subscription can have that name. StoreFull: memory has no room to open the topic again.
         """
         checked = check_name(name, "a durable subscription")
-        return TopicSubscription(self.parts.topics, self.parts.subscription_admin, self.current, checked)
+        return TopicSubscription(self._parts.topics, self._parts.subscription_admin, self.current, checked)
 
     def reader(
         self,
@@ -287,10 +291,10 @@ class Topic(Sender):
 
     def read_from(self, target: SeekTarget, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
         """Return the consumer of a reader, from which an event loop makes its own reader. As `reader`."""
-        policy = self.parts.policies.of(self._destination.name)
+        policy = self._parts.policies.of(self._destination.name)
         options = consumer_options(policy, selector=selector, prefetch=0, on_ready=on_ready, ack_deadline_seconds=0)
-        with self.parts.topics.held_open(self.current) as topic:
-            return self.parts.topic_consumers.read(topic, target, options)
+        with self._parts.topics.held_open(self.current) as topic:
+            return self._parts.topic_consumers.read(topic, target, options)
 
     def delete(self) -> None:
         """Delete the topic with all its subscriptions and messages; its consumers are closed.
@@ -299,20 +303,20 @@ class Topic(Sender):
         `Forebay.topic`. It writes one record to the journal; O(blocks of the index). A second call does nothing.
         StoreFull: nothing has changed. StoreFailed, Closed.
         """
-        with self.parts.topics.held_open(self._topic, is_to_go=True) as topic:
-            self.parts.topic_admin.delete(topic)
+        with self._parts.topics.held_open(self._topic, is_to_go=True) as topic:
+            self._parts.topic_admin.delete(topic)
         self._bind(topic)  # bind it: see Queue.delete
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
-        with self.parts.monitor.lock:
-            return self.for_report.durable
+        with self._parts.monitor.lock:
+            return self.for_report.durable_names
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
-        with self.parts.monitor.lock:
+        with self._parts.monitor.lock:
             topic = self.for_report
-        return statistics_of_topic(self.parts.monitor, topic)
+        return statistics_of_topic(self._parts.monitor, topic)
 
     def __dir__(self) -> list[str]:
         """Return the public names; the others are for the engine."""
@@ -338,18 +342,18 @@ class TopicPattern(Topic):
 
     def __init__(self, parts: TopicParts, pattern: str, confirmer: Confirmer | None = None) -> None:
         Sender.__init__(self, parts.sender_parts, parts.patterns.make_state(pattern), confirmer)
-        self.parts = parts
+        self._parts = parts
 
     def _subscribe(self, durable: object, shared: object, options: ConsumerOptions) -> Consumer:
         if durable is not None or shared:
             raise self._refusal("a durable subscription is of one topic: subscribe to each with that name")
-        return self.parts.topic_consumers.subscribe_pattern(self._destination.name, options)
+        return self._parts.topic_consumers.subscribe_pattern(self._destination.name, options)
 
     def _open_non_persistent(
         self, destination: NamedDestinationState, priority: int
     ) -> NonPersistentLaneState | FanOut:
         """Refuse with SettingsError, because nothing can be sent to a pattern."""
-        return self.sender_parts.lanes.create_non_persistent(destination, priority)
+        return self._sender_parts.lanes.create_non_persistent(destination, priority)
 
     @property
     def _topic(self) -> TopicState:
@@ -371,7 +375,7 @@ class TemporaryTopic(Topic, Temporary):
     @property
     def _temporaries(self) -> TemporaryDestinations:
         """Return the owner of temporary topics."""
-        return self.parts.temporaries
+        return self._parts.temporaries
 
     def __dir__(self) -> list[str]:
         """Return the public names; the others are for the engine."""

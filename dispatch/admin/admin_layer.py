@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...cache.accounting.budget import Budget
 from ...store.directory_store import DirectoryStore
-from ..core.parts import CoreParts
+from ..core.owners import CoreOwners
 from ..topics.registry import TopicRegistry
 from ..topics.topic_admin import TopicAdmin
 from ..transactions.transaction_registry import TransactionRegistry
@@ -34,7 +34,7 @@ class DeadLetterLayer:
     rejections: Rejections
 
 
-def make_dead_lettering(core: CoreParts, directory: DirectoryStore, slice_messages_max: int) -> DeadLetterLayer:
+def make_dead_lettering(core: CoreOwners, directory: DirectoryStore, slice_messages_max: int) -> DeadLetterLayer:
     """Make these owners. slice_messages_max: most messages that are moved in one slice."""
     transfer = _make_transfer(core, directory, slice_messages_max)
     writer = _make_writer(core, directory, transfer)
@@ -57,7 +57,7 @@ class AdminLayer:
 
 
 def make_admin_layer(
-    core: CoreParts,
+    core: CoreOwners,
     directory: DirectoryStore,
     *,
     budget: Budget,
@@ -116,7 +116,7 @@ def make_admin_layer(
 
 
 def _make_inactive(
-    core: CoreParts,
+    core: CoreOwners,
     topics: TopicRegistry,
     queue_admin: QueueAdmin,
     topic_admin: TopicAdmin,
@@ -134,7 +134,7 @@ def _make_inactive(
     )
 
 
-def _make_transfer(core: CoreParts, directory: DirectoryStore, slice_messages_max: int) -> LaneTransfer:
+def _make_transfer(core: CoreOwners, directory: DirectoryStore, slice_messages_max: int) -> LaneTransfer:
     return LaneTransfer(
         message_store=directory.message_store,
         transaction_writer=directory.transaction_writer,
@@ -147,7 +147,7 @@ def _make_transfer(core: CoreParts, directory: DirectoryStore, slice_messages_ma
     )
 
 
-def _make_writer(core: CoreParts, directory: DirectoryStore, transfer: LaneTransfer) -> DeadLetterWriter:
+def _make_writer(core: CoreOwners, directory: DirectoryStore, transfer: LaneTransfer) -> DeadLetterWriter:
     return DeadLetterWriter(
         monitor=core.monitor,
         message_store=directory.message_store,
@@ -158,7 +158,7 @@ def _make_writer(core: CoreParts, directory: DirectoryStore, transfer: LaneTrans
     )
 
 
-def _make_mover(core: CoreParts, directory: DirectoryStore, browsers: Browsers, transfer: LaneTransfer) -> Mover:
+def _make_mover(core: CoreOwners, directory: DirectoryStore, browsers: Browsers, transfer: LaneTransfer) -> Mover:
     return Mover(
         monitor=core.monitor,
         message_store=directory.message_store,
@@ -172,7 +172,7 @@ def _make_mover(core: CoreParts, directory: DirectoryStore, browsers: Browsers, 
 
 
 def _make_temporaries(
-    core: CoreParts,
+    core: CoreOwners,
     directory: DirectoryStore,
     topics: TopicRegistry,
     queue_admin: QueueAdmin,
@@ -192,7 +192,7 @@ def _make_temporaries(
 
 
 def _make_dead_letters(
-    core: CoreParts,
+    core: CoreOwners,
     browsers: Browsers,
     writer: DeadLetterWriter,
     recovery: DeadLetterRecovery,
@@ -210,7 +210,7 @@ def _make_dead_letters(
     )
 
 
-def _make_recovery(core: CoreParts, directory: DirectoryStore, topics: TopicRegistry) -> DeadLetterRecovery:
+def _make_recovery(core: CoreOwners, directory: DirectoryStore, topics: TopicRegistry) -> DeadLetterRecovery:
     return DeadLetterRecovery(
         branches=directory.branches,
         delivery_count_table=directory.index.delivery_count_table,
@@ -222,7 +222,7 @@ def _make_recovery(core: CoreParts, directory: DirectoryStore, topics: TopicRegi
     )
 
 
-def _make_rejections(core: CoreParts, directory: DirectoryStore, writer: DeadLetterWriter) -> Rejections:
+def _make_rejections(core: CoreOwners, directory: DirectoryStore, writer: DeadLetterWriter) -> Rejections:
     return Rejections(
         monitor=core.monitor,
         message_store=directory.message_store,

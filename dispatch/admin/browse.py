@@ -36,7 +36,7 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
-from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.memory.reclaim import Reclaim
 from ..core.memory.watermarks import Watermarks
 from ..core.model import LaneState

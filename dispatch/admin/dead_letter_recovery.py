@@ -91,13 +91,13 @@ class DeadLetterRecovery:
         for queue in self._queues.by_name.values():
             yield from (lane for lane in queue.all_lanes() if counts.find(lane.pending_lane.number) is not None)
         for topic in self._topics.by_name.values():
-            for name, number in zip(topic.durable, topic.durable_numbers, strict=True):
-                for topic_lane in filter(None, topic.lanes):
-                    known = counts.find(number << LANE_SHIFT | topic_lane.priority) or ()
+            for name, number in zip(topic.durable_names, topic.durable_numbers, strict=True):
+                for topic_lane_state in filter(None, topic.lanes):
+                    known = counts.find(number << LANE_SHIFT | topic_lane_state.priority) or ()
                     if name in topic.kept or any(counted.attempts for counted in known):
                         opened = topic.durable_subscription(name)
                         assert opened is not None
-                        yield topic.keep(opened).lane_of(topic_lane)
+                        yield topic.keep(opened).lane_of(topic_lane_state)
 
     @property
     def is_tidy(self) -> bool:

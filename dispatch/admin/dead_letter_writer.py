@@ -97,7 +97,9 @@ class DeadLetterWriter:
         """Move messages that `stamped` returned, even while sends are refused. Requires: the lock."""
         with self._message_store.accepting_replacements():
             if lane.is_persistent:
-                target = self._queues.lane(to, lane.pending_lane.priority, has_groups=lane.destination.has_groups)
+                target = self._queues.lane(
+                    to, lane.pending_lane.priority, has_message_groups=lane.destination.has_message_groups
+                )
                 self._transfer.commit(lane, target, messages)
             else:
                 self._write_non_persistent(lane, to, messages)
@@ -105,7 +107,7 @@ class DeadLetterWriter:
     def _write_non_persistent(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Move non-persistent dead letters one by one, into the queue for them: a crash leaves nothing of either."""
         target = self._queues.non_persistent_lane_state(
-            to, lane.pending_lane.priority, has_groups=lane.destination.has_groups
+            to, lane.pending_lane.priority, has_message_groups=lane.destination.has_message_groups
         )
         gone = SequenceSet()
         try:

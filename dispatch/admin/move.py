@@ -20,7 +20,7 @@ from ..admission.limits import Reservation
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.parts import DestinationParts
+from ..core.owners import DestinationOwners
 from ..core.publication.confirmer import ThreadConfirmer
 from ..core.redelivery.removal import Removals
 from ..selectors.selector import Selector
@@ -38,7 +38,7 @@ class Mover:
         message_store: MessageStore,
         now_ms: Callable[[], int],
         confirmer: ThreadConfirmer,
-        destinations: DestinationParts,
+        destinations: DestinationOwners,
         removals: Removals,
         browsers: Browsers,
         transfer: LaneTransfer,
@@ -50,7 +50,7 @@ class Mover:
         self._confirmer = confirmer
         self._queues = destinations.queues
         self._lanes = destinations.lanes
-        self._groups = destinations.groups
+        self._message_group_queues = destinations.message_group_queues
         self._removals = removals
         self._browsers = browsers
         self._transfer = transfer
@@ -107,8 +107,8 @@ class Mover:
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
             if free:
-                if lane.destination.has_groups:
-                    self._groups.assign_by_group(to)
+                if lane.destination.has_message_groups:
+                    self._message_group_queues.assign_by_message_group(to)
                 self._transfer.commit(lane, target, free)
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
@@ -137,8 +137,8 @@ class Mover:
                 for sequence, properties, body, timestamp in batch
                 if sequence in are_free and body is not None
             ]
-            if free and lane.destination.has_groups:
-                self._groups.assign_by_group(to)
+            if free and lane.destination.has_message_groups:
+                self._message_group_queues.assign_by_message_group(to)
             try:
                 for sequence, properties, body, timestamp in free:
                     if has_times(properties):

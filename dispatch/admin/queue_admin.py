@@ -129,7 +129,7 @@ class QueueAdmin:
             queue.is_paused = True
             self._queues.paused[queue.number] = queue
             for consumer in queue.consumers():
-                consumer.reconfigure()
+                consumer.follow_destination()
 
     def resume(self, queue: QueueState) -> None:
         """Let waiting takes of a queue go on, and call callbacks that are due. Requires: no lock."""
@@ -139,7 +139,7 @@ class QueueAdmin:
                 self._queues.paused.pop(queue.number, None)
                 for selector_group in queue.selector_groups.values():
                     for consumer in selector_group.consumers:
-                        consumer.reconfigure()
+                        consumer.follow_destination()
                     # Each message that came meanwhile has woken one take, which found itself held up.
                     selector_group.arrived.notify_all()
         self._monitor.run_deferred()

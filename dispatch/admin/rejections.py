@@ -138,11 +138,13 @@ class Rejections:
             check((delivery,))
             target = non_persistent_target = None
             if to is not None:
-                priority, has_groups = lane.pending_lane.priority, lane.destination.has_groups
+                priority, has_message_groups = lane.pending_lane.priority, lane.destination.has_message_groups
                 if lane.is_persistent:
-                    target = self._queues.lane(to, priority, has_groups=has_groups)
+                    target = self._queues.lane(to, priority, has_message_groups=has_message_groups)
                 else:
-                    non_persistent_target = self._queues.non_persistent_lane_state(to, priority, has_groups=has_groups)
+                    non_persistent_target = self._queues.non_persistent_lane_state(
+                        to, priority, has_message_groups=has_message_groups
+                    )
             stamped = self._writer.stamped(lane, message, reason, delivery.attempts)
             transaction.hold_rejected(delivery, target, non_persistent_target, stamped)
 

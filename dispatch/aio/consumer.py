@@ -25,8 +25,8 @@ from ..consumer.consumer_statistics import ConsumerStatistics
 from ..consumer.ending import DRAIN_POLL_SECONDS
 from ..consumer.processing import (
     ExceptionTypes,
-    GroupTurns,
     IgnoreSettled,
+    MessageGroupTurns,
     NonRetryable,
     came_back,
     give_back,
@@ -407,7 +407,7 @@ class AsyncConsumer:
         can take again.
         """
         rejections = NonRetryable(handler, concurrency, reject_on)
-        turns = GroupTurns()
+        turns = MessageGroupTurns()
         tasks = [asyncio.create_task(self._process(handler, rejections, turns)) for _ in range(concurrency)]
         try:
             _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -423,7 +423,7 @@ class AsyncConsumer:
             task.result()
 
     async def _process(
-        self, handler: Callable[[AsyncDelivery], object], rejections: NonRetryable, turns: GroupTurns
+        self, handler: Callable[[AsyncDelivery], object], rejections: NonRetryable, turns: MessageGroupTurns
     ) -> None:
         async for delivery in self:
             # No other task has run since it was taken.

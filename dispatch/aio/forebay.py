@@ -54,8 +54,8 @@ class AsyncForebay:
         # The close that is under way; None: there is none.
         self._closing: Future[None] | None = None
         inbox = LoopInbox(loop)
-        self._caller = LoopConfirmer(engine.for_loops, loop, self._workers, inbox)
-        self._for_queues, self._for_topics = engine.for_queues, engine.for_topics
+        self._caller = LoopConfirmer(engine.loop_parts, loop, self._workers, inbox)
+        self._queue_parts, self._topic_parts = engine.queue_parts, engine.topic_parts
         self._context = LoopContext(self._caller, inbox)
 
     @property
@@ -87,10 +87,10 @@ class AsyncForebay:
     async def queue(self, name: str, *, codec: Codec[T] | None = None) -> AsyncQueue | AsyncTypedQueue[T]:
         """Return the queue of a name. The first call with that name creates it. As Forebay.queue."""
         check_codec(codec)
-        queue = self._for_queues.queues.open_or_create(check_name(name), self._caller)
+        queue = self._queue_parts.queues.open_or_create(check_name(name), self._caller)
         if self._caller.owed:
             await self._caller.confirmed()
-        found = AsyncQueue(self._context, Queue(self._for_queues, queue, self._caller))
+        found = AsyncQueue(self._context, Queue(self._queue_parts, queue, self._caller))
         return found if codec is None else AsyncTypedQueue(found, codec)
 
     @overload
@@ -103,16 +103,16 @@ class AsyncForebay:
     async def topic(self, name: str, *, codec: Codec[T] | None = None) -> AsyncTopic | AsyncTypedTopic[T]:
         """Return the topic of a name. The first call with that name creates it. As Forebay.topic."""
         check_codec(codec)
-        self._for_topics.monitor.raise_if_closed()
-        topic = self._for_topics.topics.by_name.get(check_topic_name(name))
-        if topic is None and is_pattern(name) and not self._for_topics.topics.exists(name):
-            sender: Topic = TopicPattern(self._for_topics, name, self._caller)
+        self._topic_parts.monitor.raise_if_closed()
+        topic = self._topic_parts.topics.by_name.get(check_topic_name(name))
+        if topic is None and is_pattern(name) and not self._topic_parts.topics.exists(name):
+            sender: Topic = TopicPattern(self._topic_parts, name, self._caller)
         else:
             if topic is None:
                 topic = await self._caller.call(
-                    self._for_topics.topics.open_or_create, name, self._for_topics.confirmer
+                    self._topic_parts.topics.open_or_create, name, self._topic_parts.confirmer
                 )
-            sender = Topic(self._for_topics, topic, self._caller)
+            sender = Topic(self._topic_parts, topic, self._caller)
         found = AsyncTopic(self._context, sender)
         return found if codec is None else AsyncTypedTopic(found, codec)
 
@@ -129,7 +129,7 @@ class AsyncForebay:
 
         async def make() -> AsyncTemporaryQueue:
             made = await self._caller.call(self._synchronous.temporary_queue, undo=TemporaryQueue.close)
-            return AsyncTemporaryQueue(self._context, TemporaryQueue(self._for_queues, made.current, self._caller))
+            return AsyncTemporaryQueue(self._context, TemporaryQueue(self._queue_parts, made.current, self._caller))
 
         return Opening(make, "bay.temporary_queue()")
 
@@ -141,7 +141,7 @@ class AsyncForebay:
 
         async def make() -> AsyncTemporaryTopic:
             made = await self._caller.call(self._synchronous.temporary_topic, undo=TemporaryTopic.close)
-            return AsyncTemporaryTopic(self._context, TemporaryTopic(self._for_topics, made.current, self._caller))
+            return AsyncTemporaryTopic(self._context, TemporaryTopic(self._topic_parts, made.current, self._caller))
 
         return Opening(make, "bay.temporary_topic()")
 

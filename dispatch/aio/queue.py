@@ -207,7 +207,7 @@ class AsyncQueue(AsyncSender):
     @property
     def _synchronous(self) -> Queue:
         """The same queue for worker threads, in which calls wait."""
-        return Queue(self._sender.parts, self._sender.current)
+        return self._sender.for_threads()
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
         """Yield every pending message that matches, in order, with its id. As Queue.browse; other threads read.
@@ -216,7 +216,7 @@ class AsyncQueue(AsyncSender):
         """
         chosen = compiled(selector)
         self._monitor.raise_if_closed()
-        windows = self._sender.parts.browsers.windows(self._sender.current, chosen)
+        windows = self._sender.windows(chosen)
         lock = threading.Lock()  # a read goes on when the task that waits for it is cancelled
 
         def read() -> list[Message] | None:
@@ -364,7 +364,7 @@ class AsyncTopic(AsyncSender):
 
     def _for_threads(self) -> Sender:
         """Return a Topic that sends to the same topic from a worker thread."""
-        return Topic(self._sender.parts, self._sender.current)
+        return self._sender.for_threads()
 
     def subscribe(
         self,

@@ -122,7 +122,7 @@ class Consumer(CoreConsumer):
         self.waits = ConsumerWaits(options.on_ready)
         self.stage = TAKING
         self.dispatcher = destination.distribution.dispatcher
-        self.reconfigure()
+        self.follow_destination()
 
     @property
     def is_draining(self) -> bool:
@@ -497,18 +497,18 @@ class Consumer(CoreConsumer):
         if not self.waits.is_for_credit or self.stage.is_closed:
             return
         if self.stage.is_passed_over:
-            self.destination.free_kept(self)
+            self.destination.free_kept_for(self)
         if self.allowance(1) <= 0:
             return
-        self._dispatch_area.waits_no_more(self)
+        self._dispatch_area.stop_waiting_for_memory(self)
         self.waits.end_for_credit(is_limited=self.destination.is_limited)
         if self.waits.readiness.is_armed:
-            if self._dispatch_area.has_any(self.selector_group):
+            if self._dispatch_area.may_have_messages(self.selector_group):
                 self.become_ready(self.monitor.deferred)
             else:
                 self.selector_group.arm()
 
-    def reconfigure(self) -> None:
+    def follow_destination(self) -> None:
         """Follow the queue: take nothing, take as its distribution says, or take as usual. Requires: the lock.
 
         From now on its acks wake senders too, if the queue has got limits.
@@ -530,7 +530,7 @@ class Consumer(CoreConsumer):
     def move_to(self, selector_group: SelectorGroup) -> None:
         """Take messages from another selector group from now on. Requires: the lock."""
         self.selector_group = selector_group
-        self.reconfigure()
+        self.follow_destination()
         self.waits.moved(selector_group)
 
     # ------------------------------------------------------------------ the rest

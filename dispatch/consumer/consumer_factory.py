@@ -62,7 +62,7 @@ class ConsumerFactory:
         selector_group.add_consumer(consumer)
         destination.distribution.join(consumer, selector_group)
         consumer.arm()
-        if self._parts.dispatch_area.starving(consumer.selector_group) is not None:
+        if self._parts.dispatch_area.list_to_load(consumer.selector_group) is not None:
             self._target_area.wake(selector_group)
         self._registry.enter(consumer, options)
         return consumer

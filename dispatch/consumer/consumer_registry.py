@@ -58,7 +58,7 @@ class ConsumerRegistry:
         """
         self._memory.release(consumer.charge_bytes)
         self._reminder.closes(consumer, held)
-        self._redelivery.return_held(held, processed)
+        self._redelivery.return_from_closed(held, processed)
         self._deadlines.unwatch(consumer)
         if consumer.is_exclusive:
             self._exclusives.leave(consumer)

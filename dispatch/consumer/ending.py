@@ -67,8 +67,8 @@ class ConsumerEnding:
 
     def _stop_taking(self, consumer: CoreConsumer, waits: ConsumerWaits) -> None:
         consumer.stage = DRAINING
-        self._dispatch_area.waits_no_more(consumer)
-        consumer.reconfigure()
+        self._dispatch_area.stop_waiting_for_memory(consumer)
+        consumer.follow_destination()
         distribution = consumer.destination.distribution
         distribution.revoke(consumer)
         distribution.reoffer_stranded()
@@ -123,7 +123,7 @@ class ConsumerEnding:
         take_no_more(consumer)
         destination, selector_group = consumer.destination, consumer.selector_group
         distribution = destination.distribution
-        self._dispatch_area.waits_no_more(consumer)
+        self._dispatch_area.stop_waiting_for_memory(consumer)
         destination.delivered += consumer.delivered
         distribution.leave(consumer)
         self._registry.leave(consumer, held, processed)

@@ -53,7 +53,7 @@ class NonRetryable:
         return said[:REASON_LENGTH_MAX].encode("utf-8", "replace").decode()
 
 
-class GroupTurns:
+class MessageGroupTurns:
     """Gives handlers the messages of one group one after the other, each when the one before it is settled.
 
     A message that is taken while a handler has another one of its group waits here, in flight; so `prefetch` and memory
@@ -137,7 +137,7 @@ class Processing:
         self._rejections = rejections
         self._take = take
         self._taking = threading.Lock()
-        self._turns = GroupTurns()
+        self._turns = MessageGroupTurns()
 
     def run(self) -> None:
         """Handle deliveries until there are no more."""

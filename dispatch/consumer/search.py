@@ -127,7 +127,7 @@ class Search:
         self.load = None
         self.is_coming = self.has_credit = False
         if consumer.stage.is_passed_over:
-            consumer.destination.free_kept(consumer)
+            consumer.destination.free_kept_for(consumer)
         most = consumer.allowance(self._max_messages)
         while most > 0:
             deliveries = consumer.dispatcher.dispatch(consumer, most, self._max_bytes)
@@ -136,7 +136,7 @@ class Search:
                 if self._is_missed:
                     consumer.selector_group.misses += len(deliveries)
                 return deliveries
-            target = parts.dispatch_area.starving(consumer.selector_group)
+            target = parts.dispatch_area.list_to_load(consumer.selector_group)
             if self.is_scanned and self.is_timed_out:
                 if target is not None:
                     # The loader may have given the list up while memory was short.

@@ -152,7 +152,7 @@ class Settlements:
         """Return deliveries to their places with one more attempt; return whether any of them waits for its time."""
         with self._monitor.lock, self._monitor.all_or_broken:
             self._check_open_and_held(consumer, batch)
-            any_delayed = self._redelivery.take_back(batch, delay)
+            any_delayed = self._redelivery.return_failed(batch, delay)
             consumer.try_again()
         return any_delayed
 

@@ -46,7 +46,7 @@ def _is_at_rest(dispatch_area: DispatchArea, consumer: CoreConsumer) -> bool:
     """Return whether the consumer holds no message and there is none for it."""
     if consumer.in_flight:
         return False
-    return consumer.destination.holds_up(consumer) or not dispatch_area.has_any(consumer.selector_group)
+    return consumer.destination.holds_up(consumer) or not dispatch_area.may_have_messages(consumer.selector_group)
 
 
 def _has_moved(consumer: CoreConsumer) -> bool:

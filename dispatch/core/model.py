@@ -26,13 +26,13 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .deliveries.delivery import Delivery
-from .deliveries.lane_parts import LaneParts
+from .deliveries.lane_state_parts import LaneStateParts
 from .lifecycle.lifecycle import DestinationLifecycle
 from .lists.abstract_target_area import AbstractTargetArea
 from .lists.list_contents import NO_MESSAGES
 from .lists.list_supply import ListSupply
 from .lists.load import Load
-from .lists.readable_lane import ReadableLane
+from .lists.readable_lane_state import ReadableLaneState
 from .monitor import Monitor
 from .selector_groups.distribution_roles import (
     AbstractDistributionChooser,
@@ -78,7 +78,7 @@ class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
     """
 
     __slots__ = ("lists", "misses", "is_charged")
-    notes_groups: ClassVar[bool] = False
+    notes_message_groups: ClassVar[bool] = False
     """Whether a load tells this group the message groups of messages that are too large for RAM."""
 
     def __init__(self, selector: Selector | None) -> None:
@@ -117,8 +117,8 @@ class SelectorGroup(SelectorGroupMembers[CoreConsumer]):
             lane.drop_copies(message[0])
         return lane.is_free(message[0])
 
-    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
-        """Note the group of a message whose body a load has read and does not keep. Requires: notes_groups."""
+    def note_message_group(self, lane: LaneState, message: StoredMessage) -> None:
+        """Note the group of a message whose body a load has read and does not keep. Requires: notes_message_groups."""
 
 
 class TargetList(ListSupply):
@@ -320,7 +320,7 @@ class TargetList(ListSupply):
         super()._check()
 
 
-class LaneState(ReadableLane):
+class LaneState(ReadableLaneState):
     """Dispatch's state of one lane: how its messages arrive and get to the lists of its destination.
 
     `pending_lane` is the store's object for the same lane. docs/internals/lanes.md has all classes of both kinds. The
@@ -338,7 +338,7 @@ class LaneState(ReadableLane):
 
         destination: the destination that its consumers take from, or its topic.
         """
-        super().__init__(pending_lane, id_prefix, destination.memory, destination.parts.lane_parts)
+        super().__init__(pending_lane, id_prefix, destination.memory, destination.parts.lane_state_parts)
         self.destination = destination
         # Each arrival that no sole list takes calls it.
         self.target_area = destination.parts.target_area
@@ -399,7 +399,7 @@ class LaneState(ReadableLane):
         self.destination.dead_lettered += messages
 
     @property
-    def expiry_lane(self) -> LaneState:
+    def expiry_lane_state(self) -> LaneState:
         """The lane from which expired messages of this one are removed."""
         return self
 
@@ -441,11 +441,11 @@ CoreTargetArea: TypeAlias = AbstractTargetArea[LaneState, TargetList]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateParts:
-    """The parts of an open store with which the states of its destinations and their lanes are made."""
+class DestinationStateParts:
+    """The parts of an open store with which each DestinationState, and each LaneState, is made."""
 
     target_area: CoreTargetArea
-    lane_parts: LaneParts
+    lane_state_parts: LaneStateParts
     distribution_chooser: AbstractDistributionChooser[ConsumedDestination, Distribution]
     """Chooses the distribution of each destination."""
     monitor: Monitor
@@ -465,12 +465,12 @@ class ConsumedDestination(DestinationLifecycle):
 
     has_lists: ClassVar[bool] = True
     """Whether consumers take from its own lanes."""
-    keeps_groups: ClassVar[bool] = True
+    keeps_message_groups: ClassVar[bool] = True
     """Whether all messages of one group go to one consumer."""
     spans_others: ClassVar[bool] = False
     """Whether its consumer takes from the lanes of other destinations; see `sources`."""
 
-    def __init__(self, parts: StateParts, number: int, name: str) -> None:
+    def __init__(self, parts: DestinationStateParts, number: int, name: str) -> None:
         super().__init__(number, name)
         self.parts = parts
         # Each arrival that may wake somebody asks for it.
@@ -512,13 +512,13 @@ class ConsumedDestination(DestinationLifecycle):
         is_excluded = self.exclusive is not None and self.exclusive is not consumer
         return self.is_paused or is_excluded or consumer.stage.is_draining
 
-    def free_kept(self, consumer: CoreConsumer) -> None:
+    def free_kept_for(self, consumer: CoreConsumer) -> None:
         """Free for others what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
 
     @property
-    def missed(self) -> int:
+    def total_misses(self) -> int:
         """Number of deliveries that had to be loaded first."""
         return self.misses + sum(selector_group.misses for selector_group in self.all_selector_groups())
 

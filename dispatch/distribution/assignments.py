@@ -21,8 +21,8 @@ from ..core.deliveries.delivery import LaneMessages
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
-from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
+from .message_group_names import MessageGroupNames
 from .message_groups import MessageGroups, add_bounded, bucket_of
 from .precedence import Precedence, demand_within
 
@@ -42,12 +42,12 @@ class _Promise:
 class CommonSelectorGroup(SelectorGroup):
     """The messages that are assigned to no consumer yet, which consumers with one selector share."""
 
-    __slots__ = ("assigning", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
-    notes_groups = True
+    __slots__ = ("assignments", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
+    notes_message_groups = True
 
-    def __init__(self, assigning: Assignments, selector: Selector | None) -> None:
+    def __init__(self, assignments: Assignments, selector: Selector | None) -> None:
         super().__init__(selector)
-        self.assigning = assigning
+        self.assignments = assignments
         # Messages that it has passed because a consumer of another selector group owns their group.
         self.withheld: dict[CoreConsumer, _Passed] = {}
         # Messages that it has passed because a consumer of another selector group has a higher priority.
@@ -65,10 +65,10 @@ class CommonSelectorGroup(SelectorGroup):
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
         """Assign messages that have an owner at once; for the rest, wake all consumers that found nothing."""
-        self.assigning.assign_owned(self)
+        self.assignments.assign_owned(self)
         if self._waiting_consumers and any(target.direct or target.has_supply for target in self.lists):
             for priority in sorted(self._waiting_consumers, reverse=True):
-                if self.assigning.precedence.quota(self, priority):
+                if self.assignments.precedence.quota(self, priority):
                     self._call(self._waiting_consumers.pop(priority), ready)
 
     def wake_for(self, messages: int, ready: list[Callable[[], None]]) -> None:
@@ -76,14 +76,14 @@ class CommonSelectorGroup(SelectorGroup):
         self.wake(ready)
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        self.assigning.assign_owned(self)
+        self.assignments.assign_owned(self)
         waiting, self._waiting_consumers = self._waiting_consumers, {}
         for priority in sorted(waiting, reverse=True):
             self._call(waiting[priority], ready)
 
     def _call(self, consumers: Iterable[CoreConsumer], ready: list[Callable[[], None]]) -> None:
         # The consumer that was served last comes last, so that no other one is passed over twice for it.
-        for consumer in sorted(consumers, key=lambda consumer: self.assigning.assigned_by_consumer[consumer].served):
+        for consumer in sorted(consumers, key=lambda consumer: self.assignments.assigned_by_consumer[consumer].served):
             consumer.selector_group.wake(ready)
 
     def note_waiting(self, consumer: CoreConsumer) -> None:
@@ -91,7 +91,7 @@ class CommonSelectorGroup(SelectorGroup):
 
         A closed consumer is not asked again, though a transaction may still give it credit.
         """
-        if consumer in self.assigning.assigned_by_consumer:
+        if consumer in self.assignments.assigned_by_consumer:
             self._waiting_consumers.setdefault(consumer.priority, {})[consumer] = None
 
     def note_served(self, consumer: CoreConsumer) -> None:
@@ -99,8 +99,8 @@ class CommonSelectorGroup(SelectorGroup):
         if self._waiting_consumers:
             self._waiting_consumers.get(consumer.priority, {}).pop(consumer, None)
 
-    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
-        self.assigning.names.note(lane, message)
+    def note_message_group(self, lane: LaneState, message: StoredMessage) -> None:
+        self.assignments.message_group_names.note(lane, message)
 
     def list_over(self, lane: LaneState) -> TargetList:
         return next(target for target in self.lists if target.lane is lane)
@@ -111,22 +111,22 @@ class CommonSelectorGroup(SelectorGroup):
         """Reoffer these messages, unless the list has them still or comes to them."""
         target = self.list_over(lane)
         target.reoffer(runs)
-        self.assigning.loads.request(target)
-        self.assigning.target_area.wake(self)
+        self.assignments.loads.request(target)
+        self.assignments.target_area.wake(self)
 
     def withhold(self, owner: CoreConsumer, lane: LaneState, first: int, last: int) -> None:
         """Keep messages in groups of this owner for it."""
         add_bounded(lane, _runs_for(owner, lane, self.withheld), first, last)
 
-    def reserve_for(self, consumer: CoreConsumer, group: str | None, lane: LaneState, sequence: int) -> None:
+    def reserve_for(self, consumer: CoreConsumer, message_group: str | None, lane: LaneState, sequence: int) -> None:
         """Reserve a message without an owner for a consumer of higher priority than the one that takes."""
         add_bounded(lane, _runs_for(consumer, lane, self.reserved_for), sequence, sequence)
-        if group is not None:
-            self.promises[bucket_of(group)] = _Promise(consumer)
+        if message_group is not None:
+            self.promises[bucket_of(message_group)] = _Promise(consumer)
 
-    def waits_behind_promise(self, group: str | None, lane: LaneState, sequence: int) -> bool:
+    def waits_behind_promise(self, message_group: str | None, lane: LaneState, sequence: int) -> bool:
         """Let a message wait if an earlier one of its group is reserved for a consumer; return whether it waits."""
-        promise = self.promises.get(bucket_of(group)) if group is not None else None
+        promise = self.promises.get(bucket_of(message_group)) if message_group is not None else None
         if promise is not None:
             add_bounded(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
         return promise is not None
@@ -160,17 +160,17 @@ class CommonSelectorGroup(SelectorGroup):
 class OwnSelectorGroup(SelectorGroup):
     """The messages that are assigned to one consumer and that it has not taken yet."""
 
-    __slots__ = ("common_group", "owner", "idle", "served")
-    notes_groups = True
+    __slots__ = ("common_selector_group", "owner", "idle", "served")
+    notes_message_groups = True
 
     def __init__(self, common: CommonSelectorGroup, owner: CoreConsumer) -> None:
-        self.common_group = common
+        self.common_selector_group = common
         self.owner = owner
         super().__init__(common.selector)
         self.add_consumer(owner)
         idle = common.idle.get(owner.priority)
         if idle is None:
-            idle = common.idle[owner.priority] = IdleConsumers(common.assigning.groups.owned)
+            idle = common.idle[owner.priority] = IdleConsumers(common.assignments.message_groups.owned)
         # The idle consumers of its priority, which contain the owner while its last take found nothing.
         self.idle = idle
         # Number of takes of the queue that had been served when its owner was served last.
@@ -178,29 +178,31 @@ class OwnSelectorGroup(SelectorGroup):
 
     @property
     def common(self) -> SelectorGroup:
-        """The selector group whose unassigned messages its consumer shares with others: `common_group`."""
-        return self.common_group
+        """The selector group whose unassigned messages its consumer shares with others: `common_selector_group`."""
+        return self.common_selector_group
 
     def source_list(self, target: TargetList) -> TargetList:
         """Return the list of unassigned messages over the same lane."""
-        return self.common_group.list_over(target.lane)
+        return self.common_selector_group.list_over(target.lane)
 
     def arm(self) -> None:
         """Call on_ready of the owner at the next arrival, in its own lists or the common ones. Requires: the lock."""
         self.is_armed = True
-        self.common_group.note_waiting(self.owner)
+        self.common_selector_group.note_waiting(self.owner)
 
     def in_turn(self) -> Iterable[TargetList]:
-        return (target for pair in zip(self.lists, self.common_group.lists, strict=False) for target in pair)
+        return (target for pair in zip(self.lists, self.common_selector_group.lists, strict=False) for target in pair)
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Want messages of the consumer's own groups, and without a group, if the selector matches them.
 
         Messages between them are loaded too, and belong to others.
         """
-        assigning = self.common_group.assigning
-        group = assigning.names.of(lane, message)
-        return (group is None or assigning.groups.owner(group) is self.owner) and super().wants(lane, message, values)
+        assignments = self.common_selector_group.assignments
+        message_group = assignments.message_group_names.of(lane, message)
+        if message_group is not None and assignments.message_groups.owner(message_group) is not self.owner:
+            return False
+        return super().wants(lane, message, values)
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
         """Claim a free message of the consumer for a hand-out; return False if it is not for this consumer now.
@@ -209,22 +211,22 @@ class OwnSelectorGroup(SelectorGroup):
         """
         if not super().claim(lane, message):
             return False
-        assigning = self.common_group.assigning
-        group = assigning.names.of(lane, message)
-        if group is None:
+        assignments = self.common_selector_group.assignments
+        message_group = assignments.message_group_names.of(lane, message)
+        if message_group is None:
             # A message that came back meanwhile lies between this consumer's own.
-            return not assigning.names.is_forgotten(lane, message)
-        if assigning.groups.owner(group) is not self.owner:
+            return not assignments.message_group_names.is_forgotten(lane, message)
+        if assignments.message_groups.owner(message_group) is not self.owner:
             return False  # it lies between this consumer's own, and is unassigned or with its owner
-        if assigning.groups.is_halted(lane, message[0], group):
-            assigning.groups.wait(lane, message[0], group)
+        if assignments.message_groups.is_halted(lane, message[0], message_group):
+            assignments.message_groups.wait(lane, message[0], message_group)
             keep(lane, message)
             return False
-        assigning.names.remember(lane, message[0], group)
+        assignments.message_group_names.remember(lane, message[0], message_group)
         return True
 
-    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
-        self.common_group.assigning.names.note(lane, message)
+    def note_message_group(self, lane: LaneState, message: StoredMessage) -> None:
+        self.common_selector_group.assignments.message_group_names.note(lane, message)
 
     def list_over(self, lane: LaneState) -> TargetList:
         return next(target for target in self.lists if target.lane is lane)
@@ -239,7 +241,7 @@ class Assignments:
     - assigned: in a list of the one consumer that may have it, the owner of its group if it has one;
     - passed: withheld for the owner of its group, or reserved for a consumer of higher priority, in another selector
       group; or it waits behind a promise;
-    - waiting: behind a message of its group that comes back later, in `groups`.
+    - waiting: behind a message of its group that comes back later, in `message_groups`.
 
     A bucket of groups has one owner or none. Up to the last place of a bucket that was assigned, no message of an owned
     group is unassigned; behind that place, none is assigned. So the place of a message that comes back is known, and
@@ -250,15 +252,15 @@ class Assignments:
         self.queue = queue
         self.target_area = parts.target_area
         self.loads = parts.loads
-        self.groups = MessageGroups(parts.group_memory)
+        self.message_groups = MessageGroups(parts.message_group_memory)
         self._dispatch_area = parts.dispatch_area
         self._consumer_memory = parts.consumer_memory
-        self.names = GroupNames(queue)
+        self.message_group_names = MessageGroupNames(queue)
         self.assigned_by_consumer: dict[CoreConsumer, OwnSelectorGroup] = {}
-        self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
+        self.precedence = Precedence(queue, self.message_groups, self.assigned_by_consumer.values())
 
-    def common_groups(self) -> list[CommonSelectorGroup]:
-        """Return the common group of each selector group."""
+    def common_selector_groups(self) -> list[CommonSelectorGroup]:
+        """Return the common selector groups, one for each selector."""
         return [
             selector_group
             for selector_group in self.queue.selector_groups.values()
@@ -271,7 +273,7 @@ class Assignments:
         target.advance_frontier(BEHIND_ALL)  # it loads nothing by itself
         target.require_claims()
         assigned.add_list(target)
-        self.target_area.adopt(target)
+        self.target_area.begin_list(target)
 
     def gets_no_more(self, consumer: CoreConsumer) -> bool:
         """Return whether others wait for the groups it holds, because it drains or another consumer is exclusive."""
@@ -284,35 +286,35 @@ class Assignments:
 
         Messages on the way that belong to other consumers are assigned to those.
         """
-        quota = self.precedence.quota(assigned.common_group, assigned.owner.priority)
+        quota = self.precedence.quota(assigned.common_selector_group, assigned.owner.priority)
         moved = 0
         while moved < most and (source := _next(common_list)) is not None:
             message = source.direct[0]
             if not source.selector_group.claim(source.lane, message):
                 _drop(source)
                 continue
-            if self.names.is_forgotten(source.lane, message):
+            if self.message_group_names.is_forgotten(source.lane, message):
                 _drop(source)
                 source.note_returned(message[0])
                 continue
-            group = self.names.of(source.lane, message)
-            if group is None or self._is_new(source.lane, message[0], group):
+            message_group = self.message_group_names.of(source.lane, message)
+            if message_group is None or self._is_new(source.lane, message[0], message_group):
                 if quota <= 0:
                     break
-                if assigned.common_group.waits_behind_promise(group, source.lane, message[0]):
+                if assigned.common_selector_group.waits_behind_promise(message_group, source.lane, message[0]):
                     _drop(source, keeps=True)
                     continue
                 first = self.precedence.first_above(
-                    assigned.common_group, assigned.owner.priority, source.lane, message
+                    assigned.common_selector_group, assigned.owner.priority, source.lane, message
                 )
                 if first is not None:
-                    assigned.common_group.reserve_for(first, group, source.lane, message[0])
+                    assigned.common_selector_group.reserve_for(first, message_group, source.lane, message[0])
                     _drop(source, keeps=True)
                     continue
                 quota -= 1
-                if group is not None:
-                    self._give(group, self._neediest(assigned))
-            moved += self._move(assigned, source, group) is assigned.owner
+                if message_group is not None:
+                    self._give(message_group, self._neediest(assigned))
+            moved += self._move(assigned, source, message_group) is assigned.owner
         self._request(common_list)
         if common_list.counterpart is not None:
             self._request(common_list.counterpart)
@@ -323,11 +325,11 @@ class Assignments:
         for target in common.lists:
             while (source := _next(target)) is not None:
                 message = source.direct[0]
-                group = self.names.of(source.lane, message)
-                if group is None or self._is_new(source.lane, message[0], group):
+                message_group = self.message_group_names.of(source.lane, message)
+                if message_group is None or self._is_new(source.lane, message[0], message_group):
                     break
                 if common.claim(source.lane, message):
-                    self._move(None, source, group)
+                    self._move(None, source, message_group)
                 else:
                     _drop(source)
             self._request(target)
@@ -338,12 +340,12 @@ class Assignments:
             if not self._dispatch_area.is_waiting(target):
                 self.loads.request(target)
 
-    def _give(self, group: str, consumer: CoreConsumer) -> None:
+    def _give(self, message_group: str, consumer: CoreConsumer) -> None:
         """Give a group to its first owner. Messages that waited for the decision are examined again."""
-        self.groups.set_owner(group, consumer)
-        self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
-        for common in self.common_groups():
-            common.end_promise(bucket_of(group))
+        self.message_groups.set_owner(message_group, consumer)
+        self.assigned_by_consumer[consumer].idle.recount(consumer)
+        for common in self.common_selector_groups():
+            common.end_promise(bucket_of(message_group))
 
     def _neediest(self, assigned: OwnSelectorGroup) -> CoreConsumer:
         """Choose the owner of a group among the consumer that takes and those that found nothing: the one with the
@@ -351,14 +353,19 @@ class Assignments:
         """
         if self.queue.exclusive is not None:
             return assigned.owner
-        fewest = self.groups.owned(assigned.owner)
+        fewest = self.message_groups.owned(assigned.owner)
         return assigned.idle.neediest(fewest, partial(demand_within, self.queue)) or assigned.owner
 
-    def _is_new(self, lane: LaneState, sequence: int, group: str) -> bool:
+    def _is_new(self, lane: LaneState, sequence: int, message_group: str) -> bool:
         """Return whether the group has no owner and need not wait."""
-        return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
+        message_groups = self.message_groups
+        return message_groups.owner(message_group) is None and not message_groups.is_halted(
+            lane, sequence, message_group
+        )
 
-    def _move(self, assigned: OwnSelectorGroup | None, source: TargetList, group: str | None) -> CoreConsumer | None:
+    def _move(
+        self, assigned: OwnSelectorGroup | None, source: TargetList, message_group: str | None
+    ) -> CoreConsumer | None:
         """Move the first unassigned message to its consumer, and return that.
 
         assigned: the selector group of the assigned messages of the consumer that takes.
@@ -367,13 +374,13 @@ class Assignments:
         common = source.selector_group
         assert isinstance(common, CommonSelectorGroup)
         owner = assigned.owner if assigned is not None else None
-        if group is not None:
-            owner = self.groups.owner(group)
+        if message_group is not None:
+            owner = self.message_groups.owner(message_group)
             if owner is not None and not self._is_withheld(common, owner):
-                self.groups.note_assigned(lane, message[0], group)
-            if self.groups.is_halted(lane, message[0], group):
+                self.message_groups.note_assigned(lane, message[0], message_group)
+            if self.message_groups.is_halted(lane, message[0], message_group):
                 _drop(source)
-                self.groups.wait(lane, message[0], group)
+                self.message_groups.wait(lane, message[0], message_group)
                 keep(lane, message)
                 return None
         assert owner is not None
@@ -404,7 +411,7 @@ class Assignments:
 
     def _is_withheld(self, common: CommonSelectorGroup, owner: CoreConsumer) -> bool:
         """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""
-        return self.assigned_by_consumer[owner].common_group is not common or self.gets_no_more(owner)
+        return self.assigned_by_consumer[owner].common_selector_group is not common or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back
 
@@ -413,7 +420,7 @@ class Assignments:
 
         A load under way has no effect.
         """
-        self.groups.assign_again(assigned.owner)
+        self.message_groups.assign_again(assigned.owner)
         for at, own in enumerate(assigned.lists):
             if not own.direct and not own.has_supply and not own.is_loading:
                 continue
@@ -429,12 +436,12 @@ class Assignments:
                 keep(own.lane, message)
             self.add_list(assigned, own.lane)
             assigned.lists[at] = assigned.lists.pop()
-            assigned.common_group.reoffer(own.lane, returned)
+            assigned.common_selector_group.reoffer(own.lane, returned)
         pair(assigned)
 
     def reoffer_withheld(self, consumer: CoreConsumer) -> None:
         """Reoffer all messages that are withheld or reserved for this owner."""
-        for common in self.common_groups():
+        for common in self.common_selector_groups():
             common.reoffer_withheld(consumer)
 
 

@@ -1,7 +1,7 @@
 """DistributionChooser: choose and replace the distribution of every destination. It is the one place that does.
 
 A destination begins with the ordinary one, or with turns if its one consumer takes from many topics (`initial`). The
-first message with a group, or the first consumer with a priority, replaces the ordinary one by a GroupedDistribution
+first message with a group, or the first consumer with a priority, replaces the ordinary one by an AssigningDistribution
 (`begin_assigning`). No policy chooses one; the one that follows a policy, `group_rebalance`, is told of it here.
 """
 
@@ -11,10 +11,10 @@ from ...store.errors import StateError
 from ..config.policies import Policies
 from ..core.model import ConsumedDestination, Distribution
 from ..core.selector_groups.distribution_roles import AbstractDistributionChooser
+from .assigning import AssigningDistribution
 from .distribution_parts import DistributionParts
-from .grouped import GroupedDistribution
 from .ordinary import OrdinaryDistribution
-from .topic_turns import TopicTurns
+from .round_robin import RoundRobinDistribution
 
 
 class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distribution]):
@@ -28,15 +28,15 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
         self._ordinary = OrdinaryDistribution(parts)
 
     def initial(self, destination: ConsumedDestination) -> Distribution:
-        """Return TopicTurns for what spans several destinations, and the ordinary one for all others."""
+        """Return RoundRobinDistribution for what spans several destinations, and the ordinary one for all others."""
         if not destination.spans_others:
             return self._ordinary
-        return TopicTurns(self._parts, destination)
+        return RoundRobinDistribution(self._parts, destination)
 
     def require_assignable(self, destination: ConsumedDestination) -> None:
         """Raise StateError if the distribution neither honours groups and priorities nor is the ordinary one."""
         distribution = destination.distribution
-        if not (distribution.honours_groups or distribution.is_ordinary):
+        if not (distribution.honours_message_groups_and_priorities or distribution.is_ordinary):
             kind = type(distribution).__name__
             raise StateError(
                 f"{destination.name!r} hands out by {kind}, which knows neither groups nor priorities: send there"
@@ -48,8 +48,8 @@ class DistributionChooser(AbstractDistributionChooser[ConsumedDestination, Distr
 
         Only the ordinary one may be replaced, because the knowledge that another one has of its queue would be lost.
         """
-        if not destination.distribution.honours_groups:
+        if not destination.distribution.honours_message_groups_and_priorities:
             self.require_assignable(destination)
-            rebalances = destination.keeps_groups and self._policies.of(destination.name).group_rebalance
-            assigner = destination.distribution = GroupedDistribution(destination, self._parts, rebalances=rebalances)
+            rebalances = destination.keeps_message_groups and self._policies.of(destination.name).group_rebalance
+            assigner = destination.distribution = AssigningDistribution(destination, self._parts, rebalances=rebalances)
             assigner.take_over()

@@ -8,7 +8,7 @@ from ...cache.accounting.overdraft import Overdraft
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.target_area import TargetArea
-from ..core.memory.group_memory import GroupMemory
+from ..core.memory.message_group_memory import MessageGroupMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,5 +20,5 @@ class DistributionParts:
     loads: LoadRequests
     consumer_memory: Overdraft
     """Pays for the lists of consumers to which messages are assigned."""
-    group_memory: GroupMemory
+    message_group_memory: MessageGroupMemory
     """Pays for message groups."""

@@ -46,10 +46,10 @@ def _choose(queue: ConsumedDestination, line: _Line) -> None:
     """
     before, queue.exclusive = queue.exclusive, line.first()
     if before is not None and queue.exclusive is not None:
-        queue.exclusive.reconfigure()  # all others got nothing before, and get nothing now
+        queue.exclusive.follow_destination()  # all others got nothing before, and get nothing now
         return
     for consumer in list(queue.consumers()):
-        consumer.reconfigure()
+        consumer.follow_destination()
         if queue.holds_up(consumer):
             queue.distribution.revoke(consumer)
     for selector_group in queue.selector_groups.values():

@@ -39,7 +39,7 @@ class IdleConsumers:
             if not alike:
                 del self._by_count[count]
 
-    def owns_otherwise(self, consumer: CoreConsumer) -> None:
+    def recount(self, consumer: CoreConsumer) -> None:
         """Note that the number of groups that a consumer owns has changed. O(1)."""
         if consumer in self._counts:
             self.remove(consumer)

@@ -13,8 +13,8 @@ from typing import Final, cast
 
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.structures.sequence_set import RUN_BYTES, SequenceSet
-from ..core.lanes.non_persistent import NonPersistentLaneState
-from ..core.memory.group_memory import GroupMemory
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..core.memory.message_group_memory import MessageGroupMemory
 from ..core.model import CoreConsumer, LaneState
 
 BUCKETS: Final = 1024
@@ -79,7 +79,7 @@ class _Halt:
 class MessageGroups:
     """The owners of the message groups of one queue, and the groups that wait. The state lock guards it."""
 
-    def __init__(self, memory: GroupMemory) -> None:
+    def __init__(self, memory: MessageGroupMemory) -> None:
         self.memory = memory
         # The owner of each bucket; empty while no bucket has an owner.
         self._owners: list[CoreConsumer | None] = []

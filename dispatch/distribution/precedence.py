@@ -20,15 +20,17 @@ class Precedence:
     The state lock guards it.
     """
 
-    __slots__ = ("_queue", "_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
+    __slots__ = ("_queue", "_message_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 
-    def __init__(self, queue: ConsumedDestination, groups: MessageGroups, assigned: Collection[SelectorGroup]) -> None:
+    def __init__(
+        self, queue: ConsumedDestination, message_groups: MessageGroups, assigned: Collection[SelectorGroup]
+    ) -> None:
         """Make the order of a queue.
 
         assigned: a view of the selector group of each consumer's assigned messages.
         """
         self._queue = queue
-        self._groups = groups
+        self._message_groups = message_groups
         self._assigned = assigned
         # Its consumers by priority, each with the selector group that it shares with others.
         self._ranks: dict[int, dict[CoreConsumer, SelectorGroup]] = {}
@@ -112,7 +114,7 @@ class Precedence:
 
     def _count_assigned(self, common: SelectorGroup) -> int:
         """Count the undelivered messages that are assigned to consumers. O(consumers)."""
-        if common.selector is not None or not self._groups.has_owners:
+        if common.selector is not None or not self._message_groups.has_owners:
             return 0
         return sum(len(own.direct) + own.returned.count for assigned in self._assigned for own in assigned.lists)
 

@@ -17,12 +17,12 @@ from .message_groups import bucket_of
 class Rebalancing:
     """Moves message groups of one queue from consumer to consumer. The state lock guards it."""
 
-    __slots__ = ("_assignments", "_queue", "_groups", "_rebalances")
+    __slots__ = ("_assignments", "_queue", "_message_groups", "_rebalances")
 
-    def __init__(self, assigning: Assignments, *, rebalances: bool) -> None:
-        self._assignments = assigning
-        self._queue = assigning.queue
-        self._groups = assigning.groups
+    def __init__(self, assignments: Assignments, *, rebalances: bool) -> None:
+        self._assignments = assignments
+        self._queue = assignments.queue
+        self._message_groups = assignments.message_groups
         self._rebalances = rebalances
 
     def level(self, assigned: OwnSelectorGroup) -> bool:
@@ -30,10 +30,10 @@ class Rebalancing:
 
         Owners of more than their share give away groups of which they hold no message.
         """
-        if not self._rebalances or not self._groups.has_owners:
+        if not self._rebalances or not self._message_groups.has_owners:
             return False
-        consumers = [other for other in assigned.common_group.consumers if not self._queue.holds_up(other)]
-        counts = {other: self._groups.owned(other) for other in consumers}
+        consumers = [other for other in assigned.common_selector_group.consumers if not self._queue.holds_up(other)]
+        counts = {other: self._message_groups.owned(other) for other in consumers}
         part = -(-sum(counts.values()) // max(len(consumers), 1))
         if len(counts) < 2 or counts.get(assigned.owner, 0) >= sum(counts.values()) // len(counts):
             return False
@@ -48,12 +48,12 @@ class Rebalancing:
         """Take up to `most` groups from a consumer of which it holds no message; return whether there was one."""
         assigned = self._assignments.assigned_by_consumer[consumer]
         in_use = self._in_use(consumer)
-        idle = [bucket for bucket in self._groups.buckets(consumer) if bucket not in in_use][:most]
+        idle = [bucket for bucket in self._message_groups.buckets(consumer) if bucket not in in_use][:most]
         if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in assigned.lists)):
             return False
         if idle:
-            self._groups.disown(consumer, idle)
-            assigned.idle.owns_otherwise(consumer)
+            self._message_groups.disown(consumer, idle)
+            assigned.idle.recount(consumer)
         self._assignments.empty(assigned)
         self._assignments.reoffer_withheld(consumer)
         return True
@@ -62,7 +62,6 @@ class Rebalancing:
         """Return the buckets of which a consumer holds a message. O(in flight)."""
         held = [delivery for lane in self._queue.all_lanes() for delivery in lane.in_flight.values()]
         held += consumer.held_in_transactions()
-        groups = (
-            self._assignments.names.of_delivery(delivery) for delivery in held if consumer_of(delivery) is consumer
-        )
+        names = self._assignments.message_group_names
+        groups = (names.of_delivery(delivery) for delivery in held if consumer_of(delivery) is consumer)
         return {bucket_of(group) for group in groups if group is not None}

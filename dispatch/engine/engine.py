@@ -66,7 +66,7 @@ def _make_layers(
         admin=make_admin(foundation, store_layer, core, clients),
         open_destinations=OpenDestinations(
             store_layer.directory.destination_table,
-            core.parts.destinations.opener,
+            core.owners.destinations.opener,
             core.queues,
             clients.topic_layer.topics,
         ),
@@ -92,12 +92,12 @@ class Engine:
             self._directory, self._recorder = store_layer.directory, recorder
             self._open_destinations = layers.open_destinations
             self.monitor.lock.on_broken.append(self._wake_on_failure)
-            self.for_loops = gather_loop_parts(layers)
-            self.for_queues, self.for_topics = gather_queue_parts(layers), gather_topic_parts(layers)
+            self.loop_parts = gather_loop_parts(layers)
+            self.queue_parts, self.topic_parts = gather_queue_parts(layers), gather_topic_parts(layers)
             self.ledger_audit = make_audit(layers)
             self.explained = gather_explained(layers)
             self.housekeeping = made = make_housekeeping(layers, environment, self.explained, explaining)
-            self.for_forebay = gather_forebay_parts(layers, made.resizing, made.check, made.reports)
+            self.forebay_parts = gather_forebay_parts(layers, made.resizing, made.check, made.reports)
             self._restore()
         except BaseException:
             store_layer.directory.abandon()  # the next attempt may need the descriptors
@@ -121,7 +121,7 @@ class Engine:
         """Take over what opening the store found: destinations, messages, transactions and delays."""
         layers = self.layers
         core, topics, admin = layers.core, layers.clients.topic_layer, layers.admin
-        lanes = core.parts.destinations.lanes
+        lanes = core.owners.destinations.lanes
         with self.monitor.lock:
             used = lanes.used_at_open(self._directory.branches.prepared)
             for queue in core.queues.restore(used):

@@ -12,7 +12,7 @@ from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_registry import QueueRegistry
-from ..core.memory.reclaim import MemoryParts, Reclaim
+from ..core.memory.reclaim import MemoryOwners, Reclaim
 from ..core.monitor import Monitor
 from ..core.redelivery.delayed_redelivery import DelayedRedelivery
 from ..core.redelivery.due import DueMessages
@@ -48,7 +48,7 @@ class ExplainedStore:
 
     monitor: Monitor
     disk: ExplainedDisk
-    memory: MemoryParts
+    memory: MemoryOwners
     times: ExplainedTimes
     queues: QueueRegistry
     topics: TopicRegistry

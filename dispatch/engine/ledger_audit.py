@@ -11,9 +11,9 @@ from ..admin.browse import Browsers
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
-from ..core.memory.reclaim import MemoryParts
+from ..core.memory.reclaim import MemoryOwners
 from ..core.monitor import Monitor
-from ..core.selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES, selector_group_charge
+from ..core.selector_groups.consumer_memory import OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from .open_destinations import OpenDestinations
 
 
@@ -50,7 +50,7 @@ class LedgerAudit:
 class DestinationAudit:
     """The audit of queues, topics and subscriptions, their consumers and their message groups."""
 
-    def __init__(self, opened: OpenDestinations, memory: MemoryParts, target_area: TargetArea) -> None:
+    def __init__(self, opened: OpenDestinations, memory: MemoryOwners, target_area: TargetArea) -> None:
         self._opened = opened
         self._memory = memory
         self._target_area = target_area
@@ -64,7 +64,7 @@ class DestinationAudit:
         return {
             "destinations": self._existing_charge(),
             "consumers": self._consumers_charge(),
-            "groups": self._groups_charge(),
+            "groups": self._message_groups_charge(),
         }
 
     def _check_owners(self) -> None:
@@ -83,12 +83,12 @@ class DestinationAudit:
         opened: list[DestinationState] = [*self._opened.queues_and_topics(), *subscriptions]
         return (
             self._opened.count_destinations().charge_bytes
-            + self._memory.destinations.release_ended()
+            + self._memory.destination_memory.release_ended()
             + self._opened.idle_charge
             + sum(lane.charged_bytes for each in opened for lane in each.all_lanes())
             + OPEN_SUBSCRIPTION_BYTES * len(subscriptions)
             + FAN_OUT_BYTES * sum(len(topic.fan_outs) for topic in topics)
-            - self._memory.destinations.owed_bytes
+            - self._memory.destination_memory.owed_bytes
         )
 
     def _consumers_charge(self) -> int:
@@ -101,13 +101,13 @@ class DestinationAudit:
         return (
             sum(consumer.charge_bytes for consumer in consumers)
             + sum(selector_group_charge(selector_group.selector) for selector_group in selector_groups)
-            + GROUPED_CONSUMER_BYTES * assigned
+            + OWN_SELECTOR_GROUP_BYTES * assigned
             + sum(target.charge_bytes for target in self._target_area.lists)
-            - self._memory.consumers.owed_bytes
+            - self._memory.consumer_memory.owed_bytes
         )
 
-    def _groups_charge(self) -> int:
+    def _message_groups_charge(self) -> int:
         """Return what message groups should be charged. O(queues)."""
         groups = [queue.distribution.audit() for queue in self._opened.queues()]
-        assert self._memory.groups.halted_bytes == sum(halted_bytes for _, halted_bytes in groups)
-        return sum(held_bytes for held_bytes, _ in groups) - self._memory.groups.owed_bytes
+        assert self._memory.message_group_memory.halted_bytes == sum(halted_bytes for _, halted_bytes in groups)
+        return sum(held_bytes for held_bytes, _ in groups) - self._memory.message_group_memory.owed_bytes

@@ -10,7 +10,7 @@ from ...cache.process.memory_guard import ProcessStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.memory.curve import Curve
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.memory.reclaim import MemoryParts
+from ..core.memory.reclaim import MemoryOwners
 from ..core.memory.watermarks import Watermarks
 from ..core.monitor import Monitor, in_sections
 from .process_watch import ProcessWatch
@@ -28,7 +28,7 @@ class MemoryReport(NamedTuple):
 class MemoryReports:
     """Makes reports about the memory of one store."""
 
-    def __init__(self, monitor: Monitor, memory: MemoryParts, watermarks: Watermarks, process: ProcessWatch) -> None:
+    def __init__(self, monitor: Monitor, memory: MemoryOwners, watermarks: Watermarks, process: ProcessWatch) -> None:
         self._monitor = monitor
         self._memory = memory
         self._watermarks = watermarks
@@ -47,7 +47,7 @@ class MemoryReports:
 
     def since_open(self) -> MemoryReport:
         """Return a report with the curve since the store was opened. Requires: the lock. O(lanes)."""
-        self._memory.destinations.pay_owed()  # what hosts have dropped is no longer charged
+        self._memory.destination_memory.pay_owed()  # what hosts have dropped is no longer charged
         return self._report(self._watermarks.watch.curve())
 
     def recent(self) -> MemoryReport:

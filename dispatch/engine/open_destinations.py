@@ -53,7 +53,7 @@ class OpenDestinations:
             open_queues=len(self.queues()),
             counted=self._opener.closed_counting,
             open_topics=len(self.topics()),
-            grouped=sum(queue.has_groups for queue in self.queues()),
+            with_message_groups=sum(queue.has_message_groups for queue in self.queues()),
         )
 
     @property

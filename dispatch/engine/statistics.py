@@ -144,7 +144,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         totals.dequeued_bytes,
         redelivered,
         queue.dead_lettered,
-        queue.missed,
+        queue.total_misses,
         unreadable,
         expired,
         queue.dropped,
@@ -164,7 +164,7 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
         so each part is of its own moment.
     """
     with monitor.lock:
-        names = topic.durable
+        names = topic.durable_names
     subscriptions: dict[str, DestinationStatistics] = {}
     for part in in_sections(names[:subscriptions_max]):
         with monitor.lock:
@@ -172,14 +172,14 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
                 if (seen := topic.subscription_for_report(name)) is not None:
                     subscriptions[name] = destination_statistics(seen)
     with monitor.lock:
-        retained_messages, retained_bytes = topic.retention_depth
+        retention_messages, retention_bytes = topic.retention_depth
         return TopicStatistics(
             enqueued=topic.enqueued,
             enqueued_bytes=topic.enqueued_bytes,
             dropped=topic.dropped,
             evicted=topic.evicted,
-            retained_messages=retained_messages,
-            retained_bytes=retained_bytes,
+            retained_messages=retention_messages,
+            retained_bytes=retention_bytes,
             blocked_sends=topic.blocked_sends,
             blocked_seconds=topic.blocked_seconds,
             consumers=sum(1 for subscription in topic.online for _ in subscription.consumers()),

@@ -193,7 +193,7 @@ class StatusReporter:
         with self._monitor.lock:
             queues = list(self._queues.by_name.values())
             lacking = min(QUEUES_MAX, self._queues.count) - len(queues)
-            closed = list(islice(self._queues.closed(), lacking)) if lacking > 0 else []
+            closed = list(islice(self._queues.closed_for_report(), lacking)) if lacking > 0 else []
         seen = [queue for queue in self._seen if queue.lifecycle is not Lifecycle.CLOSED]
         return [*self._queue_turns.choose(queues, seen), *closed]
 
@@ -209,7 +209,7 @@ class StatusReporter:
             topics = list(self._topics.by_name.values())
             lacking, count = TOPICS_MAX - len(topics), self._topics.count
             if lacking > 0 and count > len(topics):
-                topics += islice(self._topics.closed(), lacking)
+                topics += islice(self._topics.closed_for_report(), lacking)
         seen: dict[TopicState, TopicStatistics] = {}
         named_before = [topic for topic in self._named_topics if topic.lifecycle is not Lifecycle.CLOSED]
         for topic in self._topic_turns.choose(topics, named_before):

@@ -26,10 +26,7 @@ from ..engine.explained_store import ExplainedStore
 from ..queue import Queue
 from ..topic import Topic
 from ..topics.subscription_state import SubscriptionLaneState
-from .blocked import explain_blocked
-from .cause import Cause, Explanation
-from .disk import MEMORY, memory_causes
-from .groups import (
+from .assignment_causes import (
     EXCLUSIVE,
     GROUP,
     GROUP_DELAYED,
@@ -43,6 +40,9 @@ from .groups import (
     unmatched_by_owners_cause,
     waiting_messages,
 )
+from .blocked import explain_blocked
+from .cause import Cause, Explanation
+from .disk import MEMORY, memory_causes
 from .prepared import TRANSACTION
 from .reachable_messages import ReachableMessages
 from .texts import plural, size_text
@@ -143,8 +143,8 @@ def explain_named(store: ExplainedStore, name: str) -> Explanation:
     """
     store.monitor.raise_if_closed()
     with store.monitor.lock, store.monitor.all_or_broken:
-        topic = store.topics.find(name)
-        destination: ConsumedDestination | None = store.queues.find(name)
+        topic = store.topics.named_for_report(name)
+        destination: ConsumedDestination | None = store.queues.named_for_report(name)
         for other in store.topics.by_name.values() if destination is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and (seen := other.subscription_for_report(subscription)) is not None:
@@ -224,7 +224,7 @@ def _places(store: ExplainedStore, destination: ConsumedDestination) -> _Places:
 
 def _count_timed(store: ExplainedStore, lane: LaneState, places: _Places) -> None:
     """Add messages that are not due yet, and those that have expired and are not in flight. O(blocks)."""
-    timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
+    timed = lane.topic_lane_state if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = store.times.now_ms()
     at = 0
     if timed.pending_lane.earliest[DUE] < NEVER:
@@ -381,10 +381,10 @@ def _holders(store: ExplainedStore, places: _Places, asking: Consumer | None) ->
     """Return as causes the consumers that hold messages, from the view of the asking consumer, or of none."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
-    groups = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
+    parts_by_holder = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
     other = "other " if asking is not None else ""
-    groups.append((f"{len(others)} {other}consumer{plural(len(others))}", others))
-    for holder, parts in groups:
+    parts_by_holder.append((f"{len(others)} {other}consumer{plural(len(others))}", others))
+    for holder, parts in parts_by_holder:
         if parts:
             part = _sum(parts)
             frees = f"acknowledging {_them(part.messages)}, or giving {_them(part.messages)} back"

@@ -30,7 +30,7 @@ class CacheFiller:
         target = load.target
         is_only_copy = target.needs_claims and not target.lane.is_persistent
         for cache in target.lane.caches:
-            if not cache.may_have(target.lane.number, load.last):
+            if not cache.may_have(target.lane.pending_lane.number, load.last):
                 continue
             if is_only_copy:
                 self._copy_from(cache, load)
@@ -40,7 +40,7 @@ class CacheFiller:
     def _take_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
         """Take messages of a load from a cache, up to one that other lists need and that memory has no room to copy."""
         target = load.target
-        memory, lane_number = target.memory, target.lane.number
+        memory, lane_number = target.memory, target.lane.pending_lane.number
         shares_messages = cache.shares_messages(lane_number)
         reserve = memory.lists_holder.reserve if shares_messages else memory.lists_holder.reserve_released
         for sequence in load.sequences():

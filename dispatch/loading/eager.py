@@ -115,7 +115,7 @@ class EagerLoader:
                 if not target.is_loading:
                     target.count_loaded_anew()
                 continue
-            if loads.leaves(target):
+            if loads.leave_if_never_full(target):
                 continue
             load = self.begin(target, is_needed=is_awaited)
             if load is not None:
@@ -189,7 +189,7 @@ class EagerLoader:
         )
         if was_begun:
             load.target.selector_group.load_ended(self._monitor.deferred)
-            self._dispatch_area.relieve()  # other lists may have waited for the memory of this load
+            self._dispatch_area.retry_waiters()  # other lists may have waited for the memory of this load
 
     # ------------------------------------------------------------------ read and install
 
@@ -209,6 +209,6 @@ class EagerLoader:
         is_alive = target in target_area.lists
         put_into_list(load, is_alive=is_alive)
         target.selector_group.load_ended(self._monitor.deferred)
-        self._dispatch_area.relieve()
+        self._dispatch_area.retry_waiters()
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
             self._loads.request(target)

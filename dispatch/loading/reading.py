@@ -22,11 +22,11 @@ def read_load(load: Load[TargetList]) -> None:
         messages, unreadable = lane.backing_store.read((region,))
         load.unreadable += unreadable
         found += messages
-    if load.is_scan and (selector_group.selector is not None or selector_group.notes_groups):
+    if load.is_scan and (selector_group.selector is not None or selector_group.notes_message_groups):
         load.unwanted, found, undecided = selector_group.sort_out(list(load.held.values()), found, load.survey)
         _judge(load, undecided)
         found += undecided
-    elif selector_group.notes_groups:
+    elif selector_group.notes_message_groups:
         _judge(load, [message for message in (*load.held.values(), *found) if message[2] is None])
     load.held.update(zip(map(sequence_of, found), found, strict=True))  # without those that surely do not match
 
@@ -48,8 +48,8 @@ def _judge(load: Load[TargetList], messages: Iterable[StoredMessage]) -> None:
             load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
             load.unwanted.add(sequence)
             continue
-        if message[2] is None and selector_group.notes_groups:
-            selector_group.note_group(lane, whole)
+        if message[2] is None and selector_group.notes_message_groups:
+            selector_group.note_message_group(lane, whole)
         try:
             is_wanted = selector_group.examine(lane, whole, load.survey)
         except RecordDamaged as damage:

@@ -61,20 +61,20 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
-from ..core.deliveries.lane_parts import LaneParts
 from ..core.deliveries.lane_reader import LaneReader
+from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.destinations.queue_state import QueueState
-from ..core.lanes.queue_lane import QueueLaneState
-from ..core.memory.group_memory import GroupMemory
+from ..core.lanes.queue_lane_state import QueueLaneState
 from ..core.memory.memory_rule import MemoryRule
-from ..core.memory.reclaim import MemoryParts
+from ..core.memory.message_group_memory import MessageGroupMemory
+from ..core.memory.reclaim import MemoryOwners
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model import (
     ConsumedDestination,
     CoreConsumer,
+    DestinationStateParts,
     LaneState,
     SelectorGroup,
-    StateParts,
     TargetList,
     consumer_of,
 )
@@ -227,7 +227,7 @@ class PlayedStore:
 
 
 class PlayedLaneState(QueueLaneState):
-    """The state of a lane whose messages have lengths and no places, as in tmp-storage. So they are in no index.
+    """Dispatch's state of a played lane. Its messages have lengths and no places, as in tmp-storage: no index has them.
 
     It is never closed, so it is not charged for that.
     """
@@ -240,51 +240,51 @@ class PlayedLaneState(QueueLaneState):
         return NO_NAMES
 
 
-class PlayedLane:
-    """One lane of the trace: its state, and the sequence at which it begins."""
+class LaneReplay:
+    """The replay of one lane of the trace: its state, the store's lane, and the sequence at which it begins."""
 
-    __slots__ = ("lane_state", "pending_lane", "base", "is_new")
+    __slots__ = ("lane", "pending_lane", "base", "is_new")
 
-    def __init__(self, parts: StateParts, empty_lane: DestinationLane, lane_number: int) -> None:
+    def __init__(self, parts: DestinationStateParts, empty_lane: DestinationLane, lane_number: int) -> None:
         """Make a lane without messages. empty_lane: as in PlayedStore."""
         self.base = 0
         # Whether the lane has only what it had when the store was opened.
         self.is_new = True
         self.pending_lane = NonPersistentLane(Unlimited(), lane_number, 0)
         queue = QueueState(parts, lane_number, str(lane_number))
-        self.lane_state = PlayedLaneState(queue, empty_lane, "", self.pending_lane)
-        queue.put_lane(0, self.lane_state)
+        self.lane = PlayedLaneState(queue, empty_lane, "", self.pending_lane)
+        queue.put_lane(0, self.lane)
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
         """Store messages of these lengths behind holes up to `first`, and return their sequences in the lane."""
-        lane = self.pending_lane
-        if not lane.next_sequence:
+        pending_lane = self.pending_lane
+        if not pending_lane.next_sequence:
             self.base = first
-        begin = max(first - self.base, lane.next_sequence)
+        begin = max(first - self.base, pending_lane.next_sequence)
         # Blocks of only holes are not made.
-        lane.next_sequence = max(lane.next_sequence, begin & ~BLOCK_MASK)
-        holes = lane.next_sequence
-        while lane.next_sequence < begin:
-            lane.add(0)
+        pending_lane.next_sequence = max(pending_lane.next_sequence, begin & ~BLOCK_MASK)
+        holes = pending_lane.next_sequence
+        while pending_lane.next_sequence < begin:
+            pending_lane.add(0)
         if holes < begin:
-            lane.remove(holes, begin - 1)
+            pending_lane.remove(holes, begin - 1)
         for length in lengths:
-            lane.add(length)
-        return range(begin, lane.next_sequence)
+            pending_lane.add(length)
+        return range(begin, pending_lane.next_sequence)
 
 
 class PlayedSelectorGroup(SelectorGroup):
     """A selector group that wants what it took in the trace, or everything if it has no selector."""
 
-    __slots__ = ("taken", "lane")
+    __slots__ = ("taken", "replay")
 
-    def __init__(self, selector: Selector | None, taken: SequenceSet, lane: PlayedLane) -> None:
+    def __init__(self, selector: Selector | None, taken: SequenceSet, replay: LaneReplay) -> None:
         super().__init__(selector)
         self.taken = taken
-        self.lane = lane
+        self.replay = replay
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        return self.selector is None or message[0] + self.lane.base in self.taken
+        return self.selector is None or message[0] + self.replay.base in self.taken
 
 
 class PlayedConsumer(CoreConsumer):
@@ -340,7 +340,7 @@ class PlayedConsumer(CoreConsumer):
     def try_again(self) -> None:
         """Do nothing: it never waits for credit."""
 
-    def reconfigure(self) -> None:
+    def follow_destination(self) -> None:
         """Do nothing: there is only one way to take."""
 
     def wake_outside(self) -> None:
@@ -411,13 +411,13 @@ class TracePlayer:
             lambda watermarks: ListObserver(),
             request_load=self.loads.request,
             bound_in_flight=self.dispatch_area.bound_in_flight,
-            relieve=self.dispatch_area.relieve,
+            retry_waiters=self.dispatch_area.retry_waiters,
             measures=traffic.measures,
         )
         self.target_area = TargetArea(
             self.monitor, memory, self.watermarks, self.loads, self.dispatch_area, events, traffic=traffic
         )
-        self.state_parts = self._make_state_parts(memory, reading)
+        self.destination_state_parts = self._make_destination_state_parts(memory, reading)
         self.loader = EagerLoader(
             self.monitor,
             self.target_area,
@@ -429,7 +429,7 @@ class TracePlayer:
         )
         self._wanted = wanted
         self._milliseconds = 0
-        self._lanes: dict[int, PlayedLane] = {}
+        self._replays: dict[int, LaneReplay] = {}
         self._lists: dict[int, tuple[TargetList, PlayedConsumer]] = {}
         self._play = {
             TICK: self._tick,
@@ -457,10 +457,11 @@ class TracePlayer:
             while self.loader.step():
                 pass
 
-    def _lane(self, lane_number: int) -> PlayedLane:
-        found = self._lanes.get(lane_number)
+    def _replay(self, lane_number: int) -> LaneReplay:
+        found = self._replays.get(lane_number)
         if found is None:
-            found = self._lanes[lane_number] = PlayedLane(self.state_parts, self.store.empty_lane, lane_number)
+            parts, empty_lane = self.destination_state_parts, self.store.empty_lane
+            found = self._replays[lane_number] = LaneReplay(parts, empty_lane, lane_number)
         return found
 
     # ------------------------------------------------------------------ arrivals
@@ -472,35 +473,35 @@ class TracePlayer:
             self.watermarks.measure(seconds)
 
     def _wait(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(lane_number)
+        replay = self._replay(lane_number)
         mean_bytes = extra // max(count, 1)
-        sequences = lane.grow(first, (mean_bytes for _ in range(count)))
-        if lane.is_new:
-            lane.lane_state.published_end = sequences.stop  # it was there before the store was opened
+        sequences = replay.grow(first, (mean_bytes for _ in range(count)))
+        if replay.is_new:
+            replay.lane.published_end = sequences.stop  # it was there before the store was opened
         else:
-            self.target_area.publish(lane.lane_state, sequences)
+            self.target_area.publish(replay.lane, sequences)
 
     def _arrive(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(lane_number)
-        lane.is_new = False
-        sequences = lane.grow(first, (extra for _ in range(count)))
+        replay = self._replay(lane_number)
+        replay.is_new = False
+        sequences = replay.grow(first, (extra for _ in range(count)))
         message = self.store.message
         for begin in range(0, len(sequences), SLICE_MESSAGES):
             arrived = [message(sequence, extra, ARRIVED) for sequence in sequences[begin : begin + SLICE_MESSAGES]]
-            self.target_area.publish(lane.lane_state, arrived)
+            self.target_area.publish(replay.lane, arrived)
 
     # ------------------------------------------------------------------ takes
 
     def _open(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        lane, target_area = self._lane(lane_number), self.target_area
-        lane.is_new = False
+        replay, target_area = self._replay(lane_number), self.target_area
+        replay.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
-        selector_group = PlayedSelectorGroup(selector, self._wanted.get(listed, SequenceSet()), lane)
-        lane.lane_state.destination.selector_groups[selector.text if selector is not None else None] = selector_group
-        target_area.add_list(lane.lane_state, selector_group)
-        target_area.update_sole_lists(lane.lane_state.destination)
-        self._lists[listed] = (selector_group.lists[0], PlayedConsumer(lane.lane_state.destination, selector_group))
+        selector_group = PlayedSelectorGroup(selector, self._wanted.get(listed, SequenceSet()), replay)
+        replay.lane.destination.selector_groups[selector.text if selector is not None else None] = selector_group
+        target_area.add_list(replay.lane, selector_group)
+        target_area.update_sole_lists(replay.lane.destination)
+        self._lists[listed] = (selector_group.lists[0], PlayedConsumer(replay.lane.destination, selector_group))
 
     def _close(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
@@ -508,7 +509,7 @@ class TracePlayer:
 
     def _take(self, lane_number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]
-        first -= self._lane(lane_number).base
+        first -= self._replay(lane_number).base
         end = first + count
         loads_left = LOADS_IN_VAIN_MAX + target.lane.pending_lane.pending_messages
         while count > 0:
@@ -539,59 +540,59 @@ class TracePlayer:
     # ------------------------------------------------------------------ settling
 
     def _acknowledge(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(lane_number)
-        lane_state, first = lane.lane_state, first - lane.base
-        in_flight = lane_state.in_flight
+        replay = self._replay(lane_number)
+        lane, first = replay.lane, first - replay.base
+        in_flight = lane.in_flight
         settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
-        lane.pending_lane.remove(first, first + count - 1)
+        replay.pending_lane.remove(first, first + count - 1)
         if settled:
-            self._settle(lane_state, settled)
+            self._settle(lane, settled)
         if len(settled) < count:
-            self._forget_run(lane_state, first, count)
+            self._forget_run(lane, first, count)
 
     def _settle(self, lane: LaneState, deliveries: list[Delivery]) -> None:
         for consumer in {id(consumer_of(delivery)): consumer_of(delivery) for delivery in deliveries}.values():
             self.dispatch_area.settle_run(lane, [found for found in deliveries if consumer_of(found) is consumer])
 
     def _release(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(lane_number)
-        for sequence in range(first - lane.base, first - lane.base + count):
-            delivery = lane.lane_state.in_flight.get(sequence)
+        replay = self._replay(lane_number)
+        for sequence in range(first - replay.base, first - replay.base + count):
+            delivery = replay.lane.in_flight.get(sequence)
             if delivery is not None:
                 self.dispatch_area.settle(delivery)
 
     def _reoffer(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(lane_number)
-        sequence = first - lane.base
-        if sequence in lane.lane_state.in_flight:
+        replay = self._replay(lane_number)
+        sequence = first - replay.base
+        if sequence in replay.lane.in_flight:
             return
-        if lane.pending_lane.is_pending(sequence):
-            length = lane.pending_lane.lengths(sequence, sequence)[0]
+        if replay.pending_lane.is_pending(sequence):
+            length = replay.pending_lane.lengths(sequence, sequence)[0]
             returned = self.store.message(sequence, length, ARRIVED) if extra else (sequence, b"", None, READ)
-            self.target_area.reoffer_returned(lane.lane_state, returned)
+            self.target_area.reoffer_returned(replay.lane, returned)
 
     def _forget(self, lane_number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lane(lane_number)
-        first -= lane.base
-        lane.pending_lane.remove(first, first + count - 1)
-        self._forget_run(lane.lane_state, first, count)
+        replay = self._replay(lane_number)
+        first -= replay.base
+        replay.pending_lane.remove(first, first + count - 1)
+        self._forget_run(replay.lane, first, count)
 
-    def _make_state_parts(self, memory: MemoryParts, reading: Holder) -> StateParts:
+    def _make_destination_state_parts(self, memory: MemoryOwners, reading: Holder) -> DestinationStateParts:
         """Return what lanes use: the played store, and the memory that the replay divides."""
         distributions = DistributionParts(
             target_area=self.target_area,
             dispatch_area=self.dispatch_area,
             loads=self.loads,
-            consumer_memory=memory.consumers,
-            group_memory=memory.groups,
+            consumer_memory=memory.consumer_memory,
+            message_group_memory=memory.message_group_memory,
         )
-        return StateParts(
+        return DestinationStateParts(
             target_area=self.target_area,
             distribution_chooser=DistributionChooser(Policies({}), distributions),
             monitor=self.monitor,
             memories=memory.memories,
-            destination_memory=memory.destinations,
-            lane_parts=LaneParts(
+            destination_memory=memory.destination_memory,
+            lane_state_parts=LaneStateParts(
                 message_store=self.store,
                 delivery_count_table=DeliveryCountTable(),
                 return_counts=PlayedReturns(),
@@ -608,7 +609,7 @@ class TracePlayer:
         self.target_area.forget(lane, gone)
 
 
-def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> MemoryParts:
+def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> MemoryOwners:
     """Return the memory of a store that spills to no disk."""
     overflow = Overflow(
         cast(Disk, _NoDisk()),
@@ -619,14 +620,14 @@ def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> Mem
         paid_buffer_bytes=0,
         make_room=lambda wanted_bytes: None,
     )
-    return MemoryParts(
+    return MemoryOwners(
         budget,
         MemoryRegistry(budget, shares.quotas, memory_rule.pending_cache, lambda name: None),
         overflow,
         memory_rule,
-        destinations=Overdraft(budget.holder("destinations")),
-        consumers=Overdraft(budget.holders["consumers"]),
-        groups=GroupMemory(budget.holder("groups")),
+        destination_memory=Overdraft(budget.holder("destinations")),
+        consumer_memory=Overdraft(budget.holders["consumers"]),
+        message_group_memory=MessageGroupMemory(budget.holder("groups")),
     )
 
 

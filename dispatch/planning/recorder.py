@@ -43,7 +43,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.deliveries.delivery import Delivery, LaneMessages
-from ..core.memory.reclaim import MemoryParts
+from ..core.memory.reclaim import MemoryOwners
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
 from ..topics.subscription_state import SubscriptionState
 
@@ -65,11 +65,14 @@ TAKES_BETWEEN_LOOKS: Final = 256
 """Number of takes after which the arrivals of all lanes are recorded."""
 
 
-class _Lane:
-    __slots__ = ("number", "noted")
+class _LaneProgress:
+    """What of one lane is in the trace."""
 
-    def __init__(self, number: int, noted: int) -> None:
-        self.number = number
+    __slots__ = ("trace_number", "noted")
+
+    def __init__(self, trace_number: int, noted: int) -> None:
+        # The number by which the trace knows the lane: they are counted as they come.
+        self.trace_number = trace_number
         # Arrivals before this sequence are recorded.
         self.noted = noted
 
@@ -104,7 +107,7 @@ class Recorder:
         # The bytes of blocks that wait to be written, and of those that are being written.
         self._unwritten_bytes = 0
         self._written_bytes = 0
-        self._lanes: dict[LaneState, _Lane] = {}
+        self._progress: dict[LaneState, _LaneProgress] = {}
         self._lists: dict[TargetList, int] = {}
         self._lane_count = self._list_count = self._takes = self._milliseconds = 0
         self._wants_writing = wants_writing
@@ -120,13 +123,13 @@ class Recorder:
         if self._file is None:
             return
         for lane in lanes:
-            self._lane(lane)
+            self._progress_of(lane)
 
     def unloaded(self, lane: LaneState, end: int) -> None:
         """Record which messages before `end` are pending and not in RAM."""
         if self._file is None:
             return
-        self._note(lane, self._lane(lane), WAITING, end)
+        self._note(lane, self._progress_of(lane), WAITING, end)
 
     def opened(self, target: TargetList) -> None:
         """Record that a list was made."""
@@ -138,14 +141,14 @@ class Recorder:
         number = self._lists[target] = self._list_count
         self._list_count += 1
         has_selector = target.selector_group.selector is not None
-        self._put(LIST, self._lane(lane).number, 0, 0, number << 1 | has_selector)
+        self._put(LIST, self._progress_of(lane).trace_number, 0, 0, number << 1 | has_selector)
 
     def closed(self, target: TargetList) -> None:
         """Record that a list ended."""
         if self._file is None:
             return
         self.note_arrivals(target.lane)
-        self._put(UNLIST, self._lane(target.lane).number, 0, 0, self._lists.pop(target))
+        self._put(UNLIST, self._progress_of(target.lane).trace_number, 0, 0, self._lists.pop(target))
         self._holder.release(LIST_BYTES)
 
     def taken(self, target: TargetList, first: int, count: int) -> None:
@@ -154,7 +157,7 @@ class Recorder:
             return
         lane = target.lane
         self.note_arrivals(lane)
-        self._put(TAKE, self._lane(lane).number, first, count, self._lists[target])
+        self._put(TAKE, self._progress_of(lane).trace_number, first, count, self._lists[target])
         self._takes += 1
         if not self._takes % TAKES_BETWEEN_LOOKS:
             self.note_all_arrivals()
@@ -163,13 +166,13 @@ class Recorder:
         """Record that deliveries ended, by an ack (is_done) or otherwise."""
         if self._file is None:
             return
-        self._put(ACK if is_done else RELEASED, self._lane(lane).number, first, count, 0)
+        self._put(ACK if is_done else RELEASED, self._progress_of(lane).trace_number, first, count, 0)
 
     def reoffered(self, lane: LaneState, sequence: int, *, is_loaded: bool) -> None:
         """Record that a message is offered again, and whether its body is in RAM."""
         if self._file is None:
             return
-        self._put(OFFER, self._lane(lane).number, sequence, 1, is_loaded)
+        self._put(OFFER, self._progress_of(lane).trace_number, sequence, 1, is_loaded)
 
     def gone(self, lane: LaneState, gone: SequenceSet) -> None:
         """Record that messages were removed without a delivery."""
@@ -177,11 +180,11 @@ class Recorder:
             return
         self.note_arrivals(lane)
         for first, last in gone:
-            self._put(GONE, self._lane(lane).number, first, last - first + 1, 0)
+            self._put(GONE, self._progress_of(lane).trace_number, first, last - first + 1, 0)
 
     def forget(self, lane: LaneState) -> None:
         """Forget a lane that has ended, or that is closed until its queue is used again."""
-        if self._lanes.pop(lane, None) is not None:
+        if self._progress.pop(lane, None) is not None:
             self._holder.release(LANE_BYTES)
 
     def tick(self, seconds: float) -> None:
@@ -196,37 +199,37 @@ class Recorder:
         """Record the arrivals of a lane. O(arrivals)."""
         if self._file is None:
             return
-        stored = self._lane(lane)
-        if stored.noted < lane.published_end:
-            self._note(lane, stored, ARRIVE, lane.published_end)
+        progress = self._progress_of(lane)
+        if progress.noted < lane.published_end:
+            self._note(lane, progress, ARRIVE, lane.published_end)
 
     def note_all_arrivals(self) -> None:
         """Record the arrivals of all lanes in turns, as if they had been sent concurrently."""
         if self._file is None:
             return
-        waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published_end]
+        waiting = [lane for lane, progress in self._progress.items() if progress.noted < lane.published_end]
         while waiting:
             for lane in waiting:
-                stored = self._lanes[lane]
-                self._note(lane, stored, ARRIVE, min(lane.published_end, stored.noted + TURN_MESSAGES))
-            waiting = [lane for lane in waiting if self._lanes[lane].noted < lane.published_end]
+                progress = self._progress[lane]
+                self._note(lane, progress, ARRIVE, min(lane.published_end, progress.noted + TURN_MESSAGES))
+            waiting = [lane for lane in waiting if self._progress[lane].noted < lane.published_end]
 
-    def _lane(self, lane: LaneState) -> _Lane:
-        stored = self._lanes.get(lane)
-        if stored is None:
-            stored = _Lane(self._lane_count, 0)
+    def _progress_of(self, lane: LaneState) -> _LaneProgress:
+        progress = self._progress.get(lane)
+        if progress is None:
+            progress = _LaneProgress(self._lane_count, 0)
             if not self._charge(LANE_BYTES):
-                return stored
-            self._lanes[lane] = stored
+                return progress
+            self._progress[lane] = progress
             self._lane_count += 1
-            self._note(lane, stored, WAITING, lane.first_sequence)
-            if stored.number >= LANES_MAX:
+            self._note(lane, progress, WAITING, lane.first_sequence)
+            if progress.trace_number >= LANES_MAX:
                 self._stop("there are too many lanes")
-        return stored
+        return progress
 
-    def _note(self, lane: LaneState, stored: _Lane, kind: int, end: int) -> None:
+    def _note(self, lane: LaneState, progress: _LaneProgress, kind: int, end: int) -> None:
         """Record what is pending before `end` and not yet recorded, as runs of one length or with their bytes."""
-        at, stored.noted = stored.noted, end
+        at, progress.noted = progress.noted, end
         if not lane.destination.is_open:
             return
         while at < end and (run := lane.pending_lane.pending_run(at, end - at)) is not None and run[0] < end:
@@ -234,12 +237,12 @@ class Recorder:
             lengths = lane.pending_lane.lengths(first, last)
             at = last + 1
             if kind == WAITING:
-                self._put(WAITING, stored.number, first, len(lengths), sum(lengths))
+                self._put(WAITING, progress.trace_number, first, len(lengths), sum(lengths))
                 continue
             begin = 0
             for index in range(1, len(lengths) + 1):
                 if index == len(lengths) or lengths[index] != lengths[begin]:
-                    self._put(ARRIVE, stored.number, first + begin, index - begin, lengths[begin])
+                    self._put(ARRIVE, progress.trace_number, first + begin, index - begin, lengths[begin])
                     begin = index
 
     # ------------------------------------------------------------------ writing
@@ -308,13 +311,13 @@ class Recorder:
 
     def _forget_all(self) -> None:
         """Forget all lanes and lists, because the recording has ended. Requires: the lock."""
-        self._holder.release(LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists))
-        self._lanes.clear()
+        self._holder.release(LANE_BYTES * len(self._progress) + LIST_BYTES * len(self._lists))
+        self._progress.clear()
         self._lists.clear()
 
     def audit(self) -> dict[str, int]:
         """Return what should be charged for the recording, by holder. Requires: the lock."""
-        known_bytes = LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists)
+        known_bytes = LANE_BYTES * len(self._progress) + LIST_BYTES * len(self._lists)
         return {self._holder.name: self._own_bytes + known_bytes + self._unwritten_bytes}
 
     def write(self) -> int:
@@ -404,7 +407,7 @@ class RecordedDispatchArea(DispatchArea):
     def __init__(
         self,
         recorder: Recorder,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         loads: LoadRequests,
         now_ms: Callable[[], int],
         events: ListEvents,

@@ -134,14 +134,16 @@ class FullPolicy:
         own_id, group, properties = _stamped(destination, timestamp, properties)
         with monitor.lock, monitor.while_open:
             with message_store.accepting_replacements():
-                has_groups = group is not None
+                has_message_groups = group is not None
                 if persistent:
-                    target = self._queues.lane(to, priority, has_groups=has_groups)
+                    target = self._queues.lane(to, priority, has_message_groups=has_message_groups)
                     id_prefix = target.id_prefix
                     sequence = message_store.append_slice(target.destination_lane, timestamp, [(properties, body)])
                     self._publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
                 else:
-                    non_persistent = self._queues.non_persistent_lane_state(to, priority, has_groups=has_groups)
+                    non_persistent = self._queues.non_persistent_lane_state(
+                        to, priority, has_message_groups=has_message_groups
+                    )
                     id_prefix = non_persistent.id_prefix
                     sequence = non_persistent.add(timestamp, properties, body)
             destination.dead_lettered += 1

@@ -18,8 +18,8 @@ from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.lanes.non_persistent import NonPersistentLaneState
-from ..core.lanes.persistent import PersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
@@ -150,7 +150,7 @@ class SendPipeline:
 
         A transaction checks for itself.
         """
-        if not self._destination.is_watched or batch.transaction is not None:
+        if not self._destination.has_duplicate_window or batch.transaction is not None:
             return len(batch.contents) - begin
         return self._parts.slices.fresh(self._destination, batch.contents[begin:])
 
@@ -217,7 +217,7 @@ class SendPipeline:
         if batch.transaction is not None:
             batch.transaction.add(lane, timestamp, contents, own_ids, ids)
             return
-        if self._destination.is_watched:
+        if self._destination.has_duplicate_window:
             parts.slices.store_once(lane, timestamp, contents, own_ids, ids)
         elif has_times(contents[0][0]):
             parts.slices.store_timed(lane, contents, own_ids, ids)
@@ -265,7 +265,7 @@ class SendPipeline:
             batch.transaction.add_non_persistent(lane, timestamp, batch.contents, batch.own_ids, ids)
             return
         with parts.monitor.lock, parts.monitor.while_open:
-            if self._destination.is_watched:
+            if self._destination.has_duplicate_window:
                 parts.slices.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
                 return
             times = times_of_each(batch.contents) if has_times(batch.contents[0][0]) else []

@@ -36,7 +36,7 @@ from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import AT_ONCE, deadline_after
 from ..core.destinations.destination_state import NamedDestinationState
-from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.lifecycle.lifecycle import Lifecycle
 from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
@@ -83,7 +83,7 @@ class Sender:
     class: in machine code Queue and Topic would share one cache of ABCMeta, and isinstance would err about topics.
     """
 
-    __slots__ = ("sender_parts", "_destination", "_confirmer", "_limits", "__weakref__")
+    __slots__ = ("_sender_parts", "_destination", "_confirmer", "_limits", "__weakref__")
 
     def __init__(
         self, parts: SenderParts, destination: NamedDestinationState, confirmer: Confirmer | None = None
@@ -92,7 +92,7 @@ class Sender:
 
         confirmer: that of an event loop; None: the thread that sends waits itself.
         """
-        self.sender_parts = parts
+        self._sender_parts = parts
         self._destination = destination
         self._confirmer: Confirmer = confirmer if confirmer is not None else parts.confirmer
         self._limits = destination.limits
@@ -100,7 +100,7 @@ class Sender:
     @property
     def _pipeline(self) -> SendPipeline:
         """Return the pipeline for sends that wait or have several messages; it is made for each call."""
-        return SendPipeline(self.sender_parts, self._destination, self._confirmer, self._open_non_persistent)
+        return SendPipeline(self._sender_parts, self._destination, self._confirmer, self._open_non_persistent)
 
     @property
     def name(self) -> str:
@@ -162,10 +162,10 @@ class Sender:
             return self.send_message(message, retain, transaction, timeout)
         if timeout is not None:
             self._deadline(timeout)  # an invalid timeout is refused even if there is room
-        parts = self.sender_parts
+        parts = self._sender_parts
         properties = b""
         if group is not None:
-            if not self._destination.has_groups and self._destination.keeps_groups:
+            if not self._destination.has_message_groups and self._destination.keeps_message_groups:
                 message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
                 return self.send_message(message, retain, transaction, timeout)
             properties = encoded_properties(headers, message_id, group, producer)
@@ -179,7 +179,7 @@ class Sender:
             properties = lifetime + properties
         if len(body) + len(properties) > parts.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
-        if transaction is not None or (message_id is not None and self._destination.is_watched):
+        if transaction is not None or (message_id is not None and self._destination.has_duplicate_window):
             if transaction is not None and persistent is True:
                 sent_id = self._add_to_transaction(transaction, priority, now_ms, (properties, body), message_id)
                 if sent_id is not None:
@@ -201,7 +201,7 @@ class Sender:
         timeout: object,
     ) -> str:
         """Store one persistent message without a transaction and without an id that counts once; return its id."""
-        parts, journal_end = self.sender_parts, 0
+        parts, journal_end = self._sender_parts, 0
         try:
             lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if lane is None:
@@ -253,7 +253,7 @@ class Sender:
         timeout: object,
     ) -> str:
         """Add one non-persistent message without a transaction and without times; return its id."""
-        parts = self.sender_parts
+        parts = self._sender_parts
         monitor = parts.monitor
         try:
             lane: NonPersistentLaneState | FanOut | None = None
@@ -409,12 +409,12 @@ class Sender:
         finally:
             # Confirm even if the caller's generator raised: these messages are as safe as if they had been sent one by
             # one.
-            if ids and checked is None and self.sender_parts.monitor.lock.failure is None:
+            if ids and checked is None and self._sender_parts.monitor.lock.failure is None:
                 self._confirm_all()
 
     def _confirm_all(self) -> None:
         """Confirm what this thread, or this tick of the loop, has written."""
-        self._confirmer.confirm(self.sender_parts.confirmer.read_journal_end())
+        self._confirmer.confirm(self._sender_parts.confirmer.read_journal_end())
 
     def _batches(
         self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None
@@ -424,7 +424,7 @@ class Sender:
         own_ids: list[str | None] = []
         priority: object = DEFAULT_PRIORITY  # values of the messages are checked with the slice
         is_persistent: object = True
-        size_bytes, slice_messages, was_timed = 0, self.sender_parts.slice_messages_max, False
+        size_bytes, slice_messages, was_timed = 0, self._sender_parts.slice_messages_max, False
         any_group = False
         if type(messages) is list:
             sent = yield from self._batches_alike(messages, ids, transaction, deadline)
@@ -462,7 +462,7 @@ class Sender:
 
         All messages of a slice have the same lifetime. Return how many of the first messages are such.
         """
-        parts = self.sender_parts
+        parts = self._sender_parts
         slice_messages, size_max = parts.slice_messages_max, parts.max_message_bytes
         # If all together fit into one slice, none of them is too large.
         whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
@@ -532,11 +532,11 @@ class Sender:
         else:
             properties = b""
         if message.delay != 0.0 or message.expires_in is not None:
-            times = self.sender_parts.lifetimes.times(
+            times = self._sender_parts.lifetimes.times(
                 message.expires_in, message.delay, is_relative=transaction is not None
             )
             properties = times + properties
-        if len(body) + len(properties) > self.sender_parts.max_message_bytes:
+        if len(body) + len(properties) > self._sender_parts.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
 
@@ -552,28 +552,28 @@ class Sender:
         The queue stays as it was if the message will be refused for one of them: ArgumentError, SettingsError, or later
         a TransactionError, because the transaction has ended.
         """
-        if self._destination.has_groups or (transaction is not None and not transaction.is_open):
+        if self._destination.has_message_groups or (transaction is not None and not transaction.is_open):
             return
         if persistent is True:
             checked_priority(priority)
         else:
             checked_non_persistent(persistent, priority)
-        groups = self.sender_parts.groups
+        message_group_queues = self._sender_parts.message_group_queues
         try:
-            groups.prepare(self._destination)
+            message_group_queues.prepare(self._destination)
         except Closed as refused:
             with self._anew(refused):
-                groups.prepare(self._destination)
+                message_group_queues.prepare(self._destination)
 
     def checked_transaction(self, transaction: object) -> Transaction:
         """Return the transaction. ArgumentError if it is not one; TransactionError if it is of another store."""
-        return self.sender_parts.transactions.checked(transaction)
+        return self._sender_parts.transactions.checked(transaction)
 
     def _deadline(self, timeout: object) -> float | None:
-        return deadline_after(timeout, self.sender_parts.monitor.monotonic()) if timeout is not None else None
+        return deadline_after(timeout, self._sender_parts.monitor.monotonic()) if timeout is not None else None
 
     def _too_large(self, size: int) -> MessageTooLarge:
-        parts = self.sender_parts
+        parts = self._sender_parts
         limit = "max_message_bytes" if parts.is_limited_by_setting else "memory_limit"
         return MessageTooLarge(size, parts.max_message_bytes, limit)
 
@@ -591,8 +591,8 @@ class Sender:
             raise refused
         with self._held_reopened() as queue:
             self._bind(queue)
-            if known.has_groups and not queue.has_groups:  # one that was made anew does not know of them
-                self.sender_parts.groups.prepare(queue)
+            if known.has_message_groups and not queue.has_message_groups:  # a new object does not know of them
+                self._sender_parts.message_group_queues.prepare(queue)
             yield
 
     def _held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
@@ -603,7 +603,7 @@ class Sender:
         self, destination: NamedDestinationState, priority: int
     ) -> NonPersistentLaneState | FanOut:
         """Return where non-persistent messages of a priority go, made if needed. Requires: no lock."""
-        return destination.non_persistent_lanes[priority] or self.sender_parts.lanes.create_non_persistent(
+        return destination.non_persistent_lanes[priority] or self._sender_parts.lanes.create_non_persistent(
             destination, priority
         )
 

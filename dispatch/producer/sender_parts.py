@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...store.message_store import MessageStore
 from ..config.settings import Settings
 from ..core.monitor import Monitor
-from ..core.parts import DestinationParts
+from ..core.owners import DestinationOwners
 from ..core.publication.confirmer import ThreadConfirmer
 from ..core.publication.publisher import Publisher
 from ..core.redelivery.timed_lanes import TimedLanes
@@ -27,7 +27,7 @@ class SenderParts:
         message_store: MessageStore,
         publisher: Publisher,
         confirmer: ThreadConfirmer,
-        destinations: DestinationParts,
+        destinations: DestinationOwners,
         lifetimes: Lifetimes,
         slices: SliceWriter,
         space: SpaceLines,
@@ -47,7 +47,7 @@ class SenderParts:
         self.confirmer = confirmer
         self.syncs_always = self.publisher.syncs_always
         self.lanes = destinations.lanes
-        self.groups = destinations.groups
+        self.message_group_queues = destinations.message_group_queues
         self.lifetimes = lifetimes
         # Writes messages with an id or with times.
         self.slices = slices

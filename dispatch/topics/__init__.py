@@ -11,7 +11,7 @@ in which they are made.
 - `subscriptions`: how a subscription begins and ends, unsubscribe and seek, where a reader or a seek begins, the one
   consumer of many topics, and the acknowledgement of what the selector of a durable subscription does not match.
 - `retention`: which messages a topic keeps though nobody needs them, and which messages a slow subscriber loses.
-  arrivals.py knows which of these came first, latest_keys.py which of them have a newer message of their key.
+  arrivals.py knows which of these came first, newest_per_key.py which of them have a newer message of their key.
 - shared_reading.py: what a list leaves to the cache that all subscriptions of its topic share.
 - fan_out.py: where non-persistent messages go; fan_out_opener.py makes it. retained_messages.py: the messages
   that new subscriptions get first.

@@ -15,11 +15,11 @@ from ...store.numbering import LANE_SHIFT, NON_PERSISTENT
 from ...store.stored_message import StoredMessage
 from ..core.destinations.destination_lanes import DestinationLanes
 from ..core.destinations.overhead import FAN_OUT_BYTES
-from ..core.lanes.non_persistent import NonPersistentLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.redelivery.removal import Removals
 from ..core.selector_groups.matching import values_of
 from ..selectors.selector import FIELD_NAMES
-from .subscription_state import SubscribedTopic, SubscriptionState
+from .subscription_state import SubscribedTopicState, SubscriptionState
 
 
 class FanOut:
@@ -36,7 +36,12 @@ class FanOut:
     delivery_mode: ClassVar[str] = "NON_PERSISTENT"
 
     def __init__(
-        self, lanes: DestinationLanes, overflow: Overflow, removals: Removals, topic: SubscribedTopic, priority: int
+        self,
+        lanes: DestinationLanes,
+        overflow: Overflow,
+        removals: Removals,
+        topic: SubscribedTopicState,
+        priority: int,
     ) -> None:
         self._lanes = lanes
         self._buffer = overflow.buffer

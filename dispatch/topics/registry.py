@@ -16,10 +16,10 @@ from ..core.destinations.destination_opener import DestinationOpener
 from ..core.destinations.destination_registry import DestinationRegistry
 from ..core.destinations.destination_state import DestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES, OPEN_TOPIC_BYTES
-from ..core.model import CoreConsumer, StateParts
+from ..core.model import CoreConsumer, DestinationStateParts
 from ..core.monitor import Monitor
 from ..core.redelivery.removal import Removals
-from .latest_keys import KeyMemory
+from .newest_per_key import KeyMemory
 from .retention.eviction import Evictor
 from .retention.topic_retention import TopicRetention
 from .subscription_state import SubscriptionRegistry, SubscriptionState
@@ -33,7 +33,7 @@ class TopicMaker:
     def __init__(
         self,
         *,
-        state_parts: StateParts,
+        destination_state_parts: DestinationStateParts,
         subscribers: Subscriptions,
         subscriptions: SubscriptionRegistry,
         properties: PropertyTable,
@@ -46,7 +46,7 @@ class TopicMaker:
 
         keys: pays for the places that "latest_per_key" remembers.
         """
-        self._state_parts = state_parts
+        self._destination_state_parts = destination_state_parts
         self._subscribers = subscribers
         self._subscriptions = subscriptions
         self._properties = properties
@@ -61,7 +61,13 @@ class TopicMaker:
             most, eviction, key_name = policy.subscriber_max_messages, policy.eviction, policy.eviction_key
             evictor = Evictor(self._removals, most, eviction, key_name, self._keys)
         return TopicState(
-            self._state_parts, number, name, self._subscribers, evictor, self._subscriptions, self._properties
+            self._destination_state_parts,
+            number,
+            name,
+            self._subscribers,
+            evictor,
+            self._subscriptions,
+            self._properties,
         )
 
 

@@ -26,16 +26,16 @@ from ..core.deliveries.contracts import BackingStore
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destinations.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
-from ..core.lanes.non_persistent import NonPersistentLaneState
-from ..core.lanes.persistent import PersistentLaneState
-from ..core.lanes.queue_lane import QueueLaneState
+from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
+from ..core.lanes.queue_lane_state import QueueLaneState
 from ..core.lifecycle.counting import DestinationTotals
 from ..core.lists.load import Load
-from ..core.model import LaneState, SelectorGroup, StateParts, TargetList
+from ..core.model import DestinationStateParts, LaneState, SelectorGroup, TargetList
 from ..core.selector_groups.matching import SelectorMatcher
 from ..selectors.selector import Selector
 from .arrivals import ArrivalOrder
-from .latest_keys import NewestPerKey
+from .newest_per_key import NewestPerKey
 from .selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from .shared_reading import SharedReading, mean_charge_bytes
 
@@ -86,8 +86,8 @@ class SubscriptionRegistry(ABC):
         """Take a subscription offline, because its last consumer is closed. Requires: the lock."""
 
 
-class SubscribedTopic(NamedDestinationState):
-    """The part of a topic that its subscriptions know: which there are, and what they share.
+class SubscribedTopicState(NamedDestinationState):
+    """Dispatch's state of a topic as its subscriptions know it: which there are, and what they share.
 
     The state lock guards it.
     """
@@ -96,7 +96,7 @@ class SubscribedTopic(NamedDestinationState):
 
     def __init__(
         self,
-        parts: StateParts,
+        parts: DestinationStateParts,
         number: int,
         name: str,
         subscribers: Subscriptions,
@@ -125,7 +125,7 @@ class SubscribedTopic(NamedDestinationState):
         return self.registry.selector_matches
 
     @property
-    def durable(self) -> list[str]:
+    def durable_names(self) -> list[str]:
         """Return the names of the durable subscriptions, in order. O(durable subscriptions)."""
         return self.subscribers.table.names(self.number)
 
@@ -166,7 +166,7 @@ class SubscribedTopic(NamedDestinationState):
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state to report for each durable subscription, by name."""
-        return (found for name in self.durable if (found := self.subscription_for_report(name)) is not None)
+        return (found for name in self.durable_names if (found := self.subscription_for_report(name)) is not None)
 
     def note_neighbours(self) -> None:
         """Tell the only subscription so far that another one is read now. O(messages of its lists)."""
@@ -180,7 +180,7 @@ class SubscribedTopic(NamedDestinationState):
         return [*dict.fromkeys((*self.kept.values(), *self.online))]
 
 
-class SubscribedLane(PersistentLaneState):
+class SubscribedLaneState(PersistentLaneState):
     """Dispatch's state of a topic's lane, as the lanes of its subscriptions know it. The state lock guards it."""
 
     __slots__ = ()
@@ -196,15 +196,15 @@ class SubscribedLane(PersistentLaneState):
 class SubscriptionLaneState(QueueLaneState):
     """Dispatch's state of a lane of a subscription."""
 
-    __slots__ = ("examined", "subscription", "subscription_lane", "topic_lane", "_reading")
+    __slots__ = ("examined", "subscription", "subscription_lane", "topic_lane_state", "_reading")
 
     def __init__(
-        self, subscription: SubscriptionState, pending_lane: SubscriptionLane, topic_lane: SubscribedLane
+        self, subscription: SubscriptionState, pending_lane: SubscriptionLane, topic_lane_state: SubscribedLaneState
     ) -> None:
-        super().__init__(subscription, pending_lane.topic, topic_lane.id_prefix, pending_lane)
+        super().__init__(subscription, pending_lane.topic, topic_lane_state.id_prefix, pending_lane)
         self.subscription = subscription
         self.subscription_lane = pending_lane
-        self.topic_lane = topic_lane
+        self.topic_lane_state = topic_lane_state
         self._reading = SharedReading(
             self.memory,
             pending_lane.topic.number,
@@ -213,10 +213,10 @@ class SubscriptionLaneState(QueueLaneState):
         )
         self.pending_cache = self._reading.cache
         self.caches = (self._reading.cache, self.memory.head_queue_cache)
-        self.is_timed = topic_lane.is_timed
-        self.published_end = topic_lane.published_end
-        self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
-        self.first_sent_bytes = max(topic_lane.first_sent_bytes, pending_lane.first_sent_bytes)
+        self.is_timed = topic_lane_state.is_timed
+        self.published_end = topic_lane_state.published_end
+        self.first_sequence = max(topic_lane_state.first_sequence, pending_lane.first_sequence)
+        self.first_sent_bytes = max(topic_lane_state.first_sent_bytes, pending_lane.first_sent_bytes)
         if not subscription.is_durable:
             self.backing_store = subscription.topic.registry.unrecorded
             self.syncs = False
@@ -242,7 +242,7 @@ class SubscriptionLaneState(QueueLaneState):
 
     def _first_of_others(self) -> int:
         """Return the first sequence that another subscription may look for in RAM."""
-        return min(self.topic_lane.fronts(but=self), default=BEHIND_ALL)
+        return min(self.topic_lane_state.fronts(but=self), default=BEHIND_ALL)
 
     @property
     def is_recorded(self) -> bool:
@@ -280,8 +280,8 @@ class SubscriptionLaneState(QueueLaneState):
 
     def on_loaded(self, load: Load[TargetList]) -> None:
         """Keep messages that were read for one subscription for others that will need them soon."""
-        reading, messages = self._reading, self.topic_lane.pending_lane
-        fronts = self.topic_lane.fronts(but=self)
+        reading, messages = self._reading, self.topic_lane_state.pending_lane
+        fronts = self.topic_lane_state.fronts(but=self)
         mean_bytes = mean_charge_bytes(messages.pending_bytes, messages.pending_messages)
         least = reading.note_fronts(load, fronts, mean_bytes)
         if reading.has_neighbours:  # first, because messages that leave the list make room for others
@@ -295,9 +295,9 @@ class SubscriptionLaneState(QueueLaneState):
         return self._reading.peek(sequence)
 
     @property
-    def expiry_lane(self) -> LaneState:
+    def expiry_lane_state(self) -> LaneState:
         """Return the topic's lane, from which messages are removed when they have expired."""
-        return self.topic_lane
+        return self.topic_lane_state
 
 
 class SubscriptionState(DestinationState):
@@ -317,9 +317,9 @@ class SubscriptionState(DestinationState):
 
     noun = "subscription"
     kind = TOPIC
-    keeps_groups = False
+    keeps_message_groups = False
 
-    def __init__(self, topic: SubscribedTopic, subscriber: Subscriber, selector: Selector | None) -> None:
+    def __init__(self, topic: SubscribedTopicState, subscriber: Subscriber, selector: Selector | None) -> None:
         super().__init__(topic.parts, subscriber.facts.number, topic.name)
         self.topic = topic
         self.subscriber = subscriber
@@ -370,28 +370,28 @@ class SubscriptionState(DestinationState):
         """Whether the subscriber must miss nothing, however slow it is: a durable one, or a reader."""
         return self.is_reader or self.subscriber.is_durable
 
-    def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
+    def lane_of(self, topic_lane_state: LaneState) -> SubscriptionLaneState:
         """Return the subscription's part of a lane of the topic, made on first use."""
-        priority = topic_lane.pending_lane.priority
+        priority = topic_lane_state.pending_lane.priority
         lane = self.lanes[priority]
         if lane is None:
             pending_lane = self.subscriber.lanes[priority]
             assert pending_lane is not None
-            assert isinstance(topic_lane, SubscribedLane)
-            lane = SubscriptionLaneState(self, pending_lane, topic_lane)
+            assert isinstance(topic_lane_state, SubscribedLaneState)
+            lane = SubscriptionLaneState(self, pending_lane, topic_lane_state)
             self.put_lane(priority, lane)
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
-                non_persistent.persistent_lane = lane
+                non_persistent.persistent_lane_state = lane
             self.parts.target_area.add_lane(lane)
         assert isinstance(lane, SubscriptionLaneState)
         return lane
 
     def open_lanes(self) -> Iterator[SubscriptionLaneState]:
         """Open all its lanes, with the messages that were published while it had no consumer."""
-        for topic_lane in self.topic.all_lanes():
-            lane = self.lane_of(topic_lane)
-            lane.published_end = topic_lane.published_end
+        for topic_lane_state in self.topic.all_lanes():
+            lane = self.lane_of(topic_lane_state)
+            lane.published_end = topic_lane_state.published_end
             yield lane
 
     def charge(self) -> None:

@@ -9,10 +9,10 @@ from ...cache.spill.overflow import Overflow
 from ...store.directory_store import DirectoryStore
 from ..consumer.consumer_factory import ConsumerFactory
 from ..core.destinations.destination_lanes import DestinationLanes
-from ..core.parts import CoreParts
+from ..core.owners import CoreOwners
 from ..transactions.transaction_registry import TransactionRegistry
 from .fan_out_opener import FanOutOpener
-from .latest_keys import KeyMemory
+from .newest_per_key import KeyMemory
 from .numbered_lanes import NumberedLanes
 from .registry import TopicMaker, TopicRegistry
 from .retained_messages import RetainedMessages
@@ -53,7 +53,7 @@ class TopicLayer:
 
 
 def make_topic_layer(
-    core: CoreParts,
+    core: CoreOwners,
     directory: DirectoryStore,
     *,
     overflow: Overflow,
@@ -71,7 +71,7 @@ def make_topic_layer(
     writer = directory.subscription_writer
     unmatched_acker = UnmatchedAcker(monitor, directory.message_store, writer, reading)
     subscriptions = _make_subscriptions(core, directory, unmatched_acker)
-    patterns = PatternRegistry(core.target_area, core.state_parts, writer, subscriptions)
+    patterns = PatternRegistry(core.target_area, core.destination_state_parts, writer, subscriptions)
     retention = TopicRetention(
         monitor=monitor,
         writer=writer,
@@ -117,7 +117,7 @@ def make_topic_layer(
 
 
 def _make_topics(
-    core: CoreParts,
+    core: CoreOwners,
     directory: DirectoryStore,
     subscriptions: OpenSubscriptions,
     patterns: PatternRegistry,
@@ -130,7 +130,7 @@ def _make_topics(
         directory.destination_table,
         core.destinations.opener,
         maker=TopicMaker(
-            state_parts=core.state_parts,
+            destination_state_parts=core.destination_state_parts,
             subscribers=directory.subscriptions,
             subscriptions=subscriptions,
             properties=directory.host_properties,
@@ -143,7 +143,7 @@ def _make_topics(
     )
 
 
-def _make_retained(core: CoreParts, directory: DirectoryStore, fan_out_opener: FanOutOpener) -> RetainedMessages:
+def _make_retained(core: CoreOwners, directory: DirectoryStore, fan_out_opener: FanOutOpener) -> RetainedMessages:
     return RetainedMessages(
         monitor=core.monitor,
         properties=directory.host_properties,
@@ -155,7 +155,7 @@ def _make_retained(core: CoreParts, directory: DirectoryStore, fan_out_opener: F
 
 
 def _make_admin(
-    core: CoreParts, directory: DirectoryStore, transactions: TransactionRegistry, subscriptions: OpenSubscriptions
+    core: CoreOwners, directory: DirectoryStore, transactions: TransactionRegistry, subscriptions: OpenSubscriptions
 ) -> SubscriptionAdmin:
     return SubscriptionAdmin(
         monitor=core.monitor,
@@ -168,7 +168,7 @@ def _make_admin(
 
 
 def _make_topic_admin(
-    core: CoreParts,
+    core: CoreOwners,
     directory: DirectoryStore,
     transactions: TransactionRegistry,
     topics: TopicRegistry,
@@ -186,7 +186,7 @@ def _make_topic_admin(
 
 
 def _make_subscriptions(
-    core: CoreParts, directory: DirectoryStore, unmatched_acker: UnmatchedAcker
+    core: CoreOwners, directory: DirectoryStore, unmatched_acker: UnmatchedAcker
 ) -> OpenSubscriptions:
     return OpenSubscriptions(
         monitor=core.monitor,

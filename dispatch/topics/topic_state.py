@@ -18,19 +18,19 @@ from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.destinations.overhead import FAN_OUT_BYTES
 from ..core.lifecycle.counting import EarlierCounts
-from ..core.model import LANE_STATE_BYTES, LaneState, StateParts
+from ..core.model import LANE_STATE_BYTES, DestinationStateParts, LaneState
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
-    SubscribedLane,
-    SubscribedTopic,
+    SubscribedLaneState,
+    SubscribedTopicState,
     SubscriptionLaneState,
     SubscriptionRegistry,
     SubscriptionState,
 )
 
 
-class TopicState(SubscribedTopic):
+class TopicState(SubscribedTopicState):
     """Dispatch's state of a topic. Its lanes have no lists, because consumers take from subscriptions.
 
     The state lock guards it.
@@ -42,11 +42,11 @@ class TopicState(SubscribedTopic):
     kind = TOPIC
     drops_oldest = False
     has_lists = False
-    keeps_groups = False
+    keeps_message_groups = False
 
     def __init__(
         self,
-        parts: StateParts,
+        parts: DestinationStateParts,
         number: int,
         name: str,
         subscribers: Subscriptions,
@@ -56,7 +56,7 @@ class TopicState(SubscribedTopic):
     ) -> None:
         """Make the state of a topic without messages.
 
-        subscribers, evictor, registry: as in SubscribedTopic.
+        subscribers, evictor, registry: as in SubscribedTopicState.
         properties: the host properties, among which the retained messages are.
         """
         super().__init__(parts, number, name, subscribers, evictor, registry)
@@ -76,7 +76,7 @@ class TopicState(SubscribedTopic):
     def retention_depth(self) -> tuple[int, int]:
         """Number and bytes of the messages that the policy keeps, including those that subscriptions need too."""
         retention = self.retention
-        depths = [lane.depth for lane in retention.lanes if lane is not None] if retention is not None else []
+        depths = [kept.depth for kept in retention.lanes if kept is not None] if retention is not None else []
         return sum(depth[0] for depth in depths), sum(depth[1] for depth in depths)
 
     def stored_lanes(self) -> list[TopicLane]:
@@ -90,10 +90,10 @@ class TopicState(SubscribedTopic):
     def qualified_names(self) -> list[str]:
         """Return the name of the topic, and those of its durable subscriptions."""
         own_name = self.qualified_name
-        return [own_name, *(f"{own_name}/{name}" for name in self.durable)]
+        return [own_name, *(f"{own_name}/{name}" for name in self.durable_names)]
 
     @property
-    def lists_a_lane(self) -> int:
+    def lists_per_lane(self) -> int:
         """Number of lists that a new lane needs: one for each subscription that is read."""
         return len(self.online)
 
@@ -188,7 +188,7 @@ class TopicState(SubscribedTopic):
         return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
 
 
-class TopicLaneState(SubscribedLane):
+class TopicLaneState(SubscribedLaneState):
     """Dispatch's state of a lane of a topic: messages of one priority on their way to the subscriptions."""
 
     __slots__ = ("topic",)
@@ -209,7 +209,7 @@ class TopicLaneState(SubscribedLane):
 
     def every_reader(self) -> list[LaneState]:
         """Return the readers, after opening the durable subscriptions that are rows."""
-        for name in self.topic.durable:
+        for name in self.topic.durable_names:
             subscription = self.topic.durable_subscription(name)
             if subscription is not None:
                 self.topic.keep(subscription).lane_of(self)

@@ -109,7 +109,7 @@ class StagedAcks:
         returned = self.deliveries
         for delivery in returned:
             lane_of(delivery).unpark(delivery)
-        any_delayed = self._redelivery.take_back(returned, 0.0)
+        any_delayed = self._redelivery.return_failed(returned, 0.0)
         for delivery in returned:
             consumer_of(delivery).try_again()
         return any_delayed
@@ -124,7 +124,7 @@ class StagedAcks:
         for number, first, messages in self._branch.runs():
             lane = self._lanes[number]
             lane.parked.remove(first, first + messages - 1)
-            self._redelivery.give_back(lane, first, first + messages - 1)
+            self._redelivery.return_from_transaction(lane, first, first + messages - 1)
 
     def end(self) -> None:
         """Forget all deliveries, because the transaction has ended."""

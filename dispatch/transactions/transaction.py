@@ -36,7 +36,7 @@ from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.deliveries.delivery import Delivery
-from ..core.lanes.persistent import PersistentLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model import ConsumedDestination, LaneState
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
@@ -158,7 +158,7 @@ class Transaction:
             self._require(OPEN)
             lane.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
-                if own_id is not None and lane.destination.is_watched:
+                if own_id is not None and lane.destination.has_duplicate_window:
                     self._add_once(lane, timestamp, properties, body)
                     ids.append(own_id)
                     continue
@@ -196,7 +196,7 @@ class Transaction:
             target.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
                 found = None
-                if own_id is not None and target.destination.is_watched:
+                if own_id is not None and target.destination.has_duplicate_window:
                     found = identity_of(target.destination.number, properties)
                     assert found is not None
                     is_own = self.parts.windows.persistent.deciding_transaction(found) == self._branch.number

@@ -44,7 +44,7 @@ _ATTEMPTS_SECTION: Final = 1
 _DUPLICATES_SECTION: Final = 2
 _IMPORTS_SECTION: Final = 3
 _PROPERTIES_SECTION: Final = 4
-_HAS_GROUPS: Final = 0x10
+_HAS_MESSAGE_GROUPS: Final = 0x10
 """Flag beside the kind of a queue: messages with a group were sent to it."""
 _IS_TEMPORARY: Final = 0x20
 """Flag beside the kind of a queue or topic: it is temporary."""
@@ -56,7 +56,7 @@ class Destination(NamedTuple):
     number: int
     kind: int
     name: str
-    has_groups: bool = False
+    has_message_groups: bool = False
     """Whether a message with a group was ever sent there."""
     is_temporary: bool = False
     """Whether it ends at the latest with the process that made it."""
@@ -64,14 +64,14 @@ class Destination(NamedTuple):
 
 def encode_destination(destination: Destination) -> bytes:
     name = destination.name.encode()
-    kind = destination.kind | (_HAS_GROUPS if destination.has_groups else 0)
+    kind = destination.kind | (_HAS_MESSAGE_GROUPS if destination.has_message_groups else 0)
     kind |= _IS_TEMPORARY if destination.is_temporary else 0
     return DESTINATION_HEAD.pack(destination.number, kind, len(name)) + name
 
 
 def kind_of(flags: int) -> int:
     """Return QUEUE, TOPIC, or an invalid kind, from the byte that has the flags too."""
-    return flags & ~(_HAS_GROUPS | _IS_TEMPORARY)
+    return flags & ~(_HAS_MESSAGE_GROUPS | _IS_TEMPORARY)
 
 
 class Subscription(NamedTuple):
@@ -338,8 +338,8 @@ class _Reader:
         kind = kind_of(flags)
         if kind not in (QUEUE, TOPIC):
             raise RecordDamaged(f"a destination of kind {flags} cannot be")
-        has_groups, is_temporary = bool(flags & _HAS_GROUPS), bool(flags & _IS_TEMPORARY)
-        return Destination(self.number(number), kind, self.name(size), has_groups, is_temporary)
+        has_message_groups, is_temporary = bool(flags & _HAS_MESSAGE_GROUPS), bool(flags & _IS_TEMPORARY)
+        return Destination(self.number(number), kind, self.name(size), has_message_groups, is_temporary)
 
     def number(self, number: int) -> int:
         """Read the number of a destination or subscription. RecordDamaged: it is not a valid one."""

@@ -213,7 +213,7 @@ class _Ingestion:
             contents = found.contents[at : at + lane.slice_capacity]
             with self._lock:
                 if any(properties and group_of(properties) is not None for properties, _ in contents):
-                    self._directory.destination_writer.note_groups(lane.destination_number)
+                    self._directory.destination_writer.note_message_groups(lane.destination_number)
                 self._append_slice(lane, found.timestamp, contents)
             at += len(contents)
             self._taken += len(contents)

@@ -66,10 +66,10 @@ class DestinationWriter:
             self._duplicates.forget(destination_number)
             self._properties.forget_retained(destination_number)
 
-    def note_groups(self, destination_number: int) -> None:
+    def note_message_groups(self, destination_number: int) -> None:
         """Record that a queue has messages with groups from now on. The fact survives a restart."""
-        if not (known := self._table[destination_number]).has_groups:
-            noted = known._replace(has_groups=True)
+        if not (known := self._table[destination_number]).has_message_groups:
+            noted = known._replace(has_message_groups=True)
             with self._journal.all_or_broken:
                 self._journal.append(DESTINATION, 0, 1, encode_destination(noted))
                 self._table[destination_number] = noted

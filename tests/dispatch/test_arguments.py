@@ -479,6 +479,7 @@ INTERNAL = {
     "uses_destinations",
     "end",
     "return_untried",
+    "windows",
     "withdraw",
     "read_from",
 }

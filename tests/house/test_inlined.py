@@ -30,8 +30,8 @@ PLACES = {
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle",
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
     "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
-    "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
-    "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
+    "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
+    "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
     "dispatch/core/publication/publisher.py:Publisher.hold_until_durable",
     "dispatch/distribution/precedence.py:Precedence._above",
@@ -109,7 +109,7 @@ def test_durable_messages_ask_for_the_end_of_the_journal() -> None:
 
 
 def test_an_arrival_is_charged_as_every_message_is() -> None:
-    arrive = texts(function("dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive"))
+    arrive = texts(function("dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive"))
     taken, charged = function("cache/accounting/charge.py:charge_of").body
     assert isinstance(charged, ast.Return) and charged.value is not None
     assert ast.unparse(taken) in arrive
@@ -143,7 +143,9 @@ def test_a_non_persistent_arrival_is_charged_by_the_length_of_its_content() -> N
     [charged] = function("cache/accounting/charge.py:charge_of_size").body
     assert isinstance(charged, ast.Return) and charged.value is not None
     inlined = ast.unparse(charged.value).replace("content_bytes", "length")
-    assert f"charge = {inlined}" in texts(function("dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add"))
+    assert f"charge = {inlined}" in texts(
+        function("dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add")
+    )
 
 
 def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
@@ -171,8 +173,8 @@ def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
-        "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
+        "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
+        "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
     ],
 )
 def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:

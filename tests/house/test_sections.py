@@ -77,9 +77,9 @@ OTHERWISE = {
     "AsyncQueue.browse.read",
     "Consumer.fileno",  # each step leaves it whole
     "DestinationRegistry._release",  # one that is broken into leaves a queue, or a topic, open
-    "GroupTurns.begin",  # a lock of its own; what is interrupted there is in flight, until its consumer is closed
-    "GroupTurns.end",
-    "GroupTurns.go_back",
+    "MessageGroupTurns.begin",  # a lock of its own; what it interrupts is in flight until its consumer closes
+    "MessageGroupTurns.end",
+    "MessageGroupTurns.go_back",
     "Engine._restore",  # an open that is interrupted has no store
     "Engine.close",  # behind an error, to stop the journal
     "IndexFit.step",  # the checkpoint lock; the state lock in it says it

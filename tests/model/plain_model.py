@@ -183,7 +183,7 @@ class Place:
     line: list[Reader] = field(default_factory=list)
     """The exclusive consumers: the first one gets all."""
     is_paused: bool = False
-    has_groups: bool = False
+    has_message_groups: bool = False
     """Some message had a group once: who gets what is no longer a matter of order alone."""
     has_ranks: bool = False
     """Likewise some consumer a priority, since the store was opened."""
@@ -197,7 +197,7 @@ class Place:
 
     @property
     def is_dealt(self) -> bool:
-        return self.has_groups or self.has_ranks
+        return self.has_message_groups or self.has_ranks
 
     @property
     def is_used(self) -> bool:
@@ -374,7 +374,7 @@ class PlainModel:
     def is_withheld(self, reader: Reader, entry: Entry) -> bool:
         """A group is in one hand, and in order."""
         group, place = entry.letter.group, reader.place
-        if group is None or not place.has_groups:
+        if group is None or not place.has_message_groups:
             return False
         for other in place.entries:
             if other.letter.group != group or other is entry:
@@ -399,7 +399,7 @@ class PlainModel:
         """They come last of their priority, in this order."""
         for letter in letters:
             self._ranks += not are_tied
-            place.has_groups |= letter.group is not None and place.name in self.queues
+            place.has_message_groups |= letter.group is not None and place.name in self.queues
             self._arrive(place, Entry(replace(letter, delay_ms=0), self._ranks, due_ms=self.now_ms + letter.delay_ms))
 
     def _arrive(self, place: Place, entry: Entry) -> None:
@@ -562,7 +562,7 @@ class PlainModel:
         entries = list(entries)
         branch.rejected += [Rejected(place, entry, reason, entry.tried) for entry in entries]
         if place.rule.dead_letters is not None and entries:
-            self.queue(place.rule.dead_letters).has_groups |= place.has_groups
+            self.queue(place.rule.dead_letters).has_message_groups |= place.has_message_groups
         self.hold(branch, entries)
 
     def prepare(self, branch: Branch, xid: bytes) -> None:
@@ -615,7 +615,7 @@ class PlainModel:
             replace(letter, delay_ms=max(entry.due_ms - self.now_ms, 0))
             for letter, entry in zip(own, entries, strict=True)
         ]
-        target.has_groups |= source.has_groups
+        target.has_message_groups |= source.has_message_groups
         self.arrive(target, letters)
 
     # ------------------------------------------------------------------ what happens by itself
@@ -647,7 +647,7 @@ class PlainModel:
             place.counts["dead_lettered"] += 1
             if place.rule.dead_letters is not None:
                 target = self.queue(place.rule.dead_letters)
-                target.has_groups |= place.has_groups
+                target.has_message_groups |= place.has_message_groups
                 stamp = (place.name, place.subscription, reason, entry.attempts)
                 letter = replace(entry.letter, delay_ms=0, expires_at_ms=None, stamp=stamp)
                 self.arrive(target, (letter,), are_tied=True)

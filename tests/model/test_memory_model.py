@@ -236,7 +236,7 @@ class Model:
         scans = 0
         while expected is not None and taker.selector is not None and not deliveries:
             # A take that does not wait may leave the scan to the background, or, where memory is short, to the next.
-            starving = self.store.dispatch_area.starving(taker.consumer.selector_group)
+            starving = self.store.dispatch_area.list_to_load(taker.consumer.selector_group)
             assert starving is None or starving in self.store.loads.running_low, "nobody goes on with the scan"
             # One load may want a message of an eighth of the limit, and the buffer that it is read into.
             is_short = self.store.budget.free_bytes < self.store.budget.target_bytes // 4 + KIB

@@ -33,10 +33,10 @@ from forebay.dispatch.core.areas.load_requests import LoadRequests
 from forebay.dispatch.core.areas.target_area import TargetArea
 from forebay.dispatch.core.destinations.destination_state import NamedDestinationState
 from forebay.dispatch.core.destinations.queue_state import QueueState
-from forebay.dispatch.core.lanes.persistent import PersistentLaneState
+from forebay.dispatch.core.lanes.persistent_lane_state import PersistentLaneState
 from forebay.dispatch.core.memory.memory_rule import MemoryRule
 from forebay.dispatch.core.memory.watermarks import Watermarks
-from forebay.dispatch.core.model import LaneState, StateParts, TargetList
+from forebay.dispatch.core.model import DestinationStateParts, LaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.redelivery.redelivery import Redelivery
 from forebay.dispatch.core.redelivery.timed_lanes import TimedLanes
@@ -180,8 +180,8 @@ class Inside:
         return self.__layers.areas.loads
 
     @property
-    def state_parts(self) -> StateParts:
-        return self.__layers.areas.state_parts
+    def destination_state_parts(self) -> DestinationStateParts:
+        return self.__layers.areas.destination_state_parts
 
     @property
     def distribution_chooser(self) -> DistributionChooser:
@@ -189,7 +189,7 @@ class Inside:
 
     @property
     def consumer_memory(self) -> Overdraft:
-        return self.__layers.areas.memory.consumers
+        return self.__layers.areas.memory.consumer_memory
 
     @property
     def memories(self) -> MemoryRegistry:
@@ -204,7 +204,7 @@ class Inside:
         if name in queues.by_name:
             return queues.by_name[name]
         with self.__engine.monitor.lock:
-            found = queues.find(name)
+            found = queues.named_for_report(name)
         assert found is not None, name
         return found
 
@@ -234,7 +234,7 @@ class Inside:
 
     def lane(self, queue: NamedDestinationState, priority: int) -> PersistentLaneState:
         """Return the persistent lane of a priority, made if needed."""
-        return self.__layers.core.parts.destinations.lanes.create(queue, priority)
+        return self.__layers.core.owners.destinations.lanes.create(queue, priority)
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """Return the consumers of a queue."""
@@ -242,7 +242,7 @@ class Inside:
 
     def let_loader_stand_back(self, clock: Clock) -> None:
         """Let the loader leave lists to consumers that never pause, as it does if a thread loads."""
-        self.loads.stand_back_by(clock)
+        self.loads.judge_consumers_by(clock)
 
     @property
     def dead_letters(self) -> DeadLetterMover:
@@ -448,7 +448,7 @@ def engine_of(monitor: Monitor) -> Engine:
 
 def queue_of(consumer: Consumer) -> Queue:
     assert isinstance(consumer.destination, QueueState)
-    return Queue(engine_of(consumer.monitor).for_queues, consumer.destination)
+    return Queue(engine_of(consumer.monitor).queue_parts, consumer.destination)
 
 
 def explain(subject: Queue | Consumer) -> Explanation:

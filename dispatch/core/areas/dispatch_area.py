@@ -18,7 +18,7 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
-from ..memory.reclaim import MemoryParts
+from ..memory.reclaim import MemoryOwners
 from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selector_groups.distribution_roles import Dispatcher
 from .list_order import next_by_arrival
@@ -33,7 +33,7 @@ class MemoryWaiter(Protocol):
     """
 
     def try_again(self) -> None:
-        """Go on, and call `waits_no_more`, if enough memory is free now. Requires: the lock."""
+        """Go on, and call `stop_waiting_for_memory`, if enough memory is free now. Requires: the lock."""
 
 
 class DispatchArea(Dispatcher[CoreConsumer]):
@@ -44,7 +44,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
 
     def __init__(
         self,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         loads: LoadRequests,
         now_ms: Callable[[], int],
         events: ListEvents,
@@ -113,7 +113,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
     def dispatch(self, consumer: CoreConsumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` direct messages in order, without reading any.
 
-        If the result is empty, call `starving`.
+        If the result is empty, call `list_to_load`.
         """
         deliveries: list[Delivery] = []
         for target in consumer.selector_group.lists:
@@ -278,7 +278,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         self._remove_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
-    def starving(self, selector_group: SelectorGroup) -> TargetList | None:
+    def list_to_load(self, selector_group: SelectorGroup) -> TargetList | None:
         """Return the list that must be loaded before anything can be handed out. None: there is nothing to load."""
         for target in selector_group.in_turn():
             if target.counterpart is not None:
@@ -289,7 +289,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
                 return target
         return None
 
-    def has_any(self, selector_group: SelectorGroup) -> bool:
+    def may_have_messages(self, selector_group: SelectorGroup) -> bool:
         """Return whether a take may find a message, now or after a load."""
         return any(target.direct or target.has_supply for target in selector_group.in_turn())
 
@@ -309,7 +309,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             self._release_in_flight(lane.memory, charge)
         delivery.consumer.in_flight -= 1
         if self._waiters:
-            self.relieve()
+            self.retry_waiters()
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
         """Settle acknowledged deliveries of one lane. All belong to one consumer."""
@@ -324,15 +324,15 @@ class DispatchArea(Dispatcher[CoreConsumer]):
             lane.trim_delivery_counts(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0].consumer.in_flight -= len(deliveries)
         if self._waiters:
-            self.relieve()
+            self.retry_waiters()
 
     # ------------------------------------------------------------------ who waits for memory
 
     def wait_for_memory(self, waiter: MemoryWaiter) -> None:
-        """Have a waiter try again when memory comes free, until it calls `waits_no_more`."""
+        """Have a waiter try again when memory comes free, until it calls `stop_waiting_for_memory`."""
         self._waiters[waiter] = None
 
-    def waits_no_more(self, waiter: MemoryWaiter) -> None:
+    def stop_waiting_for_memory(self, waiter: MemoryWaiter) -> None:
         """Forget a waiter that goes on or ends, if it waited."""
         self._waiters.pop(waiter, None)
 
@@ -340,7 +340,7 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         """Return whether it waits for memory."""
         return waiter in self._waiters
 
-    def relieve(self) -> None:
+    def retry_waiters(self) -> None:
         """Have all who wait for memory try again, because some came free."""
         for waiter in list(self._waiters):
             waiter.try_again()

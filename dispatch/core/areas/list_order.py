@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ....store.numbering import BEHIND_ALL
-from ..lanes.non_persistent import NonPersistentLaneState
+from ..lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..model import SelectorGroup, TargetList
 
 

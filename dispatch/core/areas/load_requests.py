@@ -1,4 +1,4 @@
-"""LoadRequests: the lists that want a load, and the lists that the eager loader leaves to their consumers.
+"""LoadRequests: the lists that want a load, and the lists that the eager loader leave_if_never_full to their consumers.
 
 A list asks for a load when it runs low and there is something to load for it. The loader serves all lists that ask,
 except those whose consumers never pause.
@@ -79,11 +79,11 @@ class LoadRequests:
 
     def __init__(self, wake_loader: Callable[[], None], clock: Clock | None) -> None:
         """wake_loader: wakes the loader's thread.
-        clock: None if the loader never leaves a list to its consumer.
+        clock: None if the loader never leave_if_never_full a list to its consumer.
         """
         self.wake_loader = wake_loader
         self._clock: Clock | None = None
-        self.stand_back_by(clock)
+        self.judge_consumers_by(clock)
         # Lists below their low watermark, half of what the loader reads ahead, for which there is something to load.
         self.running_low: dict[TargetList, None] = {}
         # Lists that are left to their consumers: the loader loads nothing for them.
@@ -91,7 +91,7 @@ class LoadRequests:
         self._feed_periods: dict[TargetList, FeedPeriod] = {}
         self._look_at = 0.0
 
-    def stand_back_by(self, clock: Clock | None) -> None:
+    def judge_consumers_by(self, clock: Clock | None) -> None:
         """Leave lists to consumers that never pause, judged by this clock. None: leave no list.
 
         If threads can compute at the same time, leaving lists would save nothing.
@@ -145,8 +145,8 @@ class LoadRequests:
 
     # ------------------------------------------------------------------ the loader's thread
 
-    def leaves(self, target: TargetList) -> bool:
-        """Return whether the loader leaves a list to its consumer that it was about to load for."""
+    def leave_if_never_full(self, target: TargetList) -> bool:
+        """Return whether the loader leave_if_never_full a list to its consumer that it was about to load for."""
         if target.direct_bytes * 2 < target.low_watermark_bytes or not self._never_fills(target):
             return False  # nearly empty: the consumer would have to load before it was judged
         self._leave(target)

@@ -25,7 +25,7 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..lists.abstract_target_area import AbstractTargetArea
-from ..memory.reclaim import MemoryParts
+from ..memory.reclaim import MemoryOwners
 from ..memory.watermarks import Watermarks
 from ..model import ConsumedDestination, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor
@@ -59,7 +59,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def __init__(
         self,
         monitor: Monitor,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         watermarks: Watermarks,
         loads: LoadRequests,
         dispatch_area: DispatchArea,
@@ -70,8 +70,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         """events: hears of lanes that nobody reads any more, and of those that are gone.
         traffic: is told what lists get and lose.
         """
-        self._consumer_memory = memory.consumers
-        self._destination_memory = memory.destinations
+        self._consumer_memory = memory.consumer_memory
+        self._destination_memory = memory.destination_memory
         self._monitor = monitor
         self._loads = loads
         self._memories = memory.memories
@@ -139,11 +139,11 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             target.require_claims()
         self.listless_selector_groups -= not selector_group.lists
         selector_group.add_list(target)
-        self.adopt(target)
+        self.begin_list(target)
         self._loads.request(target)
         self._traffic.list_added(target)
 
-    def adopt(self, target: TargetList) -> None:
+    def begin_list(self, target: TargetList) -> None:
         """Give a new list its share of memory."""
         self.make_room(LIST_BYTES, None)
         self._consumer_memory.charge(LIST_BYTES)
@@ -185,7 +185,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         if len(destination.selector_groups) <= 1:
             self.update_sole_lists(destination)
 
-    def withdraw(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def remove_lists_over(self, destination: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists over one destination from a selector group that reads several."""
         kept: list[TargetList] = []
         for target in selector_group.lists:
@@ -203,7 +203,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         self._traffic.list_ends(target)
         self.end_list(target)
         has_supply = target.has_supply
-        memory, lane_number = target.memory, target.lane.number
+        memory, lane_number = target.memory, target.lane.pending_lane.number
         target.release(target.direct_bytes)
         memory.head_queue_cache.reopen(lane_number)
         dropped: list[StoredMessage] = []
@@ -218,7 +218,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def end_list(self, target: TargetList) -> None:
         """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
-        self._dispatch_area.waits_no_more(target)
+        self._dispatch_area.stop_waiting_for_memory(target)
         self._watermarks.end(target)
         self._consumer_memory.release(LIST_BYTES)
         if target.load is not None:
@@ -266,7 +266,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         self._traffic.arrives_unloaded(lane, end)
         lane.published_end = end
         if not lane.destination.selector_groups:
-            lane.memory.head_queue_cache.stop(lane.number)
+            lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         for selector_group in lane.destination.selector_groups.values():
             for target in selector_group.lists:
                 if target.lane is lane:
@@ -363,7 +363,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
     def try_again(self, target: TargetList) -> None:
         """Load for a list that was given up for want of memory, if enough is free now."""
         if target.wanted_bytes <= OVERHEAD_BYTES or target.memory.free_bytes >= target.wanted_bytes:
-            self._dispatch_area.waits_no_more(target)
+            self._dispatch_area.stop_waiting_for_memory(target)
             self._loads.request(target)
 
     # ------------------------------------------------------------------ what is free again, or gone
@@ -404,11 +404,11 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         for target in lane.destination.lists_over(lane):
             target.release(target.forget(gone))
         lane.distribution.forget(lane, gone)
-        lane.pending_cache.discard_runs(lane.number, gone)
+        lane.pending_cache.discard_runs(lane.pending_lane.number, gone)
         heads = lane.memory.head_queue_cache
-        heads.discard_runs(lane.number, gone)
-        heads.reopen(lane.number)
-        self._dispatch_area.relieve()
+        heads.discard_runs(lane.pending_lane.number, gone)
+        heads.reopen(lane.pending_lane.number)
+        self._dispatch_area.retry_waiters()
 
     # ------------------------------------------------------------------ memory
 

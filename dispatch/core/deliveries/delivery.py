@@ -177,11 +177,6 @@ class LaneMessages(ABC):
     def priority(self) -> int:
         return self.pending_lane.priority
 
-    @property
-    def number(self) -> int:
-        """The number of the lane, by which caches and tables know it."""
-        return self.pending_lane.number
-
     def is_free(self, sequence: int) -> bool:
         """Return whether a published message can be handed out, apart from its expiry. O(log runs)."""
         parked, dead_letters = self.parked, self.dead_letters
@@ -319,7 +314,7 @@ class Delivery:
         "is_seen",
     )
     held_group: str | None
-    """The group of a lazy delivery that a GroupedDistribution made; not set in other deliveries."""
+    """The group of a lazy delivery that an AssigningDistribution made; not set in other deliveries."""
     is_seen: bool
     """True once the body or the headers were looked at, or iteration handed the delivery out; not set before."""
 

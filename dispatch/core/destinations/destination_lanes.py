@@ -13,9 +13,9 @@ from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
 from ..areas.target_area import TargetArea
-from ..lanes.non_persistent import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
-from ..lanes.persistent import PersistentLaneState
-from ..memory.reclaim import MemoryParts
+from ..lanes.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
+from ..memory.reclaim import MemoryOwners
 from ..model import LaneState
 from ..monitor import Monitor
 from ..redelivery.removal import Removals
@@ -34,7 +34,7 @@ class DestinationLanes:
         message_store: MessageStore,
         epoch: int,
         target_area: TargetArea,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         overhead: DestinationOverhead,
         timed: TimedLanes,
         removals: Removals,
@@ -49,7 +49,7 @@ class DestinationLanes:
         self._timed = timed
         self._removals = removals
         # Next sequences of closed lanes of non-persistent messages, because no sequence may be used twice.
-        self._non_persistent = IdleLanes(memory.destinations)
+        self._non_persistent = IdleLanes(memory.destination_memory)
 
     @property
     def idle_charge(self) -> int:
@@ -105,7 +105,7 @@ class DestinationLanes:
         self._target_area.add_lane(lane)
         non_persistent = destination.non_persistent_lanes[priority]
         if non_persistent is not None:
-            non_persistent.persistent_lane = lane
+            non_persistent.persistent_lane_state = lane
         return lane
 
     # ------------------------------------------------------------------ non-persistent messages
@@ -134,7 +134,7 @@ class DestinationLanes:
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
             lane = NonPersistentLaneState(destination, pending_lane, prefix, self._overflow, self._timed.note)
             destination.put_non_persistent_lane(priority, lane)
-            lane.persistent_lane = destination.lanes[priority]
+            lane.persistent_lane_state = destination.lanes[priority]
             self._target_area.add_lane(lane)
         return lane
 

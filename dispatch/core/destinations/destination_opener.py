@@ -16,7 +16,7 @@ from ..redelivery.timed_lanes import TimedLanes
 from .closable_destinations import ClosableDestinations, IdleCloser
 from .destination_lanes import DestinationLanes
 from .destination_state import DestinationState
-from .overhead import COUNTED_BYTES, GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes
+from .overhead import COUNTED_BYTES, MESSAGE_GROUPS_BYTES, ROW_BYTES, DestinationOverhead, row_bytes
 from .policy_applier import PolicyApplier
 
 
@@ -76,11 +76,11 @@ class DestinationOpener:
         self._make_room(charge_bytes)
         return self._overhead.charge_one(charge_bytes)
 
-    def must_have(self, charge_bytes: int) -> None:
+    def charge_or_owe(self, charge_bytes: int) -> None:
         """Charge for a queue or topic that is opened to be deleted, even if memory is full: the deletion frees more."""
-        self._overhead.must_have(charge_bytes)
+        self._overhead.charge_or_owe(charge_bytes)
 
-    def begin(self, opened: DestinationState, closer: IdleCloser) -> None:
+    def set_up(self, opened: DestinationState, closer: IdleCloser) -> None:
         """Apply its policy to a queue or topic that was just opened, and note who can close it again."""
         self._closable.add(opened, closer)
         self._policy_applier.apply(opened)
@@ -105,7 +105,7 @@ class DestinationOpener:
         """
         if not opened.is_open or not opened.is_idle or opened.number in undecided:
             return False
-        return not (self._rows[opened.number].is_temporary or self._publisher.is_to_publish(opened))
+        return not (self._rows[opened.number].is_temporary or self._publisher.has_unpublished(opened))
 
     def close(self, opened: DestinationState, charge_bytes: int) -> None:
         """Close a queue or topic, so that only its row remains. Requires: `can_close` is true.
@@ -120,15 +120,15 @@ class DestinationOpener:
         self._lanes.shrink_to_row(opened)
         opened.clear()
         is_kept = self._counted.put(opened.number, counted)
-        self._overhead.closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
+        self._overhead.release_closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
 
     def forget(self, deleted: DestinationState, charge_bytes: int) -> None:
         """Forget a deleted queue or topic, so that what its senders added no longer arrives.
 
         charge_bytes: what the open destination was charged, in addition to its row.
         """
-        groups_bytes = GROUPS_BYTES * deleted.has_groups
-        self._overhead.closed(deleted, row_bytes(deleted.name) + charge_bytes + groups_bytes)
+        message_groups_bytes = MESSAGE_GROUPS_BYTES * deleted.has_message_groups
+        self._overhead.release_closed(deleted, row_bytes(deleted.name) + charge_bytes + message_groups_bytes)
         self._closable.remove(deleted)
         self._timed.forget(deleted)
         self._lanes.forget(deleted.number)

@@ -137,14 +137,14 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         found = self.by_number.get(destination_number)
         if found is None:
             name = self._rows[destination_number].name
-            self._opener.must_have(self.open_bytes)
+            self._opener.charge_or_owe(self.open_bytes)
             found = self._add(destination_number, name)
             self._opener.restore_counts(found)
         return found
 
     def _add(self, number: int, name: str) -> DestinationT:
         made = self.by_name[name] = self.by_number[number] = self._make(number, name)
-        self._opener.begin(made, self)
+        self._opener.set_up(made, self)
         return made
 
     # ------------------------------------------------------------------ one that a caller knows
@@ -229,7 +229,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
         number = self._number_now(known)
         return known if number is None else self.numbered_for_report(number) or known
 
-    def find(self, name: str) -> DestinationT | None:
+    def named_for_report(self, name: str) -> DestinationT | None:
         """Return the state to report for a name; None if no destination has the name. Requires: the lock."""
         number = self._rows.number_of(self.kind, name)
         return None if number is None else self.numbered_for_report(number)
@@ -245,7 +245,7 @@ class DestinationRegistry(IdleCloser, Generic[DestinationT]):
             self._opener.describe(found)
         return found
 
-    def closed(self) -> Iterator[DestinationT]:
+    def closed_for_report(self) -> Iterator[DestinationT]:
         """Yield the state to report for each closed destination, sorted by name. Requires: the lock."""
         for number in self.numbers():
             if number not in self.by_number and (found := self.numbered_for_report(number)) is not None:

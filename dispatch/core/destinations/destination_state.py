@@ -13,10 +13,10 @@ from ....cache.accounting.overdraft import LastingCharge
 from ....store.index.index import INDEX_LANE_BYTES
 from ....store.message_store import MessageStore
 from ....store.numbering import PRIORITIES
-from ..lanes.non_persistent import NonPersistentLaneState
-from ..lanes.persistent import PersistentLaneState
+from ..lanes.non_persistent_lane_state import NonPersistentLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
 from ..lifecycle.counting import NOTHING_COUNTED
-from ..model import LANE_STATE_BYTES, ConsumedDestination, LaneState, StateParts
+from ..model import LANE_STATE_BYTES, ConsumedDestination, DestinationStateParts, LaneState
 
 NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 """The lanes of all queues and topics that have none, because they are new or gone."""
@@ -31,7 +31,7 @@ class DestinationState(ConsumedDestination):
 
     __slots__ = ("lanes", "non_persistent_lanes", "lasting_charge")
 
-    def __init__(self, parts: StateParts, number: int, name: str) -> None:
+    def __init__(self, parts: DestinationStateParts, number: int, name: str) -> None:
         super().__init__(parts, number, name)
         # By priority: see `put_lane`.
         self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
@@ -82,7 +82,7 @@ class DestinationState(ConsumedDestination):
         return (lane for pair in both for lane in pair if lane is not None)
 
     @property
-    def lists_a_lane(self) -> int:
+    def lists_per_lane(self) -> int:
         """Number of lists that each new lane gets. O(consumers) if messages have groups."""
         return len(self.all_selector_groups())
 

@@ -20,7 +20,7 @@ from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
 from ..memory.watermarks import Watermarks
 from ..model import LANE_STATE_BYTES
-from ..selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES, LIST_BYTES, selector_group_charge
+from ..selector_groups.consumer_memory import LIST_BYTES, OWN_SELECTOR_GROUP_BYTES, selector_group_charge
 from .closable_destinations import ClosableDestinations
 from .destination_state import DestinationState
 
@@ -39,7 +39,7 @@ tracemalloc measures this and CLOSED_TOPIC_BYTES over 2,000 objects.
 """
 CLOSED_TOPIC_BYTES: Final = 672
 """Charged for a topic that was closed or deleted while a Topic or a delivery still refers to its object."""
-GROUPS_BYTES: Final = 10_240
+MESSAGE_GROUPS_BYTES: Final = 10_240
 """Charged in addition for a queue that has or had messages with groups: owners of groups, and the assigning objects."""
 OPEN_TOPIC_BYTES: Final = 1280
 """Charged for an open topic, in addition to its row."""
@@ -70,7 +70,7 @@ class DestinationCounts(NamedTuple):
     counted: int
     """Number of closed queues and topics that have counted something since the store was opened."""
     open_topics: int
-    grouped: int
+    with_message_groups: int
     """Number of queues that have or had messages with groups."""
 
     @property
@@ -82,7 +82,7 @@ class DestinationCounts(NamedTuple):
             + OPEN_QUEUE_BYTES * self.open_queues
             + COUNTED_BYTES * self.counted
             + OPEN_TOPIC_BYTES * self.open_topics
-            + GROUPS_BYTES * self.grouped
+            + MESSAGE_GROUPS_BYTES * self.with_message_groups
         )
 
 
@@ -169,7 +169,7 @@ class DestinationOverhead:
         StoreFull: memory has no room.
         """
         self._require(charge_bytes, self.holder, users=(opened,))
-        if lists := opened.lists_a_lane:
+        if lists := opened.lists_per_lane:
             kept_bytes = LIST_BYTES * max(self._target_area.listless_selector_groups - opened.first_lists, 0)
             self._require(LIST_BYTES * lists, self._consumer_memory.holder, kept_bytes, (opened,))
 
@@ -184,7 +184,7 @@ class DestinationOverhead:
             charge_bytes += selector_group_charge(selector) + lists_bytes
             kept_bytes += 0 if lists_bytes else LIST_BYTES
         if not destination.distribution.is_ordinary:
-            charge_bytes += GROUPED_CONSUMER_BYTES + lists_bytes
+            charge_bytes += OWN_SELECTOR_GROUP_BYTES + lists_bytes
         self._require(charge_bytes, self._consumer_memory.holder, kept_bytes, (destination,))
 
     def require_subscriber(
@@ -219,7 +219,7 @@ class DestinationOverhead:
         """Release the charge of a destination or subscription that is gone."""
         self._destination_memory.release(charge_bytes)
 
-    def closed(self, ended: DestinationState, charge_bytes: int) -> None:
+    def release_closed(self, ended: DestinationState, charge_bytes: int) -> None:
         """Release the charge of a closed or deleted queue or topic.
 
         A smaller charge for its object stays until nobody refers to the object any more.
@@ -229,7 +229,7 @@ class DestinationOverhead:
         ended.lasting_charge = memory.make_lasting(lasting_bytes)
         memory.release(charge_bytes - lasting_bytes)
 
-    def must_have(self, charge_bytes: int) -> None:
+    def charge_or_owe(self, charge_bytes: int) -> None:
         """Charge for a destination that is opened to be deleted, now or as soon as there is room. Never refuses."""
         self._destination_memory.charge(charge_bytes)
 

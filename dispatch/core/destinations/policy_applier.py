@@ -29,7 +29,7 @@ class PolicyApplier:
         It says which limits and duplicate window there are, and after how many seconds without use the queue or topic
         is deleted.
         """
-        destination.is_watched = self._windows.watch(destination.number, destination.name)
+        destination.has_duplicate_window = self._windows.watch(destination.number, destination.name)
         policy = self._policies.of(destination.name)
         destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)
         if policy.is_limiting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....store.format.destination_table import DestinationTable
 from ....store.format.state_record import QUEUE
 from ....store.writers.destination_writer import DestinationWriter
-from ..model import StateParts
+from ..model import DestinationStateParts
 from ..monitor import Monitor
 from .destination_opener import DestinationOpener
 from .destination_registry import DestinationRegistry
@@ -25,15 +25,15 @@ class QueueRegistry(DestinationRegistry[QueueState]):
         writer: DestinationWriter,
         rows: DestinationTable,
         opener: DestinationOpener,
-        state_parts: StateParts,
+        destination_state_parts: DestinationStateParts,
     ) -> None:
         super().__init__(monitor, writer, rows, opener)
-        self._state_parts = state_parts
+        self._destination_state_parts = destination_state_parts
         # Paused queues by number, in the order in which they were paused.
         self.paused: dict[int, QueueState] = {}
 
     def _make(self, number: int, name: str) -> QueueState:
-        return QueueState(self._state_parts, number, name)
+        return QueueState(self._destination_state_parts, number, name)
 
     def create(self, name: str, *, is_temporary: bool = False) -> QueueState:
         """Record a new queue, which is not synced yet, and return its open state. Requires: the lock. StoreFull."""
@@ -47,14 +47,14 @@ class QueueRegistry(DestinationRegistry[QueueState]):
         used: numbers of queues with messages, prepared transactions included. The caller charges for all queues
         afterwards. Requires: the lock.
         """
-        grouped: list[QueueState] = []
+        with_message_groups: list[QueueState] = []
         for known in self._rows.values():
-            if known.kind == QUEUE and (known.has_groups or known.number in used):
+            if known.kind == QUEUE and (known.has_message_groups or known.number in used):
                 queue = self._add(known.number, known.name)
-                if known.has_groups:
-                    queue.has_groups = True
-                    grouped.append(queue)
-        return grouped
+                if known.has_message_groups:
+                    queue.has_message_groups = True
+                    with_message_groups.append(queue)
+        return with_message_groups
 
     def remove(self, deleted: QueueState) -> None:
         """Forget a deleted queue, paused or not. Requires: the lock."""

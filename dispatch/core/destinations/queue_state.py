@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from ....store.format.state_record import QUEUE
 from ....store.message_store import MessageStore
-from ..lanes.persistent import PersistentLaneState
-from ..lanes.queue_lane import QueueLaneState
+from ..lanes.persistent_lane_state import PersistentLaneState
+from ..lanes.queue_lane_state import QueueLaneState
 from .destination_state import NamedDestinationState
 
 

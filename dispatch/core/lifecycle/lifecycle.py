@@ -36,13 +36,13 @@ class DestinationLifecycle(LimitedDestination):
     __slots__ = (
         "number",
         "limits",
-        "has_groups",
+        "has_message_groups",
         "is_paused",
         "lifecycle",
         "calls_under_way",
         "enqueued_when_idle",
         "inactive_seconds",
-        "is_watched",
+        "has_duplicate_window",
         "earlier",
         "misses",
         "delivered",
@@ -55,7 +55,7 @@ class DestinationLifecycle(LimitedDestination):
         # The limits of a queue or topic whose policy has any. A subscription has those of its topic.
         self.limits: DestinationLimits | None = None
         # Whether a message with a group was ever sent here.
-        self.has_groups = False
+        self.has_message_groups = False
         # Whether nothing is handed out until it is resumed.
         self.is_paused = False
         self.lifecycle = Lifecycle.OPEN
@@ -66,7 +66,7 @@ class DestinationLifecycle(LimitedDestination):
         # After how many seconds without use its policy deletes it. None: never.
         self.inactive_seconds: float | None = None
         # Whether its policy has a duplicate window.
-        self.is_watched = False
+        self.has_duplicate_window = False
         # What the destination had counted before it was opened last.
         self.earlier = NOTHING_COUNTED
         # Misses of selector groups that have ended.

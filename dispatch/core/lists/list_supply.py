@@ -36,7 +36,7 @@ class ListSupply(ListContents):
     def __init__(self, memory: Overdraft) -> None:
         """Make an empty list. memory: see ListContents."""
         super().__init__(memory)
-        # Bound of the watermark; 0 until TargetArea.adopt grants the list a share of memory.
+        # Bound of the watermark; 0 until TargetArea.begin_list grants the list a share of memory.
         self.high_watermark_bytes = 0
         # The loader reads from disk up to this many bytes; from the caches it takes up to the high watermark.
         self.read_ahead_bytes = 0

@@ -1,6 +1,6 @@
 """Reclaim: how a store divides its RAM among lists and caches, and who gives back first.
 
-MemoryParts is the memory that all areas share, and Reclaim takes memory back in order. What of that a store could
+MemoryOwners is the memory that all areas share, and Reclaim takes memory back in order. What of that a store could
 decide otherwise is in memory_rule.py. A message that leaves RAM is still on disk, so a crash changes nothing. The
 TargetArea has the lists.
 """
@@ -21,13 +21,13 @@ from ....cache.spill.overflow import Overflow
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
-from .group_memory import GroupMemory
 from .memory_rule import MemoryRule
+from .message_group_memory import MessageGroupMemory
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryParts:
-    """What of memory the areas, the Watermarks and the Reclaim of a store all reach."""
+class MemoryOwners:
+    """The owners of memory, as the areas, the Watermarks and the Reclaim of a store all reach them."""
 
     budget: Budget
     memories: MemoryRegistry
@@ -36,11 +36,11 @@ class MemoryParts:
     """Where non-persistent messages go for which RAM has no room."""
     memory_rule: MemoryRule
     """Says who has how much, and who gives back first."""
-    destinations: Overdraft
+    destination_memory: Overdraft
     """Pays for open destinations and their lanes."""
-    consumers: Overdraft
+    consumer_memory: Overdraft
     """Pays for consumers and their lists."""
-    groups: GroupMemory
+    message_group_memory: MessageGroupMemory
     """Pays for message groups that the distributions remember."""
 
 
@@ -52,7 +52,7 @@ class Reclaim:
 
     def __init__(
         self,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         lists: Iterable[TargetList],
     ) -> None:
         """lists: all that there are, whenever it is asked."""

@@ -14,7 +14,7 @@ from ....cache.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
 from .curve import Curve
-from .reclaim import MemoryParts, Reclaim
+from .reclaim import MemoryOwners, Reclaim
 
 
 class ListObserver:
@@ -63,25 +63,25 @@ class Watermarks:
 
     def __init__(
         self,
-        memory: MemoryParts,
+        memory: MemoryOwners,
         shares: Shares,
         observer: Callable[[Watermarks], ListObserver],
         *,
         request_load: Callable[[TargetList], object],
         bound_in_flight: Callable[[Shares], object],
-        relieve: Callable[[], object],
+        retry_waiters: Callable[[], object],
         measures: Callable[[float], object],
     ) -> None:
         """observer: makes what is told about lists. request_load: asks for a load.
 
-        bound_in_flight, relieve: those of the DispatchArea.
+        bound_in_flight, retry_waiters: those of the DispatchArea.
         measures: is told when a second has passed.
         """
         self._memory = memory
         self._memory_rule = memory.memory_rule
         self._request_load = request_load
         self._bound_in_flight = bound_in_flight
-        self._relieve = relieve
+        self._retry_waiters = retry_waiters
         self._measures = measures
         # All lists, which the TargetArea begins and ends. Others only read it.
         self.lists: dict[TargetList, None] = {}
@@ -103,7 +103,7 @@ class Watermarks:
         for each in patterns:
             each.take_quota(shares.quotas[each.quota.name])
         self._bound_in_flight(shares)
-        memory.groups.take_shares(shares.limit_bytes)
+        memory.message_group_memory.take_shares(shares.limit_bytes)
         memory.overflow.take_shares(shares)
         make_room(0, None)
         make_room(0, None, least=0)
@@ -116,7 +116,7 @@ class Watermarks:
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
                 self._request_load(target)
-        self._relieve()
+        self._retry_waiters()
 
     def _keep_share(self, memory: QuotaMemory) -> None:
         """Give back what a pattern's destinations hold above their share, which may have shrunk."""
@@ -127,8 +127,8 @@ class Watermarks:
 
     def _catch_up(self) -> None:
         """Pay what consumers and destinations owe."""
-        self._memory.consumers.pay_owed()
-        self._memory.destinations.pay_owed()
+        self._memory.consumer_memory.pay_owed()
+        self._memory.destination_memory.pay_owed()
 
     def begin(self, target: TargetList) -> None:
         """Give a new list, which is charged, its share of memory.
@@ -155,7 +155,7 @@ class Watermarks:
         self._catch_up()
         self._move_all()
         self.watch.measured()
-        self._relieve()
+        self._retry_waiters()
 
     def _move_all(self) -> None:
         """Divide the limit among the lists by their rates, within the quotas of patterns, and move their watermarks."""
@@ -201,7 +201,7 @@ def _evict(target: TargetList, is_too_long: Callable[[], bool]) -> None:
     while len(target.direct) > 1 and is_too_long():
         evicted.append(target.evict_last())
         target.release(charge_of(evicted[-1]))
-    put, lane_number = target.lane.pending_cache.put, target.lane.number
+    put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
     target.page_out(
         [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
     )

@@ -170,7 +170,7 @@ class Publisher:
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
-    def is_to_publish(self, destination: ConsumedDestination) -> bool:
+    def has_unpublished(self, destination: ConsumedDestination) -> bool:
         """Return whether messages of a queue wait for a sync. O(messages that wait). Requires: the lock."""
         is_in_lane = any(lane.destination is destination for _, lane, _, _ in self.unpublished)
         return is_in_lane or any(message.destination is destination for _, message in self.postponed)

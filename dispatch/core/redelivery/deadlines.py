@@ -306,7 +306,7 @@ class AckDeadlines:
             self._holder.release(EXTENSION_BYTES)
 
     def _give_back(self, late: list[Delivery], now: float) -> None:
-        self._redelivery.take_back(late, 0.0)
+        self._redelivery.return_failed(late, 0.0)
         for delivery in late:
             mark_late(delivery)
         for consumer in dict.fromkeys(consumer_of(delivery) for delivery in late):

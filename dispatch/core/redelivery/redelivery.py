@@ -49,7 +49,7 @@ class Redelivery:
         self.lanes_with_dead_letters[lane] = None
         self._wake_maintenance()
 
-    def take_back(self, deliveries: Sequence[Delivery], delay: float) -> bool:
+    def return_failed(self, deliveries: Sequence[Delivery], delay: float) -> bool:
         """Return failed deliveries to their places, after `delay` seconds or what their policy says.
 
         A message that had its last attempt becomes a dead letter. Return whether messages may have been delayed.
@@ -90,7 +90,7 @@ class Redelivery:
             if due:
                 self._delayed.schedule(lane, first, first + messages - 1, due)
 
-    def return_held(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
+    def return_from_closed(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
         """Return the deliveries of a closed consumer to their places, at once.
 
         By default a message that the consumer looked at has had an attempt, which may have been its last one, and the
@@ -133,7 +133,7 @@ class Redelivery:
         lane.distribution.comes_back(delivery, is_delayed=False)
         self._target_area.reoffer_returned(lane, message)
 
-    def give_back(self, lane: LaneState, first: int, last: int) -> None:
+    def return_from_transaction(self, lane: LaneState, first: int, last: int) -> None:
         """Give back messages that a prepared transaction had acknowledged. Each had at least one attempt."""
         known = lane.delivery_counts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]

@@ -99,7 +99,7 @@ class TimedLanes:
                 lane.trim_delivery_counts(sequence, sequence)
             lane.destination.on_space_freed()
             return
-        swept = lane.expiry_lane
+        swept = lane.expiry_lane_state
         if swept not in self._met:
             self._met[swept] = None
             self.next_sweep = 0.0

@@ -20,8 +20,8 @@ LOOP_BYTES: Final = 1920
 """Charged in addition for a consumer of forebay.aio."""
 SELECTOR_GROUP_BYTES: Final = 168
 """Charged for a selector group, without its selector."""
-GROUPED_CONSUMER_BYTES: Final = 320
-"""Charged besides for each consumer of a queue whose messages have groups: for what is assigned to it."""
+OWN_SELECTOR_GROUP_BYTES: Final = 320
+"""Charged besides for each consumer of a queue with message groups or priorities: for the selector group of its own."""
 LIST_BYTES: Final = 800
 """Charged for a list over one lane."""
 DIRECT_BYTES: Final = 768

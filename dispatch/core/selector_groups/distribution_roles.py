@@ -67,11 +67,8 @@ class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
 
     is_ordinary: ClassVar[bool] = False
     """Whether all consumers of a selector group share its lists, and the next take gets the next message."""
-    honours_groups: ClassVar[bool] = False
-    """Whether it honours message groups and priorities.
-
-    True also for a single consumer, to which they make no difference.
-    """
+    honours_message_groups_and_priorities: ClassVar[bool] = False
+    """Whether nothing changes when they come. It is true for a single consumer too, to which they mean nothing."""
     keeps_open: ClassVar[bool] = True
     """Whether it knows something of its queue that closing the queue would lose, so that an idle queue stays open."""
 

@@ -87,8 +87,11 @@ class MemberConsumer(SettlingConsumer):
         """Go on if it waited for credit and has some now. Requires: the lock."""
 
     @abstractmethod
-    def reconfigure(self) -> None:
-        """Follow a change of the queue's distribution. Requires: the lock."""
+    def follow_destination(self) -> None:
+        """Follow a change of what it takes from. Requires: the lock.
+
+        A pause, another distribution, an exclusive consumer or limits may have come or gone.
+        """
 
     @abstractmethod
     def end(self, held: Sequence[Delivery]) -> None:

@@ -14,7 +14,7 @@ def make_admin(
 ) -> AdminLayer:
     """Make these owners. Requires: the store is open."""
     return make_admin_layer(
-        core.parts,
+        core.owners,
         store_layer.directory,
         budget=foundation.budget,
         topics=clients.topic_layer.topics,

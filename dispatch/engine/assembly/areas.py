@@ -15,13 +15,13 @@ from ...core.areas.dispatch_area import DispatchArea
 from ...core.areas.load_requests import LoadRequests
 from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
-from ...core.deliveries.lane_parts import LaneParts
 from ...core.deliveries.lane_reader import LaneReader
-from ...core.memory.group_memory import GroupMemory
+from ...core.deliveries.lane_state_parts import LaneStateParts
 from ...core.memory.memory_rule import MemoryRule
-from ...core.memory.reclaim import MemoryParts
+from ...core.memory.message_group_memory import MessageGroupMemory
+from ...core.memory.reclaim import MemoryOwners
 from ...core.memory.watermarks import Watermarks
-from ...core.model import StateParts
+from ...core.model import DestinationStateParts
 from ...distribution.distribution_chooser import DistributionChooser
 from ...distribution.distribution_parts import DistributionParts
 from ..curve_watch import CurveWatch
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 class AreaLayer:
     """The lists of messages to be delivered, the deliveries in flight, and the memory of both."""
 
-    memory: MemoryParts
+    memory: MemoryOwners
     loads: LoadRequests
     dispatch_area: DispatchArea
     watermarks: Watermarks
     target_area: TargetArea
     distribution_chooser: DistributionChooser
-    state_parts: StateParts
+    destination_state_parts: DestinationStateParts
     """What open destinations and their lanes are made with."""
 
 
@@ -87,7 +87,7 @@ def make_areas(
         ),
         request_load=loads.request,
         bound_in_flight=dispatch_area.bound_in_flight,
-        relieve=dispatch_area.relieve,
+        retry_waiters=dispatch_area.retry_waiters,
         measures=traffic.measures,
     )
     target_area = TargetArea(foundation.monitor, memory, watermarks, loads, dispatch_area, late_calls, traffic=traffic)
@@ -96,8 +96,8 @@ def make_areas(
         target_area=target_area,
         dispatch_area=dispatch_area,
         loads=loads,
-        consumer_memory=memory.consumers,
-        group_memory=memory.groups,
+        consumer_memory=memory.consumer_memory,
+        message_group_memory=memory.message_group_memory,
     )
     distribution_chooser = DistributionChooser(foundation.policies, distributions)
     return AreaLayer(
@@ -107,22 +107,22 @@ def make_areas(
         watermarks=watermarks,
         target_area=target_area,
         distribution_chooser=distribution_chooser,
-        state_parts=StateParts(
+        destination_state_parts=DestinationStateParts(
             target_area=target_area,
             distribution_chooser=distribution_chooser,
             monitor=foundation.monitor,
             memories=memory.memories,
-            destination_memory=memory.destinations,
-            lane_parts=_make_lane_parts(foundation, store_layer),
+            destination_memory=memory.destination_memory,
+            lane_state_parts=_make_lane_state_parts(foundation, store_layer),
         ),
     )
 
 
-def _make_lane_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneParts:
+def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneStateParts:
     """Return what lanes use of the store on disk."""
     directory = store_layer.directory
     reading = Overdraft(foundation.budget.holders["read_buffers"])
-    return LaneParts(
+    return LaneStateParts(
         message_store=directory.message_store,
         delivery_count_table=directory.index.delivery_count_table,
         return_counts=directory.return_writer,
@@ -131,15 +131,15 @@ def _make_lane_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> La
     )
 
 
-def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_rule: MemoryRule) -> MemoryParts:
+def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_rule: MemoryRule) -> MemoryOwners:
     """Return the memory that the areas share."""
     budget = foundation.budget
-    return MemoryParts(
+    return MemoryOwners(
         budget,
         MemoryRegistry(budget, foundation.shares.quotas, memory_rule.pending_cache, foundation.policies.pattern_of),
         store_layer.overflow,
         memory_rule,
-        destinations=foundation.destinations_overdraft,
-        consumers=Overdraft(budget.holders["consumers"]),
-        groups=GroupMemory(budget.holder("groups")),
+        destination_memory=foundation.destination_memory,
+        consumer_memory=Overdraft(budget.holders["consumers"]),
+        message_group_memory=MessageGroupMemory(budget.holder("groups")),
     )

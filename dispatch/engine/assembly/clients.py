@@ -18,7 +18,7 @@ from ...producer.lifetimes import Lifetimes
 from ...producer.sender_parts import SenderParts
 from ...producer.slice_writer import SliceWriter
 from ...producer.space_lines import SpaceLines
-from ...topics.latest_keys import KeyMemory
+from ...topics.newest_per_key import KeyMemory
 from ...topics.topic_layer import TopicLayer, make_topic_layer
 from .areas import AreaLayer
 from .core import CoreLayer
@@ -51,14 +51,14 @@ def make_clients(
 ) -> ClientLayer:
     """Make the owners that serve consumers, topics and senders. Requires: the store is open."""
     slice_messages_max = SLICE_MESSAGES_MAX if foundation.settings.use_vectored_io else 1
-    dead_lettering = make_dead_lettering(core.parts, store_layer.directory, slice_messages_max)
-    registry = ConsumerRegistry(areas.memory.consumers, redelivery_layer.deadlines, redelivery_layer.redelivery)
+    dead_lettering = make_dead_lettering(core.owners, store_layer.directory, slice_messages_max)
+    registry = ConsumerRegistry(areas.memory.consumer_memory, redelivery_layer.deadlines, redelivery_layer.redelivery)
     parts = _make_consumer_parts(
         foundation, store_layer, areas, redelivery_layer, core, dead_lettering.rejections, registry
     )
     consumers = ConsumerFactory(parts, registry, areas.target_area, areas.distribution_chooser, core.overhead)
     topic_layer = make_topic_layer(
-        core.parts,
+        core.owners,
         store_layer.directory,
         overflow=store_layer.overflow,
         consumers=consumers,
@@ -126,7 +126,7 @@ def _make_sender_parts(
     space: SpaceLines,
     slice_messages_max: int,
 ) -> SenderParts:
-    monitor, directory, destinations = foundation.monitor, store_layer.directory, core.parts.destinations
+    monitor, directory, destinations = foundation.monitor, store_layer.directory, core.owners.destinations
     message_store, now_ms = directory.message_store, directory.steady_clock.now_ms
     return SenderParts(
         monitor=monitor,

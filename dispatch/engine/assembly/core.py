@@ -9,11 +9,11 @@ from ...core.destinations.closable_destinations import ClosableDestinations
 from ...core.destinations.dead_letter_queues import DeadLetterQueues
 from ...core.destinations.destination_lanes import DestinationLanes
 from ...core.destinations.destination_opener import DestinationOpener
-from ...core.destinations.grouped_queues import GroupedQueues
+from ...core.destinations.message_group_queues import MessageGroupQueues
 from ...core.destinations.overhead import DestinationOverhead
 from ...core.destinations.policy_applier import PolicyApplier
 from ...core.destinations.queue_registry import QueueRegistry
-from ...core.parts import CoreParts, DestinationParts
+from ...core.owners import CoreOwners, DestinationOwners
 from ...core.publication.confirmer import ThreadConfirmer
 from ...core.publication.publisher import Publisher
 from ...core.redelivery.removal import Removals
@@ -41,7 +41,7 @@ class CoreLayer:
     queues: QueueRegistry
     loader: EagerLoader
     warmer: CacheWarmer
-    parts: CoreParts
+    owners: CoreOwners
     """The parts of this and the lower layers from which `dispatch.topics` and `dispatch.admin` make their owners."""
 
     def audit(self) -> dict[str, int]:
@@ -85,8 +85,8 @@ def make_core(
         timed=redelivery_layer.timed,
         closable=closable,
     )
-    queues = QueueRegistry(monitor, writer, rows, opener, areas.state_parts)
-    groups = GroupedQueues(monitor, writer, overhead, areas.distribution_chooser)
+    queues = QueueRegistry(monitor, writer, rows, opener, areas.destination_state_parts)
+    message_group_queues = MessageGroupQueues(monitor, writer, overhead, areas.distribution_chooser)
     loader = _make_loader(foundation, store_layer, areas)
     warmer = foundation.late_calls.warmer = CacheWarmer(
         monitor, areas.watermarks, areas.loads, budget, areas.memory.memories, reading, queues.by_number
@@ -100,11 +100,11 @@ def make_core(
         queues=queues,
         loader=loader,
         warmer=warmer,
-        parts=CoreParts(
+        owners=CoreOwners(
             monitor=monitor,
             policies=foundation.policies,
             target_area=areas.target_area,
-            state_parts=areas.state_parts,
+            destination_state_parts=areas.destination_state_parts,
             watermarks=areas.watermarks,
             dispatch_area=areas.dispatch_area,
             timed=redelivery_layer.timed,
@@ -112,12 +112,12 @@ def make_core(
             publisher=publisher,
             confirmer=confirmer,
             removals=removals,
-            destinations=DestinationParts(
+            destinations=DestinationOwners(
                 opener=opener,
                 queues=queues,
                 lanes=lanes,
-                groups=groups,
-                dead_letter_queues=DeadLetterQueues(queues, lanes, groups),
+                message_group_queues=message_group_queues,
+                dead_letter_queues=DeadLetterQueues(queues, lanes, message_group_queues),
                 overhead=overhead,
             ),
         ),
@@ -131,8 +131,8 @@ def _make_overhead(
         areas.target_area,
         areas.watermarks,
         foundation.budget,
-        foundation.destinations_overdraft,
-        areas.memory.consumers,
+        foundation.destination_memory,
+        areas.memory.consumer_memory,
         closable,
     )
 

@@ -30,7 +30,7 @@ class FoundationLayer:
     shares: Shares
     """How the memory limit of the settings is divided."""
     budget: Budget
-    destinations_overdraft: Overdraft
+    destination_memory: Overdraft
     """Pays for destinations and subscriptions, and for the objects that their first messages need."""
 
 
@@ -43,7 +43,7 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
     budget = Budget(settings.memory_limit_bytes)
     budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
     budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
-    destinations_overdraft = Overdraft(budget.holder("destinations"))
+    destination_memory = Overdraft(budget.holder("destinations"))
     fixed = {
         "metadata_store": shares.metadata_bytes,
         "write_buffers": WRITE_BUFFER_BYTES,
@@ -61,5 +61,5 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
         late_calls=LateCalls(),
         shares=shares,
         budget=budget,
-        destinations_overdraft=destinations_overdraft,
+        destination_memory=destination_memory,
     )

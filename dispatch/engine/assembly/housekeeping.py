@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...admin.oldest import OldestMessages
-from ...admin.unreadable import Quarantine
+from ...admin.quarantine import Quarantine
 from ...consumer.stuck import StuckConsumers
 from ...core.destinations.queue_state import QueueState
 from ...core.model import CoreConsumer

@@ -110,7 +110,7 @@ def _environment_of_store(
             index=budget.holders["index"],
             relocation=budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
             attempts=budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
-            destinations=foundation.destinations_overdraft,
+            destinations=foundation.destination_memory,
         ),
         archive=Archive(disk, environment.archive_disk) if settings.archive_data_logs else None,
         duplicates=windows.persistent,

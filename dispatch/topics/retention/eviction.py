@@ -15,11 +15,11 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...config.policy import Eviction
-from ...core.lanes.non_persistent import NonPersistentLaneState
+from ...core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ...core.model import LaneState
 from ...core.redelivery.removal import Removals
 from ..arrivals import ArrivalOrder, Run
-from ..latest_keys import KeyMemory, NewestPerKey, Place, key_of
+from ..newest_per_key import KeyMemory, NewestPerKey, Place, key_of
 from ..selector_matches import SelectorMatches
 from ..subscription_state import EvictionRule, SubscriptionLaneState, SubscriptionState
 

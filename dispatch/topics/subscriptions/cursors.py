@@ -52,21 +52,21 @@ class SeekTarget(NamedTuple):
     sequence: int | None = None
     priority: int = DEFAULT_PRIORITY
 
-    def firsts(self, lanes: Iterable[TopicLane], time_search: TimeSearch) -> list[tuple[int, int]]:
+    def firsts(self, topic_lanes: Iterable[TopicLane], time_search: TimeSearch) -> list[tuple[int, int]]:
         """Return (priority, sequence) of each lane that is moved. Requires: no lock.
 
         A time costs O(log messages) reads for each lane.
         """
         if self.sequence is not None:
-            return [(lane.priority, self.sequence) for lane in lanes if lane.priority == self.priority]
+            return [(each.priority, self.sequence) for each in topic_lanes if each.priority == self.priority]
         if self.time_ms is not None:
-            return [(lane.priority, time_search.first_sequence_at(lane, self.time_ms)) for lane in lanes]
-        return [(lane.priority, 0 if self.edge == BEGIN else SEQUENCE_MAX) for lane in lanes]
+            return [(each.priority, time_search.first_sequence_at(each, self.time_ms)) for each in topic_lanes]
+        return [(each.priority, 0 if self.edge == BEGIN else SEQUENCE_MAX) for each in topic_lanes]
 
 
-def within(firsts: Iterable[tuple[int, int]], lanes: Sequence[TopicLane]) -> list[tuple[int, int]]:
+def within(firsts: Iterable[tuple[int, int]], topic_lanes: Sequence[TopicLane]) -> list[tuple[int, int]]:
     """Return the places, each moved back to the next message to be sent if it is behind that. Requires: the lock."""
-    ends = {lane.priority: lane.next_sequence for lane in lanes}
+    ends = {each.priority: each.next_sequence for each in topic_lanes}
     return [(priority, min(first, ends[priority])) for priority, first in firsts]
 
 

@@ -199,9 +199,9 @@ class OpenSubscriptions(SubscriptionRegistry):
         """
         with self._monitor.lock, self._monitor.all_or_broken:
             for memory, subscriber in self._cached[-FORGOTTEN_AT_ONCE:]:
-                for lane in filter(None, subscriber.lanes):
-                    memory.pending_cache.discard_lane(lane.number)
-                    memory.head_queue_cache.discard_lane(lane.number)
+                for pending_lane in filter(None, subscriber.lanes):
+                    memory.pending_cache.discard_lane(pending_lane.number)
+                    memory.head_queue_cache.discard_lane(pending_lane.number)
             del self._cached[-FORGOTTEN_AT_ONCE:]
             return bool(self._cached)
 

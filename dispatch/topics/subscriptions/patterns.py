@@ -2,9 +2,9 @@
 
 A pattern has one member for each topic that matches. To the topic, a member is like any other subscription without a
 name. All members share the selector group of the pattern, so the consumer takes from lists over the lanes of many
-topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case. `TopicTurns`
-serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of a pattern is in the
-journal; a crash ends it.
+topics, with one prefetch and one wait for all of them. Arrivals, loads and acks need no special case.
+`RoundRobinDistribution` serves the topics of one priority in turns, so that a busy topic holds up no other. Nothing of
+a pattern is in the journal; a crash ends it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ....store.writers.subscription_writer import SubscriptionWriter
 from ...config.policy import matches
 from ...core.areas.target_area import TargetArea
 from ...core.destinations.destination_state import DestinationState, NamedDestinationState
-from ...core.lanes.persistent import PersistentLaneState
-from ...core.model import LaneState, SelectorGroup, StateParts
-from ...distribution.topic_turns import TopicTurns
+from ...core.lanes.persistent_lane_state import PersistentLaneState
+from ...core.model import DestinationStateParts, LaneState, SelectorGroup
+from ...distribution.round_robin import RoundRobinDistribution
 from ...selectors.selector import Selector
 from ..selector_matches import SelectorMatches, SubscriptionSelectorGroup
 from ..subscription_state import SubscriptionState
@@ -35,19 +35,19 @@ class PatternRegistry:
     def __init__(
         self,
         target_area: TargetArea,
-        state_parts: StateParts,
+        destination_state_parts: DestinationStateParts,
         writer: SubscriptionWriter,
         subscriptions: OpenSubscriptions,
     ) -> None:
         self._target_area = target_area
-        self._state_parts = state_parts
+        self._destination_state_parts = destination_state_parts
         self._writer = writer
         self._subscriptions = subscriptions
         self._selectors: dict[PatternState, Selector | None] = {}
 
     def make_state(self, pattern: str) -> PatternState:
         """Return a new state for a pattern, which refuses sends and may get a consumer."""
-        return PatternState(self._state_parts, pattern, self, self._subscriptions.selector_matches)
+        return PatternState(self._destination_state_parts, pattern, self, self._subscriptions.selector_matches)
 
     def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
         """Let new topics join a pattern from now on, because the pattern has a consumer. Requires: the lock."""
@@ -73,7 +73,7 @@ class PatternRegistry:
         selector = self._selectors[pattern_state]
         text = selector.text if selector is not None else None
         subscriber = self._writer.subscribe(topic.number, None, text)
-        member = PatternMember(topic, subscriber, selector, pattern_state)
+        member = PatternMemberState(topic, subscriber, selector, pattern_state)
         pattern_state.take_in(member)
         self._subscriptions.begin(member)
         self._subscriptions.go_online(member, is_shared=False)
@@ -86,32 +86,32 @@ class PatternState(NamedDestinationState):
     The state lock guards it.
     """
 
-    __slots__ = ("registry", "members", "turns", "_has_limits", "_selector_matches")
+    __slots__ = ("registry", "members", "round_robin", "_has_limits", "_selector_matches")
     noun = "topic"
     kind = TOPIC
-    keeps_groups = False
+    keeps_message_groups = False
     spans_others = True
 
     def __init__(
-        self, parts: StateParts, pattern: str, registry: PatternRegistry, selector_matches: SelectorMatches
+        self, parts: DestinationStateParts, pattern: str, registry: PatternRegistry, selector_matches: SelectorMatches
     ) -> None:
         super().__init__(parts, 0, pattern)
         self.registry = registry
         self._selector_matches = selector_matches
         # By the number of the topic.
-        self.members: dict[int, PatternMember] = {}
+        self.members: dict[int, PatternMemberState] = {}
         # Whether a topic with limits was ever a member.
         self._has_limits = False
-        assert isinstance(self.distribution, TopicTurns)
-        self.turns = self.distribution
+        assert isinstance(self.distribution, RoundRobinDistribution)
+        self.round_robin = self.distribution
 
-    def take_in(self, member: PatternMember) -> None:
+    def take_in(self, member: PatternMemberState) -> None:
         """Have one more member. If it is the first with limits, the consumer's acks tell its senders from now on."""
         self.members[member.topic.number] = member
         if member.is_limited and not self._has_limits:
             self._has_limits = True
             for consumer in self.consumers():
-                consumer.reconfigure()
+                consumer.follow_destination()
 
     @property
     def is_limited(self) -> bool:
@@ -163,8 +163,8 @@ class PatternState(NamedDestinationState):
         return sum(member.depth_bytes for member in self.members.values())
 
 
-class PatternMember(SubscriptionState):
-    """The part of a pattern that stands for one topic. The state lock guards it."""
+class PatternMemberState(SubscriptionState):
+    """Dispatch's state of the member of a pattern that stands for one topic. The state lock guards it."""
 
     __slots__ = ("pattern",)
 
@@ -181,5 +181,5 @@ class PatternMember(SubscriptionState):
     def end_consumers(self) -> None:
         """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
         if self.pattern.members.pop(self.topic.number, None) is not None:
-            self.pattern.turns.withdraw(self, self.pattern.selector_group)
+            self.pattern.round_robin.remove_member(self, self.pattern.selector_group)
             self.on_consumer_closed()

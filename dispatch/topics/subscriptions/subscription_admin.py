@@ -62,23 +62,23 @@ class SubscriptionAdmin:
         SettingsError: there is no such subscription. SubscriptionInUse: it has a consumer. TransactionError: a
         transaction without an outcome knows it.
         """
-        lanes, firsts = self.places(topic, target)
+        topic_lanes, firsts = self.places(topic, target)
         with self._monitor.lock, self._monitor.while_open:
             topic.raise_if_deleted()
             with self._idle(topic, name) as subscription:
-                self._writer.seek(subscription.subscriber, within(firsts, lanes))
+                self._writer.seek(subscription.subscriber, within(firsts, topic_lanes))
                 self._subscriptions.move(subscription)
                 sequences, messages = _cursor(subscription.subscriber)
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
-        return self._landing(lanes, sequences, messages)
+        return self._landing(topic_lanes, sequences, messages)
 
     def places(self, topic: TopicState, target: SeekTarget) -> tuple[list[TopicLane], list[tuple[int, int]]]:
         """Return the lanes of a topic, and (priority, sequence) of the place to go to. Requires: no lock."""
         with self._monitor.lock, self._monitor.while_open:
             topic.raise_if_deleted()
-            lanes = topic.stored_lanes()
-        return lanes, target.firsts(lanes, self._time_search)
+            topic_lanes = topic.stored_lanes()
+        return topic_lanes, target.firsts(topic_lanes, self._time_search)
 
     @contextmanager
     def _idle(self, topic: TopicState, name: str) -> Iterator[SubscriptionState]:
@@ -104,19 +104,21 @@ class SubscriptionAdmin:
         finally:
             self._subscriptions.shrink_to_row(subscription)
 
-    def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
+    def _landing(self, topic_lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
         """Return where a cursor is. It reads one message of each lane to know when it was sent. Requires: no lock."""
         time_search = self._time_search
-        times = [time_search.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
+        times = [
+            time_search.sent_at(each, sequences[each.priority]) for each in topic_lanes if each.priority in sequences
+        ]
         return Landing(sequences, min((time for time in times if time is not None), default=None), messages)
 
 
 def _cursor(subscriber: Subscriber) -> tuple[dict[int, int], int]:
     """Return the next sequence of a subscription by priority, and how many messages wait. Requires: the lock."""
     sequences, messages = {}, 0
-    for priority, lane in enumerate(subscriber.lanes):
-        if lane is not None:
-            run = lane.pending_run(0, 1)
-            sequences[priority] = run[0] if run is not None else lane.next_sequence
-            messages += lane.pending_messages
+    for priority, pending_lane in enumerate(subscriber.lanes):
+        if pending_lane is not None:
+            run = pending_lane.pending_run(0, 1)
+            sequences[priority] = run[0] if run is not None else pending_lane.next_sequence
+            messages += pending_lane.pending_messages
     return sequences, messages

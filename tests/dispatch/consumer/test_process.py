@@ -13,7 +13,7 @@ from delivering import numbered_messages
 from simulated_bay import SimulatedBay
 
 from forebay import ArgumentError, Closed, Consumer, Delivery, DestinationPolicy, Message, SettingsError
-from forebay.dispatch.consumer.processing import GroupTurns
+from forebay.dispatch.consumer.processing import MessageGroupTurns
 
 PATIENCE_SECONDS = 30
 
@@ -320,7 +320,7 @@ def test_another_thread_has_the_next_message_of_another_group_while_one_of_a_gro
 def test_a_callback_for_what_goes_back_holds_up_no_other_handler(*, is_behind_another: bool) -> None:
     bay = SimulatedBay()
     bay.queue().send_many(Message(body, group=group) for body, group in [(b"1", "tea"), (b"2", "tea"), (b"3", "oil")])
-    turns = GroupTurns()
+    turns = MessageGroupTurns()
     taken: list[Delivery] = []
     begun: list[bool] = []
 

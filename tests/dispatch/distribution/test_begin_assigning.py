@@ -7,11 +7,11 @@ from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import StateError
-from forebay.dispatch.core.memory.group_memory import GroupMemory
+from forebay.dispatch.core.memory.message_group_memory import MessageGroupMemory
+from forebay.dispatch.distribution.assigning import AssigningDistribution
 from forebay.dispatch.distribution.distribution_parts import DistributionParts
-from forebay.dispatch.distribution.grouped import GroupedDistribution
 from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
-from forebay.dispatch.distribution.topic_turns import TopicTurns
+from forebay.dispatch.distribution.round_robin import RoundRobinDistribution
 
 
 def stubborn(bay: SimulatedBay) -> OrdinaryDistribution:
@@ -26,7 +26,7 @@ def stubborn(bay: SimulatedBay) -> OrdinaryDistribution:
             dispatch_area=bay.dispatch_area,
             loads=bay.loads,
             consumer_memory=bay.consumer_memory,
-            group_memory=GroupMemory(bay.budget.holders["groups"]),
+            message_group_memory=MessageGroupMemory(bay.budget.holders["groups"]),
         )
     )
 
@@ -38,7 +38,7 @@ def test_an_ordinary_queue_is_assigned_from_then_on_and_only_once() -> None:
         assert area.distribution.is_ordinary
         bay.distribution_chooser.begin_assigning(area)
         assigner = area.distribution
-        assert isinstance(assigner, GroupedDistribution)
+        assert isinstance(assigner, AssigningDistribution)
         bay.distribution_chooser.begin_assigning(area)
     assert area.distribution is assigner
 
@@ -47,7 +47,7 @@ def test_a_priority_leaves_the_rule_of_a_pattern_as_it_is() -> None:
     bay = SimulatedBay()
     bay.bay.topic("prices.a")
     consumer = bay.bay.topic("prices.>").subscribe(priority=5)
-    assert type(consumer.destination.distribution) is TopicTurns
+    assert type(consumer.destination.distribution) is RoundRobinDistribution
     bay.bay.topic("prices.a").send(b"1")
     assert [delivery.body for delivery in consumer.take()] == [b"1"]
 
@@ -71,6 +71,6 @@ def test_a_store_goes_on_after_a_rule_has_refused_groups() -> None:
         queue.destination.distribution = stubborn(bay)
     with pytest.raises(StateError):
         queue.send(b"1", group="a")
-    assert not queue.destination.has_groups
+    assert not queue.destination.has_message_groups
     queue.send(b"2")
     assert [delivery.body for delivery in queue.subscribe().take()] == [b"2"]

@@ -11,9 +11,9 @@ from simulated_bay import SimulatedBay
 
 from forebay import Delivery, DestinationPolicy, Message, Queue, StoreFull
 from forebay.cache.accounting.budget import Budget
-from forebay.dispatch.core.destinations.overhead import GROUPS_BYTES
-from forebay.dispatch.core.memory.group_memory import GroupMemory
-from forebay.dispatch.distribution.grouped import GroupedDistribution
+from forebay.dispatch.core.destinations.overhead import MESSAGE_GROUPS_BYTES
+from forebay.dispatch.core.memory.message_group_memory import MessageGroupMemory
+from forebay.dispatch.distribution.assigning import AssigningDistribution
 
 ENDLESS = {">": DestinationPolicy(max_attempts=None)}
 BOUND_MESSAGES = 4 * 2**20 // 16 // 384
@@ -49,7 +49,7 @@ def held(bay: SimulatedBay) -> int:
 
 def test_what_finds_no_room_is_owed_until_there_is_some_and_still_counts_as_held_back() -> None:
     budget = Budget(1000)
-    others, memory = budget.holder("others"), GroupMemory(budget.holder("groups"))
+    others, memory = budget.holder("others"), MessageGroupMemory(budget.holder("groups"))
     assert others.reserve(900)
     memory.charge_halt(100)
     memory.charge_halt(300)
@@ -66,7 +66,7 @@ def test_what_finds_no_room_is_owed_until_there_is_some_and_still_counts_as_held
 
 def test_no_charge_takes_what_a_reserve_keeps_for_others() -> None:
     budget = Budget(1000)
-    others, memory, quota = budget.holder("others"), GroupMemory(budget.holder("groups")), budget.quota("kept")
+    others, memory, quota = budget.holder("others"), MessageGroupMemory(budget.holder("groups")), budget.quota("kept")
     owner = budget.quota_holder("others", quota)
     quota.resize(1000, 400)
     assert others.reserve(500)
@@ -163,7 +163,7 @@ def test_a_queue_pays_for_its_groups_once_and_until_it_is_deleted() -> None:
     before = bay.bay.statistics().memory.holders["destinations"]
     queue.send(b"x", group="a")
     queue.send(b"y", group="b")
-    assert bay.bay.statistics().memory.holders["destinations"] == before + GROUPS_BYTES
+    assert bay.bay.statistics().memory.holders["destinations"] == before + MESSAGE_GROUPS_BYTES
     bay.reopen()
     bay.audit()
     bay.queue().delete()
@@ -221,8 +221,8 @@ def test_order_within_groups_and_every_charge_hold_through_random_delays(seed: i
             gone.close()
             consumers[at] = queue.subscribe(prefetch=5)
         bay.audit()
-        if isinstance(queue.current.distribution, GroupedDistribution):
-            queue.current.distribution.groups._check()
+        if isinstance(queue.current.distribution, AssigningDistribution):
+            queue.current.distribution.message_groups._check()
     for consumer in consumers:
         consumer.close()
     left = sum(sent.values()) - len(acked)

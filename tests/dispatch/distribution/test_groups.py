@@ -22,7 +22,7 @@ from forebay import (
     SettingsError,
     TransactionError,
 )
-from forebay.dispatch.distribution.grouped import GroupedDistribution
+from forebay.dispatch.distribution.assigning import AssigningDistribution
 from forebay.dispatch.distribution.message_groups import BUCKETS, RUNS_MAX, bucket_of
 
 
@@ -106,16 +106,16 @@ def test_a_message_that_is_refused_leaves_the_queue_without_groups(
             queue.send(**fields)
         else:
             queue.send_many([Message(**fields)])
-    assert queue.depth == 0 and not queue.destination.has_groups
+    assert queue.depth == 0 and not queue.destination.has_message_groups
     send(queue, "a1")
-    assert queue.destination.has_groups
+    assert queue.destination.has_message_groups
 
 
 def test_a_slice_of_which_a_later_message_is_refused_leaves_the_queue_without_groups(queue: Queue) -> None:
     with pytest.raises(MessageTooLarge) as caught:
         queue.send_many([Message(b"1", group="a"), Message(bytes(5 << 20))])
     assert caught.value.stored == 0
-    assert queue.depth == 0 and not queue.destination.has_groups
+    assert queue.depth == 0 and not queue.destination.has_message_groups
 
 
 def test_a_message_for_a_transaction_that_has_ended_leaves_the_queue_without_groups(
@@ -127,7 +127,7 @@ def test_a_message_for_a_transaction_that_has_ended_leaves_the_queue_without_gro
         queue.send(b"2", group="a", transaction=transaction)
     with pytest.raises(TransactionError):
         queue.send_many([Message(b"2", group="a")], transaction=transaction)
-    assert queue.depth == 1 and not queue.destination.has_groups
+    assert queue.depth == 1 and not queue.destination.has_message_groups
 
 
 def test_a_topic_hands_the_group_on(bay: SimulatedBay) -> None:
@@ -247,11 +247,12 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))
             consumer.ack(consumer.take(256))
         assigner = queue.current.distribution
-        assert isinstance(assigner, GroupedDistribution)
-        assert assigner.groups.owned(consumer) <= BUCKETS
+        assert isinstance(assigner, AssigningDistribution)
+        assert assigner.message_groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
-        assert not assigner.names._known and not assigner.groups._halting and not assigner.groups._last_assigned
-    assert not assigner.groups._owners
+        groups = assigner.message_groups
+        assert not assigner.message_group_names._known and not groups._halting and not groups._last_assigned
+    assert not assigner.message_groups._owners
 
 
 def rebalancing() -> SimulatedBay:
@@ -353,7 +354,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue.current.distribution.groups._halting  # type: ignore[attr-defined]
+        assert not queue.current.distribution.message_groups._halting  # type: ignore[attr-defined]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:
@@ -410,7 +411,7 @@ def test_that_a_queue_has_groups_survives_its_data_logs(bay: SimulatedBay) -> No
                 consumer.ack(taken)
     assert bay.bay.cleanup().deleted
     bay.reopen()
-    assert bay.queue().current.has_groups
+    assert bay.queue().current.has_message_groups
 
 
 def test_groups_move_with_their_messages(bay: SimulatedBay, queue: Queue) -> None:
@@ -430,9 +431,9 @@ def test_a_move_of_nothing_brings_no_groups(bay: SimulatedBay, queue: Queue, per
     with queue.subscribe() as consumer:
         assert bodies(consumer.take()) == [b"g1"]
         assert queue.move(others) == 0
-        assert not others.destination.has_groups
+        assert not others.destination.has_message_groups
     assert queue.move(others) == 1
-    assert others.destination.has_groups
+    assert others.destination.has_message_groups
 
 
 def test_a_message_too_large_for_ram_keeps_its_group(bay: SimulatedBay) -> None:
@@ -696,7 +697,7 @@ def test_no_power_cut_leaves_a_group_in_a_queue_that_does_not_know_of_groups(mon
             found = left.queue(name)
             if any(message.group for message in found.browse()):
                 known += 1
-                assert found.current.has_groups
+                assert found.current.has_message_groups
     assert known > 5
 
 

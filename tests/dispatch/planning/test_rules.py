@@ -31,7 +31,7 @@ def memory_under(rule: MemoryRule, pattern: str | None) -> MessageMemory:
     """The memory that destinations have under a rule: what all share, or what those of one pattern have."""
     policy = DestinationPolicy(memory_share=QUOTA_BYTES, memory_reserve=QUOTA_BYTES // 2)
     player = TracePlayer(shares_of(Settings(memory_limit="8MiB", policies={"logs.>": policy})), {}, rule)
-    memories = player.state_parts.memories
+    memories = player.destination_state_parts.memories
     return memories.of_patterns[pattern] if pattern is not None else memories.common
 
 

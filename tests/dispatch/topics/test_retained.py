@@ -300,7 +300,7 @@ def test_a_subscription_that_is_refused_for_want_of_room_is_gone_before_another_
     run_deferred = Monitor.run_deferred
 
     def come(monitor: Monitor) -> None:
-        found.append(simulated.topic_state("prices").durable)
+        found.append(simulated.topic_state("prices").durable_names)
         run_deferred(monitor)
 
     with monkeypatch.context() as patch, pytest.raises(StoreFull):

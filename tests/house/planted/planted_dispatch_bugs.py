@@ -122,7 +122,7 @@ DISPATCH_BUGS = (
     Bug(
         "what was assigned to a closed consumer is lost",
         "Assignments.empty",
-        "assigned.common_group.reoffer(own.lane, returned)",
+        "assigned.common_selector_group.reoffer(own.lane, returned)",
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),
@@ -163,7 +163,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "handlers have messages of one group at a time",
-        "GroupTurns.begin",
+        "MessageGroupTurns.begin",
         "waiting.append(delivery)",
         "return True",
         "tests/dispatch/consumer/test_process.py::"

@@ -74,7 +74,7 @@ MACHINE_BUGS = (
     Bug(
         "what comes back late costs no attempt",
         "AckDeadlines._give_back",
-        "self._redelivery.take_back(late, 0.0)",
+        "self._redelivery.return_failed(late, 0.0)",
         "self._redelivery.return_untried(late)",
         MACHINE,
     ),

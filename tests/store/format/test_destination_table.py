@@ -44,7 +44,7 @@ def test_what_a_record_has_of_the_table_is_what_it_has_of_a_list() -> None:
     packed = encode_state(StateRecord(table.encoded()))
     assert packed == encode_state(StateRecord(destinations))
     assert decode_state(packed).destinations == destinations
-    table[1] = destinations[0]._replace(has_groups=True)
+    table[1] = destinations[0]._replace(has_message_groups=True)
     assert sorted(table.encoded()) == [table[1], table[4]]
 
 

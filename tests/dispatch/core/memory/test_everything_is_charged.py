@@ -13,7 +13,7 @@ from forebay.cache.shares import CURVE_SHARE
 from forebay.dispatch.core.publication.publisher import STEP_BYTES as STEP
 from forebay.dispatch.core.selector_groups.consumer_memory import STEP_BYTES, STEP_RUNS
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
-from forebay.dispatch.topics.latest_keys import PLACE_BYTES, STEP_PLACES
+from forebay.dispatch.topics.newest_per_key import PLACE_BYTES, STEP_PLACES
 from forebay.store.journal.regions import PIECE_BYTES
 
 MANY = 100

@@ -192,7 +192,7 @@ def test_a_subscriber_that_memory_has_no_room_for_leaves_no_subscription() -> No
         for number in range(MANY):
             consumers.append(topic.subscribe(durable=f"s{number}", selector=f"k = 'v{number}'"))
     area = bay.topic_state("prices")
-    assert len(area.online) == len(area.durable) == len(consumers) > 100
+    assert len(area.online) == len(area.durable_names) == len(consumers) > 100
     bay.check()
     with pytest.raises(StoreFull):
         bay.bay.topic("prices").subscribe()

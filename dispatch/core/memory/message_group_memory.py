@@ -1,4 +1,4 @@
-"""GroupMemory: bound the memory for messages that halt their groups, over all queues.
+"""MessageGroupMemory: bound the memory for messages that halt their groups, over all queues.
 
 A message of a group that waits out a delay, or that is in a transaction of a closed consumer, is on disk like any
 other. But the name of its group must stay in RAM, so that no later message of the group overtakes it. That memory is
@@ -17,7 +17,7 @@ HALTED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Enough for about 20,000 messages. An open of the store reads them again, in less than a second."""
 
 
-class GroupMemory:
+class MessageGroupMemory:
     """The charge for messages that halt their groups, over all queues.
 
     The state lock guards it; every method requires it held.

@@ -1,4 +1,4 @@
-"""TopicTurns: hands the messages of several topics to the one consumer of a wildcard subscription.
+"""RoundRobinDistribution: hands the messages of several topics to the one consumer of a wildcard subscription.
 
 The highest priority comes first, and there topic by topic, so that a busy topic holds up no other.
 """
@@ -14,14 +14,14 @@ from .distribution_parts import DistributionParts
 from .ordinary import OrdinaryDistribution
 
 
-class TopicTurns(OrdinaryDistribution):
+class RoundRobinDistribution(OrdinaryDistribution):
     """The distribution of a pattern: its selector group has the lists of all its members. O(lists) for each take.
 
     Each lane belongs to a member, whose own distribution decides about messages that come back.
     """
 
     is_ordinary = False
-    honours_groups = True
+    honours_message_groups_and_priorities = True
     keeps_open = True
 
     def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:
@@ -79,12 +79,12 @@ class TopicTurns(OrdinaryDistribution):
             self._loads.request(target)
         return max_bytes
 
-    def withdraw(self, member: ConsumedDestination, selector_group: SelectorGroup) -> None:
+    def remove_member(self, member: ConsumedDestination, selector_group: SelectorGroup) -> None:
         """Remove the lists of one member from the selector group, and its deliveries from the consumer."""
         for lane in member.all_lanes():
             for delivery in list(lane.in_flight.values()):
                 self._dispatch_area.settle(delivery)
-        self._target_area.withdraw(member, selector_group)
+        self._target_area.remove_lists_over(member, selector_group)
         for consumer in list(selector_group.consumers):
             consumer.try_again()
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of_all
 from ....store.stored_message import StoredMessage
-from .persistent import PersistentLaneState
+from .persistent_lane_state import PersistentLaneState
 
 
 class QueueLaneState(PersistentLaneState):

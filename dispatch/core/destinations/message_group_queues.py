@@ -1,4 +1,7 @@
-"""GroupedQueues: prepare a queue for its first message with a group. A record keeps this for the life of the queue."""
+"""MessageGroupQueues: prepare a queue for its first message with a group.
+
+A record keeps this for the life of the queue.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from ....store.writers.destination_writer import DestinationWriter
 from ..model import ConsumedDestination, Distribution
 from ..monitor import Monitor
 from ..selector_groups.distribution_roles import AbstractDistributionChooser
-from .overhead import GROUPS_BYTES, DestinationOverhead
+from .overhead import MESSAGE_GROUPS_BYTES, DestinationOverhead
 
 
-class GroupedQueues:
+class MessageGroupQueues:
     """Notes which queues have messages with groups. The state lock guards it."""
 
     def __init__(
@@ -26,21 +29,21 @@ class GroupedQueues:
 
     def prepare(self, queue: ConsumedDestination) -> None:
         """Prepare a queue for its first message with a group. Requires: no lock."""
-        if queue.keeps_groups:
+        if queue.keeps_message_groups:
             with self._monitor.lock, self._monitor.while_open:
                 queue.raise_if_deleted()
-                self.assign_by_group(queue)
+                self.assign_by_message_group(queue)
 
-    def assign_by_group(self, queue: ConsumedDestination) -> None:
+    def assign_by_message_group(self, queue: ConsumedDestination) -> None:
         """Assign the messages of a queue by group from now on, also after a restart.
 
         StoreFull: memory or disk has no room. StateError: the queue has a distribution that may not be replaced.
         Nothing has changed then. Requires: the lock.
         """
-        if queue.has_groups:
+        if queue.has_message_groups:
             return
         self._distribution_chooser.require_assignable(queue)  # before the journal records that there are groups
-        with self._overhead.charge_one(GROUPS_BYTES):
-            self._writer.note_groups(queue.number)
-            queue.has_groups = True
+        with self._overhead.charge_one(MESSAGE_GROUPS_BYTES):
+            self._writer.note_message_groups(queue.number)
+            queue.has_message_groups = True
         self._distribution_chooser.begin_assigning(queue)

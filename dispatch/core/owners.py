@@ -1,4 +1,4 @@
-"""CoreParts and DestinationParts: what everything above the core is made from."""
+"""CoreOwners and DestinationOwners: what everything above the core is made from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .areas.target_area import TargetArea
 from .destinations.dead_letter_queues import DeadLetterQueues
 from .destinations.destination_lanes import DestinationLanes
 from .destinations.destination_opener import DestinationOpener
-from .destinations.grouped_queues import GroupedQueues
+from .destinations.message_group_queues import MessageGroupQueues
 from .destinations.overhead import DestinationOverhead
 from .destinations.queue_registry import QueueRegistry
 from .memory.watermarks import Watermarks
-from .model import StateParts
+from .model import DestinationStateParts
 from .monitor import Monitor
 from .publication.confirmer import ThreadConfirmer
 from .publication.publisher import Publisher
@@ -24,19 +24,19 @@ from .redelivery.timed_lanes import TimedLanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationParts:
+class DestinationOwners:
     """The owners that open queues and topics, make their lanes, and bound what all of them take."""
 
     opener: DestinationOpener
     queues: QueueRegistry
     lanes: DestinationLanes
-    groups: GroupedQueues
+    message_group_queues: MessageGroupQueues
     dead_letter_queues: DeadLetterQueues
     overhead: DestinationOverhead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreParts:
+class CoreOwners:
     """The owners of an open store from which make_admin_layer and make_topic_layer make theirs.
 
     It saves these two nearly all their parameters. No owner keeps it: each is handed those that it uses.
@@ -45,7 +45,7 @@ class CoreParts:
     monitor: Monitor
     policies: Policies
     target_area: TargetArea
-    state_parts: StateParts
+    destination_state_parts: DestinationStateParts
     watermarks: Watermarks
     dispatch_area: DispatchArea
     timed: TimedLanes
@@ -53,4 +53,4 @@ class CoreParts:
     publisher: Publisher
     confirmer: ThreadConfirmer
     removals: Removals
-    destinations: DestinationParts
+    destinations: DestinationOwners

@@ -35,7 +35,7 @@ class NonPersistentLaneState(LaneState):
     The state lock guards it.
     """
 
-    __slots__ = ("non_persistent_lane", "persistent_lane", "retained", "overflow", "note_times")
+    __slots__ = ("non_persistent_lane", "persistent_lane_state", "retained", "overflow", "note_times")
     state_bytes = NON_PERSISTENT_LANE_BYTES
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
@@ -55,8 +55,8 @@ class NonPersistentLaneState(LaneState):
         super().__init__(destination, pending_lane, id_prefix)
         # `pending_lane` with its exact type.
         self.non_persistent_lane = pending_lane
-        # The lane of persistent messages of the same queue and priority, once there is one.
-        self.persistent_lane: LaneState | None = None
+        # Dispatch's state of the lane of persistent messages of the same queue and priority, once there is one.
+        self.persistent_lane_state: LaneState | None = None
         self.syncs = False
         # Sequences of retained messages that the topic gave to a new subscription; empty for other lanes.
         self.retained = range(0)
@@ -82,9 +82,9 @@ class NonPersistentLaneState(LaneState):
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
         pending_lane = self.non_persistent_lane
-        persistent_lane = self.persistent_lane
-        if persistent_lane is not None and persistent_lane.published_end != pending_lane.newest_turn:
-            pending_lane.take_turn(persistent_lane.published_end)
+        persistent_lane_state = self.persistent_lane_state
+        if persistent_lane_state is not None and persistent_lane_state.published_end != pending_lane.newest_turn:
+            pending_lane.take_turn(persistent_lane_state.published_end)
         length = len(properties) + len(body)
         sequence = pending_lane.add(length)
         message = (sequence, properties, body, timestamp)
@@ -128,7 +128,8 @@ class NonPersistentLaneState(LaneState):
             pending_lane.put_times(sequence, times)
             self.note_times(self)
             return sequence
-        before = pending_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published_end
+        persistent_lane_state = self.persistent_lane_state
+        before = pending_lane.newest_turn if persistent_lane_state is None else persistent_lane_state.published_end
         if before != pending_lane.newest_turn:
             pending_lane.take_turn(before)
         sequence = pending_lane.add(len(properties) + len(body))
@@ -231,15 +232,15 @@ class TmpPager(Pager):
 
     def page_out_body(self, message: StoredMessage) -> bool:
         """Spill a message, or put it in the line for that. False: neither memory nor tmp-storage has room for it."""
-        lane, overflow = self._pending_lane, self._overflow
-        if lane.is_spilled(message[0]):
+        pending_lane, overflow = self._pending_lane, self._overflow
+        if pending_lane.is_spilled(message[0]):
             return True
-        if not overflow.buffer.put(lane.number, message):
+        if not overflow.buffer.put(pending_lane.number, message):
             overflow.spill_all()
-            if not overflow.buffer.put(lane.number, message):
+            if not overflow.buffer.put(pending_lane.number, message):
                 return False
-        if overflow.buffer.is_batch(lane.pool):
-            overflow.spill(lane)
+        if overflow.buffer.is_batch(pending_lane.pool):
+            overflow.spill(pending_lane)
         return True
 
     def cut_load(self, load: Load[Any]) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""GroupedDistribution: the distribution of queues whose messages have groups or whose consumers have priorities.
+"""AssigningDistribution: the distribution of queues whose messages have groups or whose consumers have priorities.
 
 This module adds and removes consumers, collects for a take, and puts messages in place that come back. assignments.py
 assigns messages to consumers, precedence.py has the order of consumers, and rebalancing.py takes groups from an owner.
@@ -15,7 +15,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import pair
 from ..core.deliveries.delivery import Delivery, is_lazy
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
-from ..core.selector_groups.consumer_memory import GROUPED_CONSUMER_BYTES
+from ..core.selector_groups.consumer_memory import OWN_SELECTOR_GROUP_BYTES
 from ..core.selector_groups.distribution_roles import Dispatcher
 from ..selectors.selector import Selector
 from .assignments import Assignments, CommonSelectorGroup, OwnSelectorGroup
@@ -28,10 +28,10 @@ BATCH_MESSAGES: Final = 64
 """Messages that are read at a time to learn their groups."""
 
 
-class GroupedDistribution(Distribution):
+class AssigningDistribution(Distribution):
     """Assigns the messages of one queue to its consumers by the rules of Assignments. The state lock guards it."""
 
-    honours_groups = True
+    honours_message_groups_and_priorities = True
 
     def __init__(self, queue: ConsumedDestination, parts: DistributionParts, *, rebalances: bool) -> None:
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
@@ -40,11 +40,12 @@ class GroupedDistribution(Distribution):
         self._dispatch_area = parts.dispatch_area
         self._loads = parts.loads
         self._consumer_memory = parts.consumer_memory
-        self._group_memory = parts.group_memory
+        self._message_group_memory = parts.message_group_memory
         self._assignments = Assignments(queue, parts)
         self._rebalances = rebalances
         self._rebalancing = Rebalancing(self._assignments, rebalances=rebalances)
-        self.groups, self.names = self._assignments.groups, self._assignments.names
+        self.message_groups = self._assignments.message_groups
+        self.message_group_names = self._assignments.message_group_names
         self._precedence = self._assignments.precedence
         self._assigned_by_consumer = self._assignments.assigned_by_consumer
         # Number of takes that got a message.
@@ -80,7 +81,7 @@ class GroupedDistribution(Distribution):
     def join(self, consumer: CoreConsumer, common: SelectorGroup) -> None:
         """Give a consumer lists of its own in addition to the unassigned ones."""
         assert isinstance(common, CommonSelectorGroup)
-        self._consumer_memory.charge(GROUPED_CONSUMER_BYTES)
+        self._consumer_memory.charge(OWN_SELECTOR_GROUP_BYTES)
         assigned = self._assigned_by_consumer[consumer] = OwnSelectorGroup(common, consumer)
         self._precedence.join(consumer, common)
         for lane in self.queue.all_lanes():
@@ -102,14 +103,14 @@ class GroupedDistribution(Distribution):
         Its deliveries are given back after this.
         """
         assigned = self._assigned_by_consumer[consumer]
-        common = assigned.common_group
+        common = assigned.common_selector_group
         for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
-            group = self.names.of_delivery(delivery)
-            if group is not None:
-                self.groups.halt(lane_of(delivery), delivery.sequence, group)
+            message_group = self.message_group_names.of_delivery(delivery)
+            if message_group is not None:
+                self.message_groups.halt(lane_of(delivery), delivery.sequence, message_group)
         assigned.idle.remove(consumer)
-        if self.groups.owned(consumer):
-            self.groups.disown(consumer, self.groups.buckets(consumer))
+        if self.message_groups.owned(consumer):
+            self.message_groups.disown(consumer, self.message_groups.buckets(consumer))
         self._assignments.empty(assigned)
         for target in assigned.lists:
             self._target_area.end_list(target)
@@ -117,12 +118,12 @@ class GroupedDistribution(Distribution):
         assigned.lists.clear()
         self._assignments.reoffer_withheld(consumer)
         del self._assigned_by_consumer[consumer]
-        self._consumer_memory.release(GROUPED_CONSUMER_BYTES)
+        self._consumer_memory.release(OWN_SELECTOR_GROUP_BYTES)
         self._precedence.leave(consumer)
         common.note_served(consumer)
         common.remove_consumer(consumer)
         self.queue.misses += assigned.misses
-        self._group_memory.forget(assigned)
+        self._message_group_memory.forget(assigned)
         if not common.consumers:
             self._target_area.unsubscribe(self.queue, common)
 
@@ -141,7 +142,7 @@ class GroupedDistribution(Distribution):
         """Reoffer what is withheld or reserved for consumers that can take nothing now, and wake the others."""
         for consumer in {
             consumer
-            for common in self._assignments.common_groups()
+            for common in self._assignments.common_selector_groups()
             for consumer in (*common.withheld, *common.reserved_for)
         }:
             if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
@@ -165,23 +166,23 @@ class GroupedDistribution(Distribution):
         deliveries: list[Delivery] = []
         assigned = self._assigned_by_consumer[consumer]
         if self.is_held_up:
-            self._group_memory.refuse(assigned, partial(self._target_area.wake, assigned))
-            assigned.common_group.note_waiting(consumer)
+            self._message_group_memory.refuse(assigned, partial(self._target_area.wake, assigned))
+            assigned.common_selector_group.note_waiting(consumer)
             return deliveries
-        if assigned.common_group.reserved_for:
-            assigned.common_group.reoffer_reserved(consumer.priority)
+        if assigned.common_selector_group.reserved_for:
+            assigned.common_selector_group.reoffer_reserved(consumer.priority)
         self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries and self._rebalancing.level(assigned):
             self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries:
             assigned.idle.note(consumer)
             if not any(own.direct or own.has_supply or own.is_loading for own in assigned.lists):
-                self.groups.assign_again(consumer)
-            assigned.common_group.note_waiting(consumer)
+                self.message_groups.assign_again(consumer)
+            assigned.common_selector_group.note_waiting(consumer)
             return deliveries
-        assigned.common_group.note_served(consumer)
+        assigned.common_selector_group.note_served(consumer)
         assigned.idle.remove(consumer)
-        self.names.go_with(deliveries)
+        self.message_group_names.go_with(deliveries)
         self._served += 1
         assigned.served = self._served
         if consumer.priority > self._precedence.lowest:
@@ -191,12 +192,12 @@ class GroupedDistribution(Distribution):
     @property
     def is_held_up(self) -> bool:
         """Return whether memory has no room to halt another group, which any delivery may need."""
-        return self.queue.has_groups and self._group_memory.is_full
+        return self.queue.has_message_groups and self._message_group_memory.is_full
 
     def _collect(
         self, assigned: OwnSelectorGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> None:
-        for own, common_list in zip(assigned.lists, assigned.common_group.lists, strict=True):
+        for own, common_list in zip(assigned.lists, assigned.common_selector_group.lists, strict=True):
             if own.counterpart is not None and not own.lane.is_persistent:
                 continue
             while True:
@@ -229,18 +230,18 @@ class GroupedDistribution(Distribution):
 
     def reassign(self) -> None:
         """Make assigned messages unassigned, because older ones of unknown groups have come. O(owners)."""
-        for consumer in self.groups.owners():
+        for consumer in self.message_groups.owners():
             self._assignments.empty(self._assigned_by_consumer[consumer])
 
     def reoffer_returned(self, lane: LaneState, message: StoredMessage) -> None:
         """Reoffer a pending message, and keep it in the caches if there is room."""
         sequence = message[0]
-        group = self.groups.halted_by(lane, sequence) or self.names.of(lane, message)
-        self._resume(lane, sequence, group)
-        if group is not None and self.groups.is_halted(lane, sequence, group):
-            self.groups.wait(lane, sequence, group)
+        message_group = self.message_groups.halted_by(lane, sequence) or self.message_group_names.of(lane, message)
+        self._resume(lane, sequence, message_group)
+        if message_group is not None and self.message_groups.is_halted(lane, sequence, message_group):
+            self.message_groups.wait(lane, sequence, message_group)
         else:
-            self._reoffer_run(group, lane, sequence, sequence)
+            self._reoffer_run(message_group, lane, sequence, sequence)
 
     def reoffer_delayed(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Reoffer each message by itself, because each has a group of its own."""
@@ -248,44 +249,44 @@ class GroupedDistribution(Distribution):
             for sequence in range(first, last + 1):
                 self._target_area.reoffer_returned(lane, (sequence, b"", None, 0))
 
-    def _resume(self, lane: LaneState, sequence: int, group: str | None) -> None:
-        for other, runs in self.groups.resume(lane, sequence).items():
+    def _resume(self, lane: LaneState, sequence: int, message_group: str | None) -> None:
+        for other, runs in self.message_groups.resume(lane, sequence).items():
             for first, last in runs:
-                self._reoffer_run(group, other, first, last)
-        self._group_memory.retry_refused()
+                self._reoffer_run(message_group, other, first, last)
+        self._message_group_memory.retry_refused()
 
-    def _reoffer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
+    def _reoffer_run(self, message_group: str | None, lane: LaneState, first: int, last: int) -> None:
         """Reoffer messages of one group.
 
         If the owner of the group has been assigned later messages of it, they go back to the owner; otherwise to the
         unassigned messages of every selector group.
         """
-        owner = self.groups.owner(group) if group is not None else None
-        if owner is None or group is None:
-            for common in self._assignments.common_groups():
+        owner = self.message_groups.owner(message_group) if message_group is not None else None
+        if owner is None or message_group is None:
+            for common in self._assignments.common_selector_groups():
                 common.reoffer(lane, ((first, last),))
             return
         assigned = self._assigned_by_consumer[owner]
-        if self.groups.is_ahead(lane, first, group):
+        if self.message_groups.is_ahead(lane, first, message_group):
             own = assigned.list_over(lane)
             add_bounded(lane, own.returned, first, last)
             self._loads.request(own)
         else:
-            assigned.common_group.reoffer(lane, ((first, last),))
-        for common in self._assignments.common_groups():
-            if common is not assigned.common_group:
+            assigned.common_selector_group.reoffer(lane, ((first, last),))
+        for common in self._assignments.common_selector_groups():
+            if common is not assigned.common_selector_group:
                 common.withhold(owner, lane, first, last)
         self._target_area.wake(assigned)
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
-        group = self.names.of_delivery(delivery)
-        if group is None:
+        message_group = self.message_group_names.of_delivery(delivery)
+        if message_group is None:
             return
         if is_delayed:
-            self.groups.halt(lane_of(delivery), delivery.sequence, group)
+            self.message_groups.halt(lane_of(delivery), delivery.sequence, message_group)
         elif is_lazy(delivery):
-            self.names.remember(lane_of(delivery), delivery.sequence, group)
+            self.message_group_names.remember(lane_of(delivery), delivery.sequence, message_group)
 
     def remember_delayed(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
         """Take over messages that an earlier process delayed; return those whose groups can no longer be halted.
@@ -297,31 +298,33 @@ class GroupedDistribution(Distribution):
             while (run := lane.pending_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
                 end = min(run[1], last)
                 at = end + 1
-                if self._group_memory.is_full:
+                if self._message_group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
                 messages, _ = lane.backing_store.read(lane.backing_store.plan(lane.pending_lane, [(run[0], end)]))
                 for message in messages:
-                    group = self.names.of(lane, message)
-                    if group is not None:
-                        self.groups.halt(lane, message[0], group)
+                    message_group = self.message_group_names.of(lane, message)
+                    if message_group is not None:
+                        self.message_groups.halt(lane, message[0], message_group)
         return forgotten
 
     def settled(self, lane: LaneState, first: int, messages: int) -> None:
         """Let groups go on that waited for messages which a transaction has settled."""
-        for sequence in self.groups.halting(lane, first, first + messages - 1):
-            self._resume(lane, sequence, self.groups.halted_by(lane, sequence))
+        for sequence in self.message_groups.halting(lane, first, first + messages - 1):
+            self._resume(lane, sequence, self.message_groups.halted_by(lane, sequence))
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are delayed or not in RAM)."""
         for consumer in [
-            promise.consumer for common in self._assignments.common_groups() for promise in common.promises.values()
+            promise.consumer
+            for common in self._assignments.common_selector_groups()
+            for promise in common.promises.values()
         ]:
             self._assignments.reoffer_withheld(consumer)
-        self.names.forget(lane, gone)
+        self.message_group_names.forget(lane, gone)
         for first, last in gone:
-            for sequence in self.groups.halting(lane, first, last):
-                self._resume(lane, sequence, self.groups.halted_by(lane, sequence))
+            for sequence in self.message_groups.halting(lane, first, last):
+                self._resume(lane, sequence, self.message_groups.halted_by(lane, sequence))
 
     # ------------------------------------------------------------------ what explanations and audits ask
 
@@ -331,34 +334,34 @@ class GroupedDistribution(Distribution):
         """Return free messages by the owner of their group (None: it has none), without those that wait for another."""
         found: dict[CoreConsumer | None, list[StoredMessage]] = {}
         for message in messages:
-            group = self.names.of(lane, message)
-            if group is None:
+            message_group = self.message_group_names.of(lane, message)
+            if message_group is None:
                 found.setdefault(None, []).append(message)
-            elif not self.groups.is_halted(lane, message[0], group):
-                found.setdefault(self.groups.owner(group), []).append(message)
+            elif not self.message_groups.is_halted(lane, message[0], message_group):
+                found.setdefault(self.message_groups.owner(message_group), []).append(message)
         return found
 
     def kind_of(self, consumer: CoreConsumer) -> tuple[CommonSelectorGroup, int]:
-        """Return the selector's common group and the priority: consumers with both alike compete."""
-        return self._assigned_by_consumer[consumer].common_group, consumer.priority
+        """Return the common selector group and the priority: consumers with both alike compete."""
+        return self._assigned_by_consumer[consumer].common_selector_group, consumer.priority
 
     def unowned_of(
         self, consumer: CoreConsumer, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> Iterator[StoredMessage]:
         """Return those of the free messages without an owner that this consumer would get if it took now."""
-        common, precedence = self._assigned_by_consumer[consumer].common_group, self._precedence
+        common, precedence = self._assigned_by_consumer[consumer].common_selector_group, self._precedence
         if precedence.quota(common, consumer.priority) <= 0:
             return
         for message in messages:
-            group = self.names.of(lane, message)
-            is_promised = group is not None and bucket_of(group) in common.promises
+            message_group = self.message_group_names.of(lane, message)
+            is_promised = message_group is not None and bucket_of(message_group) in common.promises
             if not is_promised and precedence.first_above(common, consumer.priority, lane, message) is None:
                 yield message
 
     def kept_for_others(self, consumer: CoreConsumer) -> list[int]:
         """Return for each other consumer how many messages are assigned to it or, if none, kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self._assigned_by_consumer if other is not consumer}
-        common = self._assigned_by_consumer[consumer].common_group
+        common = self._assigned_by_consumer[consumer].common_selector_group
         behind = ((promise.consumer, promise.waiting) for promise in common.promises.values())
         for other, held in (*common.withheld.items(), *common.reserved_for.items(), *behind):
             if other is not consumer and other in kept and not kept[other]:
@@ -375,7 +378,7 @@ class GroupedDistribution(Distribution):
             for own in assigned.lists:
                 direct = ((message[0], message[0]) for message in own.direct)
                 _add_all(kept, own.lane, (*direct, *own.returned, *own.references))
-        for common in {self._assigned_by_consumer[consumer].common_group for consumer in consumers}:
+        for common in {self._assigned_by_consumer[consumer].common_selector_group for consumer in consumers}:
             behind = (promise.waiting for promise in common.promises.values())
             for passed in (*common.withheld.values(), *common.reserved_for.values(), *behind):
                 for lane, runs in passed.items():
@@ -393,15 +396,15 @@ class GroupedDistribution(Distribution):
 
         The figure may be too high.
         """
-        return sum(self.groups.waiting(lane) for lane in self.queue.all_lanes())
+        return sum(self.message_groups.waiting(lane) for lane in self.queue.all_lanes())
 
     def is_outranked(self, consumer: CoreConsumer) -> bool:
         """Return whether consumers of higher priority leave this one no message without an owner."""
-        return not self._precedence.quota(self._assigned_by_consumer[consumer].common_group, consumer.priority)
+        return not self._precedence.quota(self._assigned_by_consumer[consumer].common_selector_group, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
         """Return the bytes held for message groups, and how many of them for groups that are halted."""
-        return self.groups.held_bytes, self.groups.halted_bytes
+        return self.message_groups.held_bytes, self.message_groups.halted_bytes
 
 
 def _add_all(found: dict[LaneState, SequenceSet], lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""LaneParts: what every lane of an open store uses of the store on disk."""
+"""LaneStateParts: what every lane of an open store uses of the store on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .lane_reader import LaneReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneParts:
+class LaneStateParts:
     """The parts of the store on disk that every lane of an open store uses."""
 
     message_store: PersistentStore

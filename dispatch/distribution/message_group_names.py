@@ -1,4 +1,4 @@
-"""GroupNames: the group of each message of a queue, even while the message is on disk."""
+"""MessageGroupNames: the group of each message of a queue, even while the message is on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, keep_gro
 from ..core.model import ConsumedDestination, LaneState, lane_of
 
 
-class GroupNames:
+class MessageGroupNames:
     """The group of each message of a queue, even while its body is on disk. The state lock guards it."""
 
     __slots__ = ("_queue", "_known")
@@ -27,7 +27,7 @@ class GroupNames:
 
         None: it has none, its headers can't be decoded, or the queue ignores groups.
         """
-        if not self._queue.keeps_groups:
+        if not self._queue.keeps_message_groups:
             return None
         if message[2] is None:
             return self._known.get((lane, message[0]))

@@ -1,4 +1,4 @@
-"""ReadableLane: how the messages of a lane are found, read, and counted on record.
+"""ReadableLaneState: how the messages of a lane are found, read, and counted on record.
 
 A list is filled from here: the caches may have its next messages, fingerprints say which blocks need no look, and the
 store on disk has the rest. Neither the destination nor its consumers and lists are known here; LaneState, in model.py,
@@ -22,20 +22,20 @@ from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
 from ..deliveries.contracts import LaneCache, OverflowCache
 from ..deliveries.delivery import Delivery, LaneMessages, counted_runs
-from ..deliveries.lane_parts import LaneParts
+from ..deliveries.lane_state_parts import LaneStateParts
 from ..selector_groups.matching import NO_NAMES
 from .pager import READ_AGAIN
 
 
-class ReadableLane(LaneMessages):
-    """A lane as lists and loads read it. The state lock guards it.
+class ReadableLaneState(LaneMessages):
+    """Dispatch's state of a lane, as lists and loads read it. The state lock guards it.
 
     The methods here say what is so for a lane in the journal of which no feature asks more. Subclasses differ.
     """
 
     __slots__ = ("parts", "purge_count", "is_timed", "pending_cache", "caches", "pager")
 
-    def __init__(self, pending_lane: PendingLane, id_prefix: str, memory: MessageMemory, parts: LaneParts) -> None:
+    def __init__(self, pending_lane: PendingLane, id_prefix: str, memory: MessageMemory, parts: LaneStateParts) -> None:
         counts, syncs = parts.delivery_count_table, parts.syncs_always
         super().__init__(pending_lane, id_prefix, memory, parts.message_store, counts, syncs=syncs)
         self.parts = parts
