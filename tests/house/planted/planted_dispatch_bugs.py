@@ -86,8 +86,8 @@ DISPATCH_BUGS = (
     Bug(
         "with always a message is delivered before it is durable",
         "Publisher.publish_synced",
-        "unpublished and unpublished[0][0] <= durable",
-        "unpublished and durable",
+        "unpublished and unpublished[0][0] <= durable_end",
+        "unpublished and durable_end",
         "tests/dispatch/core/publication/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
     ),
     Bug(

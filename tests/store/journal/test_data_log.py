@@ -291,7 +291,7 @@ def test_record_of_another_data_log_is_not_taken() -> None:
     assert len(behind_the_first(message(salt ^ 1, 102, 7))[1]) == 2
 
 
-def test_walk_remembers_the_greatest_durable_position_and_epoch() -> None:
+def test_walk_remembers_the_greatest_durable_end_and_epoch() -> None:
     salt = data_log_header(SMALL, 1).salt
     walk, _ = behind_the_first(message(salt, 102, 7, durable=900) + message(salt, 103, 9, durable=800))
     assert (walk.durable_end, walk.epoch) == (900, 9)
@@ -431,7 +431,7 @@ def test_short_cut_takes_the_same_records_as_the_walk_whatever_is_damaged(
         expected = as_plain([FoundRecord(*record) for record in plainly])
         walk, plain = gathered(file, verify_from)
         assert plain == expected
-        for name in ("end", "next_log_sequence", "epoch", "durable", "problem"):
+        for name in ("end", "next_log_sequence", "epoch", "durable_end", "problem"):
             assert getattr(walk, name) == getattr(plainly, name), name
 
 
@@ -439,7 +439,7 @@ def test_short_cut_takes_the_same_records_as_the_walk_whatever_is_damaged(
 
 
 @pytest.mark.parametrize("chunk_bytes", [100, 1 << 20])
-def test_durable_position_is_found_behind_any_damage(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+def test_durable_end_is_found_behind_any_damage(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
     monkeypatch.setattr(data_log_module, "_CHUNK_BYTES", chunk_bytes)
     header = data_log_header(SMALL, 1)
     for gap in (*range(130), 500, 5000):
@@ -449,7 +449,7 @@ def test_durable_position_is_found_behind_any_damage(monkeypatch: pytest.MonkeyP
         assert attested_behind(file, header, ENDS[0]) == 4711, f"gap of {gap} bytes"
 
 
-def test_greatest_durable_position_counts_and_records_of_other_files_do_not() -> None:
+def test_greatest_durable_end_counts_and_records_of_other_files_do_not() -> None:
     header = data_log_header(SMALL, 1)
     records = [message(header.salt, 1, 1, durable) for durable in (5, 900, 7)]
     foreign = message(header.salt ^ 1, 1, 1, 10**9)
