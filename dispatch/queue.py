@@ -266,7 +266,7 @@ class Queue(Sender):
         return self._parts.mover.move(self._queue_state, target, chosen, limit)
 
     def _other(self, queue: object) -> QueueState:
-        if not isinstance(queue, Queue) or queue._parts is not self._parts:
+        if not isinstance(queue, Queue) or queue.monitor is not self.monitor:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
         with queue._held_reopened() as found:
             found.raise_if_deleted()

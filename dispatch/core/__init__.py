@@ -6,6 +6,6 @@ decides what stays in RAM. `lanes` decides where an arrival goes. `lifecycle` sa
 the contents of a list, `selector_groups` the members, `deliveries` the states of a message.
 
 Three files are about all of them: `monitor.py` has the lock, `model.py` the classes that refer to each other,
-`parts.py` what is handed to the packages above. docs/internals/dispatch-core.md explains each file;
+`owners.py` what is handed to the packages above. docs/internals/dispatch-core.md explains each file;
 docs/internals/owners.md says who owns what.
 """
