@@ -242,8 +242,8 @@ def test_only_what_is_written_inline_changes_the_fields_of_a_list_from_outside()
         "dispatch/core/areas/dispatch_area.py:DispatchArea._hand_over",
         "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
         "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
-        "dispatch/core/lanes/non_persistent.py:NonPersistentLaneState.add",
-        "dispatch/core/lanes/queue_lane.py:QueueLaneState.arrive",
+        "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
+        "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
     }
 
 
