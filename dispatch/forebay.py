@@ -267,7 +267,8 @@ class Forebay:
         if holds_one():
             self._engine.monitor.call_later(partial(self.close, timeout))
             return
-        if not self._engine.housekeeping.background.has_current_thread:
+        background, admin = self._engine.housekeeping.background, self._admin
+        if not background.has_current_thread and (admin is None or not admin.has_current_thread):
             with self._closing:
                 self._close(timeout)
         elif self._closing.try_acquire():

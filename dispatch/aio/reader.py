@@ -52,10 +52,14 @@ class AsyncTopicReader:
 
     async def _settle(self) -> None:
         """Settle what the last take returned. What a cancelled call has not settled, the next one settles."""
-        held = [delivery for delivery in self._taken if delivery.is_owed]
-        if held:
-            await self._consumer.ack(held)
-        self._taken = []
+        taken, self._taken = self._taken, []  # a close may come while the ack waits, and must not make it again
+        held = [delivery for delivery in taken if delivery.is_owed]
+        try:
+            if held:
+                await self._consumer.ack(held)
+        except BaseException:
+            self._taken = taken
+            raise
 
     async def close(self) -> None:
         """End the reader, so that the store keeps nothing for it. A second call does nothing."""

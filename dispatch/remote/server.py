@@ -18,6 +18,11 @@ class AdminServer:
         self._thread = threading.Thread(target=serve, name="forebay-admin", daemon=True)
         self._thread.start()
 
+    @property
+    def has_current_thread(self) -> bool:
+        """Whether the caller is in a request: a close waits for it, so it must not wait for a close."""
+        return self._thread is threading.current_thread()
+
     def stop(self) -> None:
         """Remove the socket, so that no new request comes. A second call does nothing."""
         self._socket.stop()
@@ -27,5 +32,5 @@ class AdminServer:
 
         timeout: seconds, or None to wait until it is done.
         """
-        if self._thread is not threading.current_thread():
+        if not self.has_current_thread:
             self._thread.join(timeout)

@@ -55,10 +55,14 @@ class TopicReader:
 
     def _settle(self) -> None:
         """Settle what the last take returned. What this can't settle now, the next call settles."""
-        held = [delivery for delivery in self._taken if is_in_flight(delivery)]
-        if held:
-            self._consumer.ack(held)
-        self._taken = []
+        taken, self._taken = self._taken, []  # a close by another thread must not make the same ack
+        held = [delivery for delivery in taken if is_in_flight(delivery)]
+        try:
+            if held:
+                self._consumer.ack(held)
+        except BaseException:
+            self._taken = taken
+            raise
 
     def close(self) -> None:
         """End the reader, so that the store keeps nothing for it. A waiting take raises Closed.

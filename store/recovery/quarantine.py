@@ -28,7 +28,8 @@ with the same damage.
 def quarantine_bytes(disk: Disk, name: str, data: bytes) -> bool:
     """Keep a copy of damaged bytes under a name, durable on return. False: the quarantine is full.
 
-    A copy has its name only once it is complete, so that one which found no space is not taken for it.
+    A part that has the name already stays as it is, whatever its bytes are: see is_copy. A copy has its name only once
+    it is complete, so that one which found no space is not taken for it.
     """
     disk.make_directory(QUARANTINE)
     if disk.exists(name):
@@ -51,6 +52,15 @@ def quarantine_bytes(disk: Disk, name: str, data: bytes) -> bool:
         raise
     disk.sync_directory(QUARANTINE)
     return True
+
+
+def is_copy(disk: Disk, name: str, data: bytes) -> bool:
+    """Return whether a part has just these bytes, at most PART_BYTES_MAX. FileNotFoundError: there is no such part."""
+    file = disk.open(name)
+    try:
+        return file.size() == len(data) and file.read(0, len(data)) == data
+    finally:
+        file.close()
 
 
 def quarantine_message(disk: Disk, region: Region) -> bool:

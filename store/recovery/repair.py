@@ -35,7 +35,7 @@ from ..journal.data_log import (
 )
 from ..journal.forward_reader import initial_of
 from ..numbering import OFFSET_BITS
-from .quarantine import PART_BYTES_MAX, quarantine_bytes
+from .quarantine import PART_BYTES_MAX, is_copy, quarantine_bytes
 
 logger = LateLogger("forebay.store.recovery")
 
@@ -273,8 +273,9 @@ class Repair:
 
     def _copy(self, file: File, data_log: int, offset: int, length: int) -> int:
         """Copy damaged bytes to the quarantine; return how many of them it has."""
-        data = file.read(offset, min(length, PART_BYTES_MAX))
-        if data and not quarantine_bytes(self._disk, damage_name(data_log, offset), data):
+        data, name = file.read(offset, min(length, PART_BYTES_MAX)), damage_name(data_log, offset)
+        # A part of that name may be of damage that an earlier open repaired there.
+        if data and not (quarantine_bytes(self._disk, name, data) and is_copy(self._disk, name, data)):
             return 0
         return len(data)
 

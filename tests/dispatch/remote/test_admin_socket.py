@@ -20,7 +20,7 @@ import forebay
 from forebay import Forebay, Message, SettingsError, StoreFailed, StoreLocked
 from forebay.__main__ import main
 from forebay.dispatch.engine.engine import Engine
-from forebay.dispatch.remote import admin_socket
+from forebay.dispatch.remote import admin_socket, server
 from forebay.dispatch.remote.admin_socket import ADMIN_SOCKET, REQUEST_BYTES_MAX, AdminSocket, ask
 from forebay.dispatch.remote.requests import answer
 from forebay.dispatch.remote.server import AdminServer
@@ -335,6 +335,39 @@ def test_a_close_that_fails_waits_for_the_present_request_too_before_it_releases
     assert waited == [[]]
     monkeypatch.undo()
     open_bay(tmp_path).close()
+
+
+def test_a_close_within_a_request_does_not_wait_for_the_close_that_waits_for_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler or a finalizer may run in any thread between two of its instructions."""
+    requested, joins = threading.Event(), threading.Event()
+    join = AdminServer.join
+
+    def close_too(*_: object) -> bytes:
+        requested.set()
+        assert joins.wait(SECONDS)
+        opened.close()
+        return b"{}"
+
+    def tell_and_join(admin: AdminServer, timeout: float | None) -> None:
+        joins.set()
+        join(admin, timeout)
+
+    monkeypatch.setattr(server, "answer", close_too)
+    monkeypatch.setattr(AdminServer, "join", tell_and_join)
+    opened = open_bay(tmp_path)
+
+    def ask_in_vain() -> None:
+        with suppress(OSError):
+            ask(str(tmp_path / "localhost"), b"{}", SECONDS)
+
+    asking = threading.Thread(target=ask_in_vain)
+    asking.start()
+    assert requested.wait(SECONDS)
+    opened.close(SECONDS)
+    assert admin_threads() == []
+    asking.join(SECONDS)
 
 
 def test_request_without_an_end_is_not_read_for_ever(tmp_path: Path, bay: Forebay) -> None:

@@ -217,6 +217,23 @@ def test_in_a_loop_a_reader_whose_take_is_cancelled_settles_with_the_next_one() 
     asyncio.run(main())
 
 
+def test_in_a_loop_a_reader_may_be_closed_while_its_take_settles() -> None:
+    async def main() -> None:
+        bay = LoopBay(policies={"prices": DestinationPolicy(retain_seconds=HOUR)}, memory_limit="64MiB")
+        topic = await bay.aio.topic("prices")
+        await topic.send_many(Message(b"%d" % number) for number in range(WORK_A_TURN + 1))
+        reader = await topic.reader("begin").__aenter__()
+        assert len(await reader.take(WORK_A_TURN)) == WORK_A_TURN, "so its next call lets other tasks go first"
+        following = asyncio.create_task(reader.take(1))
+        await ticks(1)
+        await reader.close()
+        with pytest.raises(Closed):
+            await following
+        bay.check()
+
+    asyncio.run(main())
+
+
 def test_open_reader_holds_nothing_that_it_has_read() -> None:
     bay = retaining(seconds=1.0)
     topic = bay.bay.topic("prices")

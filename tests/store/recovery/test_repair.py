@@ -404,6 +404,18 @@ def test_bytes_that_a_full_quarantine_has_no_copy_of_are_told(caplog: pytest.Log
     assert f"the quarantine has no copy of {overwritten} of the bytes" in caplog.text
 
 
+def test_bytes_are_told_of_which_the_quarantine_has_only_those_that_were_there_before() -> None:
+    disk = FILLED.copy()
+    offset = walked(disk, 2)[1][5].offset
+    disk.flip_bit(data_log_name(2), offset + 20, 1)
+    assert [place.unkept_bytes for place in reopened(disk).report.damaged] == [0]
+    before = disk.image()[f"{QUARANTINE}/damage-2-{offset}"]
+    cut_bytes = spoil_behind(disk, 2, offset)
+    (place,) = reopened(disk).report.damaged
+    assert (place.offset, place.unkept_bytes) == (offset, cut_bytes)
+    assert disk.image()[f"{QUARANTINE}/damage-2-{offset}"] == before
+
+
 def test_bytes_beyond_one_part_that_are_cut_are_told() -> None:
     disk = SimulatedDisk()
     opened = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
