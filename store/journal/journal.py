@@ -39,7 +39,7 @@ from ..format.record import (
     encode_slice,
     stamp,
 )
-from ..numbering import OFFSET_BITS, OFFSET_MASK
+from ..numbering import OFFSET_BITS
 from ..structures.histogram import DurationHistogram
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -58,11 +58,6 @@ SyncListener: TypeAlias = Callable[[], None]
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
-
-
-def location_text(position: int) -> str:
-    """Return a position as logs print it: data log id, colon, offset."""
-    return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
 
 
 def _nobody(durable_end: int) -> None:
