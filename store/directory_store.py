@@ -289,7 +289,7 @@ class DirectoryStore:
         self.journal.sync()
         if found.leftovers:
             self.cleanup.remover.discard(list(found.leftovers))
-        self._reads.serve(self.checkpointer.distrust)
+        self._reads.serve(self.checkpointer.discard_index)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()
         self.message_store.checkpoint()
@@ -312,7 +312,7 @@ class DirectoryStore:
         if self._is_ended:
             return
         is_first, self._is_closing = not self._is_closing, True
-        self.message_store.end()
+        self.message_store.begin_closing()
         try:
             if is_first and self.journal.failure is None:
                 with self._lock:

@@ -321,7 +321,7 @@ class MessageStore:
 
     # ------------------------------------------------------------------ closing
 
-    def end(self) -> None:
+    def begin_closing(self) -> None:
         """Make `raise_if_closed` raise from now on, because the store closes."""
         self._is_closed = True
 

@@ -101,7 +101,7 @@ class Reclaim:
             return wanted_bytes - budget.free_bytes - memory.unused_bytes
 
         if missing() > 0:
-            self._overflow.give_back(wanted_bytes - memory.unused_bytes)
+            self._overflow.spill_until_free(wanted_bytes - memory.unused_bytes)
         if missing() > 0 and self._memory_rule.lists_give_first:
             self._shorten_lists(missing, keep, least, least_seconds)
         if missing() > 0:
@@ -119,7 +119,7 @@ class Reclaim:
             if missing_bytes > 0:
                 cache.give_back(min(missing_bytes, UNLIMITED if giver is memory else giver.spare_bytes))
 
-    def give_back_heads(self, wanted_bytes: int) -> None:
+    def empty_heads_until_free(self, wanted_bytes: int) -> None:
         """Let the HeadQueueCaches give back until so many bytes are free, without touching a reserve."""
         budget = self._budget
         for giver in self.memories:

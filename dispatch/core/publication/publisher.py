@@ -57,7 +57,7 @@ class DeferredMessage(ABC):
         """
 
 
-STEP_BYTES: Final = 32 * 1024
+HELD_STEP_BYTES: Final = 32 * 1024
 """Messages that wait for a sync are charged in steps of this size. After the first one, at least one stays charged."""
 
 
@@ -125,7 +125,7 @@ class Publisher:
 
     def _pay(self, held_bytes: int) -> bool:
         """Charge in whole steps, so that a single message seldom has to; return whether there was room."""
-        steps_bytes = -(-(held_bytes - self._paid_bytes) // STEP_BYTES) * STEP_BYTES
+        steps_bytes = -(-(held_bytes - self._paid_bytes) // HELD_STEP_BYTES) * HELD_STEP_BYTES
         if not self._holder.reserve(steps_bytes):
             return False
         self._paid_bytes += steps_bytes
@@ -133,7 +133,7 @@ class Publisher:
 
     def _refund(self) -> None:
         """Release what is charged beyond one step more than is held."""
-        spare_bytes = (self._paid_bytes - self._held_bytes) // STEP_BYTES * STEP_BYTES - STEP_BYTES
+        spare_bytes = (self._paid_bytes - self._held_bytes) // HELD_STEP_BYTES * HELD_STEP_BYTES - HELD_STEP_BYTES
         if spare_bytes > 0:
             self._paid_bytes -= spare_bytes
             self._holder.release(spare_bytes)
@@ -210,7 +210,7 @@ class Publisher:
                     messages, charge = self._joined(durable_end, lane, messages, charge)
                 self._held_bytes -= charge
                 self._target_area.publish(lane, messages, charge)
-            if self._paid_bytes > STEP_BYTES and not unpublished:
+            if self._paid_bytes > HELD_STEP_BYTES and not unpublished:
                 self._refund()
             if self.postponed:
                 self._add_postponed(durable_end if self.syncs_always else 0)
