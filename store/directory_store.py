@@ -1,7 +1,7 @@
 """DirectoryStore: makes the parts of a store of messages, gives them out, and closes them in order.
 
-The Engine has it and makes the layers above the store. Some of them, such as AdminLayer and TopicLayer, take all of it
-and give their parts what each uses; no part below them has it.
+StoreLayer has it. Some functions of the assembly that make the layers above, such as those of AdminLayer and
+TopicLayer, take all of it and give their parts what each uses; no part of a layer has it.
 store_opener.py opens it. recovery/recovery.py describes what a crash leaves.
 """
 

@@ -293,7 +293,7 @@ class MessageStore:
         return self._index.is_crowded
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False if this is postponed because the disk is full.
+        """Bring the index on disk up to now; return False if this is postponed, for want of space or descriptors.
 
         Closed: the last checkpoint of this open has begun. Requires: no lock.
         """

@@ -101,7 +101,7 @@ class Checkpointer:
         self.durations = DurationHistogram()
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False if this is postponed because the disk is full.
+        """Bring the index on disk up to now; return False if this is postponed, for want of space or descriptors.
 
         Closed: the one that closes the store has begun, or `close` was called. Requires: no lock.
         """

@@ -186,9 +186,9 @@ class Publisher:
         self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
 
     def publish_left(self) -> None:
-        """Dispatch what is durable and was left: by an interrupted sync, or for want of room. Requires: no lock.
+        """Dispatch what is durable and was left: by an interrupted sync, by one at a standstill, or for want of room.
 
-        With sync "always" each sync has published the rest.
+        With sync "always" each `Journal.sync` has published the rest. Requires: no lock.
         """
         with self._monitor.lock:
             self.publish_synced()
@@ -196,7 +196,7 @@ class Publisher:
     def publish_synced(self) -> None:
         """Dispatch what has become durable, in the order of storing. Requires: the lock.
 
-        With sync "always" the journal calls it after each sync. A store that closes dispatches nothing: its consumers
+        With sync "always" each `Journal.sync` that synced calls it. A store that closes dispatches nothing: its consumers
         have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:
