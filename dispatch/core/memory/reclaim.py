@@ -1,47 +1,21 @@
-"""Reclaim: how a store divides its RAM among lists and caches, and who gives back first.
+"""Reclaim: which lists and caches give memory back when it is wanted, and in which order.
 
-MemoryOwners is the memory that all areas share, and Reclaim takes memory back in order. What of that a store could
-decide otherwise is in memory_rule.py. A message that leaves RAM is still on disk, so a crash changes nothing. The
-TargetArea has the lists.
+What of that a store could decide otherwise is in memory_rule.py, and how much each list should hold in watermarks.py. A
+message that leaves RAM is still on disk, so a crash changes nothing. The TargetArea has the lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from ....cache.accounting.budget import Budget
 from ....cache.accounting.charge import charge_of
-from ....cache.accounting.overdraft import Overdraft
-from ....cache.messages.memory_registry import MemoryRegistry
 from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
 from ....cache.messages.message_memory import MessageMemory
-from ....cache.spill.overflow import Overflow
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
-from .memory_rule import MemoryRule
-from .message_group_memory import MessageGroupMemory
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryOwners:
-    """The owners of memory, as the areas, the Watermarks and the Reclaim of a store all reach them."""
-
-    budget: Budget
-    memories: MemoryRegistry
-    """What the messages of each destination are charged to, and their caches."""
-    overflow: Overflow
-    """Where non-persistent messages go for which RAM has no room."""
-    memory_rule: MemoryRule
-    """Says who has how much, and who gives back first."""
-    destination_memory: Overdraft
-    """Pays for open destinations and their lanes."""
-    consumer_memory: Overdraft
-    """Pays for consumers and their lists."""
-    message_group_memory: MessageGroupMemory
-    """Pays for message groups that the distributions remember."""
+from .memory_owners import MemoryOwners
 
 
 class Reclaim:
