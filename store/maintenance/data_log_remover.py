@@ -38,9 +38,13 @@ class CleanupReport:
     remaining: tuple[int, ...]
 
     def followed_by(self, last: CleanupReport, relocated_messages: int = 0) -> CleanupReport:
-        """Return the combined result of this cleanup and the next one."""
+        """Return the combined result of this cleanup and the next one.
+
+        relocated_messages: those that were copied between the two.
+        """
         deleted = tuple(sorted((*self.deleted, *last.deleted)))
         archived = tuple(sorted((*self.archived, *last.archived)))
+        relocated_messages += self.relocated_messages + last.relocated_messages
         return CleanupReport(deleted, archived, relocated_messages, last.remaining)
 
 
