@@ -1,7 +1,7 @@
 """DirectoryStore: makes the parts of a store of messages, gives them out, and closes them in order.
 
-The Engine has it and makes the layers above the store. Some of them, such as AdminLayer and TopicLayer, take all of it
-and give their parts what each uses; no part below them has it.
+StoreLayer has it. Some functions of the assembly that make the layers above, such as those of AdminLayer and
+TopicLayer, take all of it and give their parts what each uses; no part of a layer has it.
 store_opener.py opens it. recovery/recovery.py describes what a crash leaves.
 """
 
@@ -289,7 +289,7 @@ class DirectoryStore:
         self.journal.sync()
         if found.leftovers:
             self.cleanup.remover.discard(list(found.leftovers))
-        self._reads.serve(self.checkpointer.distrust)
+        self._reads.serve(self.checkpointer.discard_index)
         self.subscriptions.shrink_all_to_rows()
         self.index.shrink_all_to_rows()
         self.message_store.checkpoint()
@@ -312,7 +312,7 @@ class DirectoryStore:
         if self._is_ended:
             return
         is_first, self._is_closing = not self._is_closing, True
-        self.message_store.end()
+        self.message_store.begin_closing()
         try:
             if is_first and self.journal.failure is None:
                 with self._lock:

@@ -293,7 +293,7 @@ class MessageStore:
         return self._index.is_crowded
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False if this is postponed because the disk is full.
+        """Bring the index on disk up to now; return False if this is postponed, for want of space or descriptors.
 
         Closed: the last checkpoint of this open has begun. Requires: no lock.
         """
@@ -321,7 +321,7 @@ class MessageStore:
 
     # ------------------------------------------------------------------ closing
 
-    def end(self) -> None:
+    def begin_closing(self) -> None:
         """Make `raise_if_closed` raise from now on, because the store closes."""
         self._is_closed = True
 

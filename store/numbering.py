@@ -1,5 +1,5 @@
-"""How the numbers of lanes, blocks, positions and sequences are composed, and two numbers that are larger than all
-others.
+"""How the numbers of lanes, blocks, positions and sequences are composed and printed, and two numbers that are larger
+than all others.
 """
 
 from __future__ import annotations
@@ -45,3 +45,8 @@ def lanes_of(destination: int) -> list[int]:
 def persistent_lanes_of(destination: int) -> list[int]:
     """Return the numbers of all persistent lanes that a destination or subscription may have."""
     return [destination << LANE_SHIFT | priority for priority in range(PRIORITIES)]
+
+
+def location_text(position: int) -> str:
+    """Return a position as logs print it: data log id, colon, offset."""
+    return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"

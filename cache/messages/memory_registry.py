@@ -32,9 +32,9 @@ class MemoryRegistry:
         """
         lists_holder, dispatch_holder = budget.holder("target_lists"), budget.holder("dispatch_area")
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
-        overflowed = make_pending_cache(budget.holder("pending_cache"), heads)
+        pending_cache = make_pending_cache(budget.holder("pending_cache"), heads)
         # The memory of all destinations whose policy has neither a share nor a reserve.
-        self.common = MessageMemory(lists_holder, dispatch_holder, heads, overflowed)
+        self.common = MessageMemory(lists_holder, dispatch_holder, heads, pending_cache)
         # The memory of each pattern whose policy has a share or a reserve.
         self.of_patterns = {pattern: QuotaMemory(budget, pattern, make_pending_cache) for pattern in patterns}
         # All memories. Each destination is charged to one of them.

@@ -37,8 +37,8 @@ class MessageMemory:
         self.pending_cache = pending_cache
         # Pays for the lanes of non-persistent messages where only a reserve has room.
         self.places_holder: Holder | None = None
+        # The high watermark of a list of these destinations that was not measured yet.
         self.fair_list_bytes = 0
-        """The high watermark of a list of these destinations that was not measured yet."""
 
     @property
     def free_bytes(self) -> int:

@@ -180,7 +180,7 @@ class Overflow:
         if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
             self.spill(lane)
 
-    def give_back(self, wanted_bytes: int) -> None:
+    def spill_until_free(self, wanted_bytes: int) -> None:
         """Spill waiting messages, fullest lanes first, until so many bytes are free or spilling would free nothing."""
         buffer, budget = self.buffer, self.budget
         while budget.free_bytes < wanted_bytes:
@@ -193,7 +193,7 @@ class Overflow:
 
     @property
     def could_give_bytes(self) -> int:
-        """What `give_back` would spill, as long as tmp-storage takes it; 0 if that would free no memory."""
+        """What `spill_until_free` would spill, as long as tmp-storage takes it; 0 if that would free no memory."""
         key = self.buffer.fullest()
         return self.buffer.holder.held_bytes if key is not None and self.buffer.is_freeing(key) else 0
 

@@ -264,7 +264,7 @@ class Browsers:
 
     def _reserve(self, charge: int, buffer_bytes: int) -> bool:
         if self._budget.free_bytes < charge:
-            self._reclaim.give_back_heads(charge)
+            self._reclaim.empty_heads_until_free(charge)
         if not self._holder.reserve(charge):
             return False
         if not self._reading.reserve(buffer_bytes):

@@ -29,6 +29,8 @@ entry does by calls, which would cost more than the rest of the section:
 `failure` and `break_by` are what `all_or_broken` does: docs/decisions/0019-interruptions.md. `entries` counts the
 sections of single messages: who finds another number inside than before has waited, and steps aside afterwards:
 docs/decisions/0025-lock-convoys.md. A take only counts, because the ack that follows it steps aside.
+
+`Journal.sync` enters the lock by a `bare_lock` of its own, twice, after it has asked once whether this thread holds it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
 from ..core.destinations.queue_registry import QueueRegistry
-from ..core.memory.reclaim import MemoryOwners, Reclaim
+from ..core.memory.memory_owners import MemoryOwners
+from ..core.memory.reclaim import Reclaim
 from ..core.monitor import Monitor
 from ..core.redelivery.delayed_redelivery import DelayedRedelivery
 from ..core.redelivery.due import DueMessages

@@ -1,7 +1,7 @@
 """LateCalls: how an owner calls one that is made after it.
 
 A constructor names everything that its object can reach, so owners are made from below to above and call downwards. A
-few must call upwards as well: a list that meets an expired message tells TimedLanes, which were made with the lists.
+few must call upwards as well: a DispatchArea that meets an expired message tells TimedLanes, which are made after it.
 Each such call is a method here, and says why the owner above can't be made first. The Engine passes the method to the
 constructor below, before the owner above exists.
 
@@ -46,9 +46,10 @@ class LateCalls(ListEvents):
             self.target_area.make_room(wanted_bytes, None)
 
     def expired(self, lane: LaneState, sequence: int) -> None:
-        """For DispatchArea: remove an expired message that a list skipped. Requires: the lock.
+        """For DispatchArea: have an expired message removed that a list skipped. Requires: the lock.
 
-        A removal makes the lists of the TargetArea forget the message, and the TargetArea has the DispatchArea.
+        TimedLanes remove a non-persistent message at once, and have a sweep remove others. They have the TargetArea,
+        which has the DispatchArea.
         """
         self.timed.remove_expired(lane, sequence)
 

@@ -9,8 +9,8 @@ from ...cache.messages.message_cache import CacheStatistics
 from ...cache.process.memory_guard import ProcessStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.memory.curve import Curve
+from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.memory_statistics import MemoryStatistics
-from ..core.memory.reclaim import MemoryOwners
 from ..core.memory.watermarks import Watermarks
 from ..core.monitor import Monitor, in_sections
 from .process_watch import ProcessWatch

@@ -65,9 +65,9 @@ from ..core.deliveries.lane_reader import LaneReader
 from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane_state import QueueLaneState
+from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.memory_rule import MemoryRule
 from ..core.memory.message_group_memory import MessageGroupMemory
-from ..core.memory.reclaim import MemoryOwners
 from ..core.memory.watermarks import ListObserver, Watermarks
 from ..core.model import (
     ConsumedDestination,

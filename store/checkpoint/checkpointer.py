@@ -101,7 +101,7 @@ class Checkpointer:
         self.durations = DurationHistogram()
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False if this is postponed because the disk is full.
+        """Bring the index on disk up to now; return False if this is postponed, for want of space or descriptors.
 
         Closed: the one that closes the store has begun, or `close` was called. Requires: no lock.
         """
@@ -127,7 +127,7 @@ class Checkpointer:
                 self._lacks_descriptors = full.lacks_descriptors
                 logger.warning("checkpoint postponed: %s", full, event="checkpoint_postponed")
             except MetadataDamaged as damage:
-                raise self.distrust(damage) from damage
+                raise self.discard_index(damage) from damage
             finally:
                 # Call nothing before the `try`: an interruption there would leave the index without its changes.
                 if self._changes is not None and self._state_lock.failure is None:
@@ -241,7 +241,7 @@ class Checkpointer:
                 self._give_up_readers()  # the call may be made again
             raise self.no_room() from full
         except MetadataDamaged as damage:
-            raise self.distrust(damage) from damage
+            raise self.discard_index(damage) from damage
         self.end = self.replay_position = position
 
     def no_room(self) -> StoreFull:
@@ -261,10 +261,11 @@ class Checkpointer:
         if self.end == begin:
             self.end = end
 
-    def distrust(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
-        """Return the error for an index that was found damaged while in use. The next open rebuilds it.
+    def discard_index(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
+        """Fail the journal and delete the index, which was found damaged while in use; return the error to raise.
 
-        The store has failed even if the damaged files can't be removed; the next open verifies what it finds.
+        The next open rebuilds the index. The store has failed even if the damaged files can't be removed: the next open
+        verifies what it finds.
         """
         logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
         failure = self._journal.fail("the index on disk is damaged and is rebuilt at the next open")

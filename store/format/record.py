@@ -62,6 +62,7 @@ ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 ACK_BYTES: Final = ACK_ONE.size
 """Size of an ack of one run."""
 RECORD_BYTES_MAX: Final = (1 << 30) + (1 << 20)
+"""A record that claims more is none: a message has at most 1 GiB, and 1 MiB is ample for what stands around it."""
 SLICE_MESSAGES_MAX: Final = 256
 SLICE_CONTENT_BYTES_MAX: Final = 256 * 1024
 PROPERTIES_BYTES_MAX: Final = (1 << 24) - 1
@@ -76,6 +77,7 @@ IDENTIFIED: Final = 1 << 23
 The byte of the flags has no bit left, so this is the highest bit of the count behind it.
 """
 COUNT_MASK: Final = 0x7FFF
+"""The bits of a slice's count that hold its number of messages, without the highest bit, which is IDENTIFIED."""
 COUNT_MAX: Final = (1 << 16) - 1
 PRIORITY_MASK: Final = 15
 """The bits of the flags that hold the lane's priority."""

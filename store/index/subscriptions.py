@@ -112,7 +112,7 @@ class Subscriptions(LaneMaker):
     def reset(self) -> None:
         """Forget everything, before a full replay. The index is reset with it."""
         for lane in self._lanes():
-            lane.end()
+            lane.end_subscriptions()
         self._account.release(SUBSCRIBER_BYTES * len(self.by_number))
         self.table.clear()
         self.by_number.clear()
@@ -270,7 +270,7 @@ class Subscriptions(LaneMaker):
             self._index.delivery_count_table.forget(subscription_number)
             self._index.forget_delayed(subscription_number)
             for lane in filter(None, subscriber.lanes):
-                lane.end()
+                lane.end_subscription()
             topic.leave_if_empty()
 
     def seek(self, subscription_number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
@@ -313,7 +313,7 @@ class Subscriptions(LaneMaker):
                 del self.by_number[subscription]
             self._account.release(SUBSCRIBER_BYTES * len(topic.subscribers))
             for lane in topic.lanes:
-                lane.end()
+                lane.end_subscriptions()
         for subscription in sorted(numbers):
             self._index.delivery_count_table.forget(subscription)
             self._index.forget_delayed(subscription)

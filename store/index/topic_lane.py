@@ -332,7 +332,7 @@ class TopicLane(DestinationLane):
             subscriber.restate(number, ones(first - base, last - base), masks.get(subscription, 0) & known)
         self.touched.add(number, number)
 
-    def end(self) -> None:
+    def end_subscriptions(self) -> None:
         """End all subscriptions, because the topic is deleted with its lanes. O(subscriptions)."""
         for subscriber in self.subscribers.values():
             subscriber.leave(self.nowhere)
@@ -580,7 +580,7 @@ class SubscriptionLane(JournaledLane):
                 size += sum(sum(lengths[low : high + 1]) for low, high in runs_of_ones(reached.mask(number)))
         return size
 
-    def end(self) -> None:
+    def end_subscription(self) -> None:
         """End with the subscription: no message is pending any more."""
         self.catch_up()
         for first, last in self.pending.blocks:

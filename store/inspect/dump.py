@@ -49,11 +49,10 @@ from ..format.state_record import (
 from ..format.survivors_record import SurvivorsRecord
 from ..format.times import MessageTimes, times_of
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
-from ..journal.journal import location_text
 from ..journal.scan import Damage, FoundRecord, open_data_logs, scan
 from ..journal.sync_mark import read_durable_end
 from ..message import HeaderValue, id_prefix
-from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, location_text
 from .facts import plain_value
 
 Row = dict[str, Any]

@@ -39,7 +39,7 @@ from ..format.record import (
     encode_slice,
     stamp,
 )
-from ..numbering import OFFSET_BITS, OFFSET_MASK
+from ..numbering import OFFSET_BITS
 from ..structures.histogram import DurationHistogram
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -54,23 +54,18 @@ from .open_data_logs import OpenDataLogs
 from .reserve import SETTLING, DiskReserve
 
 SyncListener: TypeAlias = Callable[[], None]
-"""Called under the lock after each sync, with `Journal.durable_end` as it is now."""
+"""Called under the lock by each `Journal.sync` that synced, once `Journal.durable_end` says so."""
 
 _NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the first word of its head, in which the log sequence stands above the magic number."""
 
 
-def location_text(position: int) -> str:
-    """Return a position as logs print it: data log id, colon, offset."""
-    return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
-
-
 def _nobody(durable_end: int) -> None:
-    """Do nothing after a sync."""
+    """Tell nobody how far the journal is durable."""
 
 
 def _nothing() -> None:
-    """Do nothing when more has become durable."""
+    """Do nothing after a sync."""
 
 
 class Journal:
@@ -136,15 +131,24 @@ class Journal:
         self._file: File | None = None
         # Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed or failed.
         self._unchecked_end = -1
+        # The salt of the newest data log, with which the checksum of each of its records begins.
+        self._salt = 0
         # The log sequence of the next record and the magic number, as they stand in its header.
-        self._salt, self._word = 0, MAGIC
+        self._word = MAGIC
+        # Where each record of the newest data log begins.
         self._offsets = array("I")
-        self.epoch = self.offset = self._sealed_bytes = 0
+        # What records carry against remains of earlier writes: one more with each open, and with each write that found
+        # no space.
+        self.epoch = 0
+        # Where the next record begins in the newest data log.
+        self.offset = 0
+        # Bytes of the data logs that this process has sealed.
+        self._sealed_bytes = 0
         # Id of the newest data log, to which is written.
         self.data_log = 0
         # Everything before this is on the device.
         self.durable_end = 0
-        # The durable end in the newest record, except slices, messages and acks, which may have a later one.
+        # The durable end in the newest record that is no slice, ack or directory: those may have a later one.
         self.attested_end = 0
         # How long the device took for each sync, without waits for another sync. The state lock guards it.
         self.sync_durations = DurationHistogram()
@@ -170,7 +174,7 @@ class Journal:
         self._start_data_log(data_log, self.files.create_first(data_log))
 
     def tell_of_syncs(self, listener: SyncListener) -> None:
-        """Call a listener after each sync from now on; there is one at most, which is made after the journal.
+        """Call a listener in each `sync` from now on; there is one at most, which is made after the journal.
 
         With sync "always" it publishes what the sync has made durable. That spares callers a section of their own.
         """
@@ -560,7 +564,11 @@ class Journal:
         return True
 
     def sync_at_standstill(self) -> None:
-        """Make everything up to now durable. Requires: sync lock and state lock."""
+        """Make everything up to now durable. Requires: sync lock and state lock.
+
+        The SyncListener is not called, because the caller is in the middle of a change. Whoever waits for a sync finds
+        it made, and does then what the listener would have done.
+        """
         if self.failure is not None:
             raise self.failure.again()
         unsynced = self.open_data_logs.unsynced

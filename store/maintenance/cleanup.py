@@ -31,7 +31,7 @@ class Cleanup:
         clock: Clock,
         checkpoint: Callable[[], bool],
     ) -> None:
-        """checkpoint: brings the index on disk up to now; returns False if the disk is too full."""
+        """checkpoint: brings the index on disk up to now; returns False if it is postponed."""
         self.remover = remover
         self.relocation = relocation
         self.trimmer = trimmer

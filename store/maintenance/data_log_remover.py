@@ -38,14 +38,18 @@ class CleanupReport:
     remaining: tuple[int, ...]
 
     def followed_by(self, last: CleanupReport, relocated_messages: int = 0) -> CleanupReport:
-        """Return the combined result of this cleanup and the next one."""
+        """Return the combined result of this cleanup and the next one.
+
+        relocated_messages: those that were copied between the two.
+        """
         deleted = tuple(sorted((*self.deleted, *last.deleted)))
         archived = tuple(sorted((*self.archived, *last.archived)))
+        relocated_messages += self.relocated_messages + last.relocated_messages
         return CleanupReport(deleted, archived, relocated_messages, last.remaining)
 
 
 class DataLogRemover:
-    """Deletes or archives data logs. Only the DataLogRemover knows which ones were dropped and still exist."""
+    """Deletes or archives data logs, and keeps a list of those that were dropped and still exist."""
 
     def __init__(
         self,
@@ -84,8 +88,8 @@ class DataLogRemover:
 
     def sealed(self) -> set[int]:
         """Return the data logs that are not written to, not needed for replay and not leased. Requires: the lock."""
-        newest = min(self._replayed_data_log, self._leased_from)
-        return {data_log for data_log in self._journal.sizes if data_log < newest} - self.dropped
+        first_needed = min(self._replayed_data_log, self._leased_from)
+        return {data_log for data_log in self._journal.sizes if data_log < first_needed} - self.dropped
 
     def delete_unneeded(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs. Requires: no lock.
@@ -126,13 +130,13 @@ class DataLogRemover:
 
         copied: those that are in the archive and may go; None: all may. holders: None: no lines are wanted.
         """
-        newest = self._replayed_data_log
+        replayed_from = self._replayed_data_log
         kept = set(self._branches.undecided_data_logs) | self._leased(leases)
-        doomed = removable(self._index.uses, newest, kept)
+        doomed = removable(self._index.uses, replayed_from, kept)
         if copied is not None and (unready := set(doomed).difference(copied)):
             kept |= unready
-            doomed = removable(self._index.uses, newest, kept)
-        lines = self._decision_lines(newest, kept, holders) if holders is not None else []
+            doomed = removable(self._index.uses, replayed_from, kept)
+        lines = self._decision_lines(replayed_from, kept, holders) if holders is not None else []
         if doomed:
             with self._journal.all_or_broken:
                 self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))
@@ -186,15 +190,15 @@ class DataLogRemover:
             )
             return False
 
-    def _decision_lines(self, newest: int, kept: set[int], destinations: dict[str, set[int]]) -> list[str]:
+    def _decision_lines(self, replayed_from: int, kept: set[int], destinations: dict[str, set[int]]) -> list[str]:
         return decision_lines(
             self._index.uses,
-            newest,
+            replayed_from,
             kept,
             last_update=self._replay_position(),
             first_transaction=self._branches.first_position,
             destinations=destinations,
-        )[0]
+        )
 
     def _forget(self, data_logs: Iterable[int]) -> None:
         with self._lock, self._journal.all_or_broken:

@@ -41,7 +41,7 @@ from .throttle import Throttle
 
 logger = LateLogger("forebay.store.cleanup")
 
-STEP_BYTES: Final = 256 * 1024
+COPY_STEP_BYTES: Final = 256 * 1024
 """Bytes of records that one step copies, or a little more."""
 SCAN_BYTES: Final = 4 << 20
 """Bytes of a data log that one step scans, or a little more."""
@@ -317,7 +317,7 @@ class Relocation:
     def _advance(self, source: RelocationSource) -> bool:
         """Continue with a data log; return whether it is finished."""
         counts = self._counts
-        scanned_to, copied_to = counts.scanned_bytes + SCAN_BYTES, counts.appended_bytes + STEP_BYTES
+        scanned_to, copied_to = counts.scanned_bytes + SCAN_BYTES, counts.appended_bytes + COPY_STEP_BYTES
         while counts.scanned_bytes < scanned_to and counts.appended_bytes < copied_to:
             piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
             with self._lock:

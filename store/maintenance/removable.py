@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ..index.data_log_use import DataLogUse
-from ..journal.journal import location_text
+from ..numbering import location_text
 
 
-def removable(uses: Mapping[int, DataLogUse], newest: int, kept: Collection[int] = ()) -> list[int]:
-    """Return the ids below newest without pending messages, and without acks or commits for a data log that remains.
+def removable(uses: Mapping[int, DataLogUse], replayed_from: int, kept: Collection[int] = ()) -> list[int]:
+    """Return the ids of data logs without pending messages, and without acks or commits for a data log that remains.
 
+    replayed_from: the id from which on data logs remain, because the next open may replay them.
     kept: data logs that stay for other reasons, such as transactions without an outcome and leases. The second rule is
         a chain: a data log that remains only for its acks still replays its own messages if the index is lost, so their
         acks must remain too. (ActiveMQ learned this in AMQ-2832 and AMQ-6203.)
     """
-    remaining = {data_log for data_log, use in uses.items() if data_log >= newest or use.pending_messages}
+    remaining = {data_log for data_log, use in uses.items() if data_log >= replayed_from or use.pending_messages}
     remaining |= set(uses).intersection(kept)
     candidates = set(uses) - remaining
     while True:
@@ -33,14 +34,14 @@ def removable(uses: Mapping[int, DataLogUse], newest: int, kept: Collection[int]
 
 def decision_lines(
     uses: Mapping[int, DataLogUse],
-    newest: int,
+    replayed_from: int,
     kept: Collection[int] = (),
     *,
     last_update: int,
     first_transaction: int | None = None,
     destinations: Mapping[str, Collection[int]],
-) -> tuple[list[str], list[int]]:
-    """Return (how the decision is made, one line for each step; the result of `removable`).
+) -> list[str]:
+    """Return how the decision of `removable` is made, one line for each step.
 
     last_update: position up to which the index is on disk. first_transaction: position of the first one without an
         outcome. destinations: the data logs that hold a pending message of each, by name ("0:orders").
@@ -48,14 +49,14 @@ def decision_lines(
     candidates = set(uses)
     lines = [f"Last update: {location_text(last_update)}, full gc candidates set: {sorted(candidates)}"]
     start = last_update if first_transaction is None else min(first_transaction, last_update)
-    candidates = {data_log for data_log in candidates if data_log < newest}.difference(kept)
+    candidates = {data_log for data_log in candidates if data_log < replayed_from}.difference(kept)
     lines.append(f"gc candidates after first tx:{location_text(start)}, {sorted(candidates)}")
     for name, data_logs in destinations.items():
         candidates -= {data_log for data_log in candidates.intersection(data_logs) if uses[data_log].pending_messages}
         lines.append(f"gc candidates after dest:{name}, {sorted(candidates)}")
         if not candidates:
             break
-    doomed = removable(uses, newest, kept)
+    doomed = removable(uses, replayed_from, kept)
     remaining = set(uses).difference(doomed)
     for data_log in sorted(candidates.difference(doomed)):
         use = uses[data_log]
@@ -63,4 +64,4 @@ def decision_lines(
         kinds = "acks and commits" if remaining.intersection(use.committed_data_logs) else "acks"
         lines.append(f"not removing data log {data_log}: it holds {kinds} for messages in {kept_for}")
     lines.append(f"gc candidates: {doomed}")
-    return lines, doomed
+    return lines

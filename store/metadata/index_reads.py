@@ -15,11 +15,11 @@ class IndexReads:
     def __init__(self, metadata: MetadataStore) -> None:
         """Make the reads of a store that is being opened."""
         self._metadata = metadata
-        self._distrust: Callable[[MetadataDamaged | BlockDamaged], StoreFailed] | None = None
+        self._discard_index: Callable[[MetadataDamaged | BlockDamaged], StoreFailed] | None = None
 
-    def serve(self, distrust: Callable[[MetadataDamaged | BlockDamaged], StoreFailed]) -> None:
-        """Begin to raise what `distrust` returns for damage, because the store is open."""
-        self._distrust = distrust
+    def serve(self, discard_index: Callable[[MetadataDamaged | BlockDamaged], StoreFailed]) -> None:
+        """Begin to raise what `discard_index` returns for damage, because the store is open."""
+        self._discard_index = discard_index
 
     def block(self, lane_number: int, block: int) -> bytes:
         """Return the row of a block."""
@@ -49,5 +49,5 @@ class IndexReads:
 
     def doubt(self, damage: MetadataDamaged | BlockDamaged) -> None:
         """Raise StoreFailed for damage in an index that is in use."""
-        if self._distrust is not None:
-            raise self._distrust(damage) from damage
+        if self._discard_index is not None:
+            raise self._discard_index(damage) from damage

@@ -43,11 +43,10 @@ from ..journal.data_log import (
     record_at,
     used_bytes,
 )
-from ..journal.journal import location_text
 from ..journal.shutdown_marker import ShutdownMarker
 from ..journal.sync_mark import SYNC_MARK
 from ..metadata.store import MetadataDamaged
-from ..numbering import BLOCK_MESSAGES, DELAYED, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from ..numbering import BLOCK_MESSAGES, DELAYED, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, location_text
 from ..state.journaled_state import JournaledState
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
 from .replay import Replay

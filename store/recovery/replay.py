@@ -66,8 +66,16 @@ from ..journal.data_log import (
     RecordWalk,
     crc_of,
 )
-from ..journal.journal import location_text
-from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from ..numbering import (
+    BLOCK_MASK,
+    BLOCK_MESSAGES,
+    BLOCK_SHIFT,
+    LANE_MASK,
+    LANE_SHIFT,
+    OFFSET_BITS,
+    OFFSET_MASK,
+    location_text,
+)
 from ..state.journaled_state import JournaledState
 from ..state.transactions import apply_commit, read_lengths, read_slice_times
 from ..structures.sequence_set import SequenceSet

@@ -37,7 +37,8 @@ SHARE_CHARGE_BYTES: Final = 180
 OWNER_CHARGE_BYTES: Final = 320
 """Charge of an owner. Like the three above, it includes the growth reserve of array and the objects around it."""
 
-STEP_BYTES: Final = 256 * 1024
+REWRITE_STEP_BYTES: Final = 256 * 1024
+"""Bytes of messages that one step of rewriting moves, or a little more."""
 
 _Fitting = list[list[int]]
 """For each owner, the bits of a batch that become separate shares."""
@@ -332,7 +333,7 @@ class TmpStorage:
         if file is None:
             return None
         messages = moved_bytes = 0
-        while file.live_bytes and moved_bytes < STEP_BYTES:
+        while file.live_bytes and moved_bytes < REWRITE_STEP_BYTES:
             chunk = next(iter(file.chunks))
             if not self._rewrite(chunk):
                 break

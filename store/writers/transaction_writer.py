@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..errors import ForebayError, StoreFailed, StoreFull
+from ..errors import ForebayError, StoreFailed, StoreFull, TooManyFiles
 from ..format.branch import Branch, CommitRecord, CommittedSlice, encode_branch, encode_commit, encode_rollback
 from ..format.record import COMMIT, HEADER_BYTES, PREPARE, ROLLBACK, TIMED, TRANSACTIONAL, RecordDamaged
 from ..format.times import TIMES_BLOCKS, MessageTimes
@@ -145,6 +145,8 @@ class TransactionWriter:
                 if relieve is not None and index.is_crowded:
                     try:
                         relieve(position, sequence)
+                    except TooManyFiles as none_left:
+                        raise self._half_done("no file descriptor is left for the index") from none_left
                     except StoreFull as full:
                         raise self._half_done(f"the index has no room under {full.limit}") from full
 

@@ -18,7 +18,7 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
-from ..memory.reclaim import MemoryOwners
+from ..memory.memory_owners import MemoryOwners
 from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selector_groups.distribution_roles import Dispatcher
 from .list_order import next_by_arrival

@@ -25,7 +25,7 @@ from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 from ..lists.abstract_target_area import AbstractTargetArea
-from ..memory.reclaim import MemoryOwners
+from ..memory.memory_owners import MemoryOwners
 from ..memory.watermarks import Watermarks
 from ..model import ConsumedDestination, LaneState, SelectorGroup, TargetList
 from ..monitor import Monitor

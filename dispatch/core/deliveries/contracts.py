@@ -133,8 +133,8 @@ class LaneCache(Protocol):
     def shares_messages(self, lane_number: int) -> bool: ...
 
 
-class OverflowCache(LaneCache, Protocol):
-    """The cache for messages for which a list has no room.
+class LanePendingCache(LaneCache, Protocol):
+    """The PendingCache as a lane sees it: the cache for messages for which a list has no room.
 
     PendingCache and SharedCache have no base in common: one of them stands in front of the other.
     """

@@ -15,7 +15,7 @@ from ....store.numbering import BLOCK_MASK, LANE_SHIFT, lanes_of
 from ..areas.target_area import TargetArea
 from ..lanes.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES, NonPersistentLaneState
 from ..lanes.persistent_lane_state import PersistentLaneState
-from ..memory.reclaim import MemoryOwners
+from ..memory.memory_owners import MemoryOwners
 from ..model import LaneState
 from ..monitor import Monitor
 from ..redelivery.removal import Removals

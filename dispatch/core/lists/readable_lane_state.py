@@ -20,7 +20,7 @@ from ....store.index.pending_lane import PendingLane
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
-from ..deliveries.contracts import LaneCache, OverflowCache
+from ..deliveries.contracts import LaneCache, LanePendingCache
 from ..deliveries.delivery import Delivery, LaneMessages, counted_runs
 from ..deliveries.lane_state_parts import LaneStateParts
 from ..selector_groups.matching import NO_NAMES
@@ -44,7 +44,7 @@ class ReadableLaneState(LaneMessages):
         # Whether messages have, or had, a delay or an expiry; see core/redelivery/timed_lanes.py.
         self.is_timed = False
         # The cache for messages for which a list has no room.
-        self.pending_cache: OverflowCache = memory.pending_cache
+        self.pending_cache: LanePendingCache = memory.pending_cache
         # The caches that may hold a message that is in no list.
         self.caches: tuple[LaneCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         # Handles messages that must leave RAM.

@@ -1,8 +1,7 @@
-"""Reclaim: how a store divides its RAM among lists and caches, and who gives back first.
+"""Reclaim: which lists and caches give memory back when it is wanted, and in which order.
 
-MemoryOwners is the memory that all areas share, and Reclaim takes memory back in order. What of that a store could
-decide otherwise is in memory_rule.py. A message that leaves RAM is still on disk, so a crash changes nothing. The
-TargetArea has the lists.
+What of that a store could decide otherwise is in memory_rule.py, and how much each list should hold in watermarks.py. A
+message that leaves RAM is still on disk, so a crash changes nothing. The TargetArea has the lists.
 """
 
 from __future__ import annotations
@@ -11,37 +10,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from ....cache.accounting.budget import Budget
 from ....cache.accounting.charge import charge_of
-from ....cache.accounting.overdraft import Overdraft
-from ....cache.messages.memory_registry import MemoryRegistry
 from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
 from ....cache.messages.message_memory import MessageMemory
-from ....cache.spill.overflow import Overflow
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
-from .memory_rule import MemoryRule
-from .message_group_memory import MessageGroupMemory
+from .memory_owners import MemoryOwners
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryOwners:
-    """The owners of memory, as the areas, the Watermarks and the Reclaim of a store all reach them."""
+class _Request:
+    """What a call for memory asks of the lists."""
 
-    budget: Budget
-    memories: MemoryRegistry
-    """What the messages of each destination are charged to, and their caches."""
-    overflow: Overflow
-    """Where non-persistent messages go for which RAM has no room."""
-    memory_rule: MemoryRule
-    """Says who has how much, and who gives back first."""
-    destination_memory: Overdraft
-    """Pays for open destinations and their lanes."""
-    consumer_memory: Overdraft
-    """Pays for consumers and their lists."""
-    message_group_memory: MessageGroupMemory
-    """Pays for message groups that the distributions remember."""
+    missing: Callable[[], int]
+    """Returns how many bytes are still to be given back."""
+    keep: TargetList | None
+    """The list that wants them, which gives nothing."""
+    least: int
+    """Messages that each other list keeps."""
+    least_seconds: float
+    """Supply that each other list keeps."""
 
 
 class Reclaim:
@@ -63,9 +52,9 @@ class Reclaim:
         self._memories = memory.memories
         # How often the rates of the lists were measured.
         self.measurements = 0
-        # The bytes of all lists, and `measurements`, when no list could give to one with the supply below.
-        self._exhausted: tuple[int, int] | None = None
-        self._exhausted_seconds = 0.0
+        # By the memory of the list that asked, because lists of one memory give to each other of its reserve: the bytes
+        # of all lists, `measurements`, and the least supply that all were to keep, when no list could give.
+        self._exhausted: dict[MessageMemory, tuple[int, int, float]] = {}
 
     @property
     def memories(self) -> list[MessageMemory]:
@@ -100,14 +89,15 @@ class Reclaim:
         def missing() -> int:
             return wanted_bytes - budget.free_bytes - memory.unused_bytes
 
+        request = _Request(missing, keep, least, least_seconds)
         if missing() > 0:
-            self._overflow.give_back(wanted_bytes - memory.unused_bytes)
+            self._overflow.spill_until_free(wanted_bytes - memory.unused_bytes)
         if missing() > 0 and self._memory_rule.lists_give_first:
-            self._shorten_lists(missing, keep, least, least_seconds)
+            self._shorten_lists(request)
         if missing() > 0:
             self._empty_caches(memory, missing)
         if missing() > 0:
-            self._shorten_lists(missing, keep, least, least_seconds)
+            self._shorten_lists(request)
         if missing() > 0:
             self._overflow.spill_arriving()
 
@@ -119,7 +109,7 @@ class Reclaim:
             if missing_bytes > 0:
                 cache.give_back(min(missing_bytes, UNLIMITED if giver is memory else giver.spare_bytes))
 
-    def give_back_heads(self, wanted_bytes: int) -> None:
+    def empty_heads_until_free(self, wanted_bytes: int) -> None:
         """Let the HeadQueueCaches give back until so many bytes are free, without touching a reserve."""
         budget = self._budget
         for giver in self.memories:
@@ -137,9 +127,10 @@ class Reclaim:
         def missing() -> int:
             return wanted_bytes - memory.share_free_bytes
 
+        request = _Request(missing, keep, least, least_seconds)
+
         def shorten() -> None:
-            others = [target for target in self._others(keep, least, least_seconds) if target.memory is memory]
-            self._shorten(others, missing, keep, least, least_seconds)
+            self._shorten([target for target in self._others(request) if target.memory is memory], request)
 
         if missing() > 0 and self._memory_rule.lists_give_first:
             shorten()
@@ -149,8 +140,9 @@ class Reclaim:
         if missing() > 0:
             shorten()
 
-    def _others(self, keep: TargetList | None, least: int, least_seconds: float) -> list[TargetList]:
-        """Return the lists that could give messages to `keep`. O(lists)."""
+    def _others(self, request: _Request) -> list[TargetList]:
+        """Return the lists that could give messages to `keep`, without its counterpart. O(lists)."""
+        keep, least, least_seconds = request.keep, request.least, request.least_seconds
         counterpart = keep.counterpart if keep is not None else None
         return [
             target
@@ -158,35 +150,35 @@ class Reclaim:
             if target is not keep and target is not counterpart and _can_give(target, least, least_seconds)
         ]
 
-    def _shorten_lists(
-        self, missing: Callable[[], int], keep: TargetList | None, least: int, least_seconds: float
-    ) -> None:
+    def _shorten_lists(self, request: _Request) -> None:
         """Take direct messages from the lists with the most supply. O(lists + messages, each with log lists)."""
-        found = (sum(memory.lists_holder.held_bytes for memory in self.memories), self.measurements)
-        if found == self._exhausted and least_seconds >= self._exhausted_seconds:
-            return  # no list had so much at the last look, and no list has grown since
-        others = self._others(keep, least, least_seconds)
-        has_more = self._shorten(others, missing, keep, least, least_seconds)
+        keep = request.keep
+        is_exhausted = keep is not None and self._is_exhausted(keep.memory, request.least_seconds)
+        has_more = not is_exhausted and self._shorten(self._others(request), request)
         counterpart = keep.counterpart if keep is not None else None
-        if keep is not None and counterpart is not None and missing() > 0:
-            self._share_with_counterpart(keep, counterpart, missing, least)
-        if not has_more and least_seconds > 0:
-            held_bytes = sum(memory.lists_holder.held_bytes for memory in self.memories)
-            self._exhausted, self._exhausted_seconds = (held_bytes, self.measurements), least_seconds
+        if keep is not None and counterpart is not None and request.missing() > 0:
+            self._share_with_counterpart(keep, counterpart, request)
+        if keep is None or is_exhausted or has_more or request.least_seconds <= 0:
+            return
+        if counterpart is None or not _can_give(counterpart, request.least, request.least_seconds):
+            self._exhausted[keep.memory] = self._lists_bytes, self.measurements, request.least_seconds
 
-    def _shorten(
-        self,
-        others: Sequence[TargetList],
-        missing: Callable[[], int],
-        keep: TargetList | None,
-        least: int,
-        least_seconds: float,
-    ) -> bool:
+    def _is_exhausted(self, memory: MessageMemory, least_seconds: float) -> bool:
+        """Return whether no list had so much for one of this memory at the last look, and no list has grown since."""
+        lists_bytes, measurements, seconds = self._exhausted.get(memory, (-1, -1, 0.0))
+        return lists_bytes == self._lists_bytes and measurements == self.measurements and least_seconds >= seconds
+
+    @property
+    def _lists_bytes(self) -> int:
+        return sum(memory.lists_holder.held_bytes for memory in self.memories)
+
+    def _shorten(self, others: Sequence[TargetList], request: _Request) -> bool:
         """Take direct messages from the richest of these lists until nothing is missing; return whether any has more to
         give.
 
         A list whose destinations hold no more than their reserve gives only to their own share.
         """
+        missing, keep, least, least_seconds = request.missing, request.keep, request.least, request.least_seconds
         supply = self._memory_rule.supply
         richest_first = [(-supply(target), number) for number, target in enumerate(others)]
         heapify(richest_first)
@@ -210,20 +202,18 @@ class Reclaim:
                 heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
 
-    def _share_with_counterpart(
-        self, target: TargetList, counterpart: TargetList, missing: Callable[[], int], least: int
-    ) -> None:
+    def _share_with_counterpart(self, target: TargetList, counterpart: TargetList, request: _Request) -> None:
         """Take direct messages from a counterpart that has more than half of what the two may have.
 
-        The two lists hand out in turns, so a list that took everything from the other would have to wait for it. least:
-        with 0, the counterpart gives even its last message to a list that has none.
+        The two lists hand out in turns, so a list that took everything from the other would have to wait for it. With a
+        `least` of 0, the counterpart gives even its last message to a list that has none.
         """
         lists, free_bytes = target.memory.lists_holder, target.memory.free_bytes
         half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
         evicted: list[StoredMessage] = []
-        while counterpart.direct and missing() > 0:
+        while counterpart.direct and request.missing() > 0:
             charge = charge_of(counterpart.direct[-1])
-            if counterpart.direct_bytes - charge < half_bytes and (least or evicted):
+            if counterpart.direct_bytes - charge < half_bytes and (request.least or evicted):
                 break
             evicted.append(counterpart.evict_last())
             lists.release(charge)

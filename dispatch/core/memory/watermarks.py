@@ -14,7 +14,8 @@ from ....cache.shares import Shares, high_watermark_bytes
 from ....store.stored_message import StoredMessage
 from ..model import TargetList
 from .curve import Curve
-from .reclaim import MemoryOwners, Reclaim
+from .memory_owners import MemoryOwners
+from .reclaim import Reclaim
 
 
 class ListObserver:

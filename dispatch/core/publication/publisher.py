@@ -57,7 +57,7 @@ class DeferredMessage(ABC):
         """
 
 
-STEP_BYTES: Final = 32 * 1024
+HELD_STEP_BYTES: Final = 32 * 1024
 """Messages that wait for a sync are charged in steps of this size. After the first one, at least one stays charged."""
 
 
@@ -125,7 +125,7 @@ class Publisher:
 
     def _pay(self, held_bytes: int) -> bool:
         """Charge in whole steps, so that a single message seldom has to; return whether there was room."""
-        steps_bytes = -(-(held_bytes - self._paid_bytes) // STEP_BYTES) * STEP_BYTES
+        steps_bytes = -(-(held_bytes - self._paid_bytes) // HELD_STEP_BYTES) * HELD_STEP_BYTES
         if not self._holder.reserve(steps_bytes):
             return False
         self._paid_bytes += steps_bytes
@@ -133,7 +133,7 @@ class Publisher:
 
     def _refund(self) -> None:
         """Release what is charged beyond one step more than is held."""
-        spare_bytes = (self._paid_bytes - self._held_bytes) // STEP_BYTES * STEP_BYTES - STEP_BYTES
+        spare_bytes = (self._paid_bytes - self._held_bytes) // HELD_STEP_BYTES * HELD_STEP_BYTES - HELD_STEP_BYTES
         if spare_bytes > 0:
             self._paid_bytes -= spare_bytes
             self._holder.release(spare_bytes)
@@ -186,9 +186,9 @@ class Publisher:
         self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
 
     def publish_left(self) -> None:
-        """Dispatch what is durable and was left: by an interrupted sync, or for want of room. Requires: no lock.
+        """Dispatch what is durable and was left: by an interrupted sync, by one at a standstill, or for want of room.
 
-        With sync "always" each sync has published the rest.
+        With sync "always" each `Journal.sync` has published the rest. Requires: no lock.
         """
         with self._monitor.lock:
             self.publish_synced()
@@ -196,7 +196,7 @@ class Publisher:
     def publish_synced(self) -> None:
         """Dispatch what has become durable, in the order of storing. Requires: the lock.
 
-        With sync "always" the journal calls it after each sync. A store that closes dispatches nothing: its consumers
+        With sync "always" each `Journal.sync` that synced calls it. A store that closes dispatches nothing: its consumers
         have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:
@@ -210,7 +210,7 @@ class Publisher:
                     messages, charge = self._joined(durable_end, lane, messages, charge)
                 self._held_bytes -= charge
                 self._target_area.publish(lane, messages, charge)
-            if self._paid_bytes > STEP_BYTES and not unpublished:
+            if self._paid_bytes > HELD_STEP_BYTES and not unpublished:
                 self._refund()
             if self.postponed:
                 self._add_postponed(durable_end if self.syncs_always else 0)

@@ -1,1 +1,1 @@
-"""How messages leave a lane for good or come back to it: removal, redelivery, delays and ack deadlines."""
+"""How messages leave a lane for good or come back to it: removal, redelivery, delays, expiry and ack deadlines."""

@@ -30,7 +30,7 @@ DIRECT_BYTES: Final = 768
 All sizes were measured with tracemalloc over 3,000 objects in use.
 """
 STEP_RUNS: Final = 32
-STEP_BYTES: Final = 768
+RUNS_STEP_BYTES: Final = 768
 """Charged for one step of a list's runs: 16 bytes for each run, the arrays that hold them, and their spare room."""
 
 
@@ -68,16 +68,16 @@ class ListRuns(SequenceSet):
     def charge_bytes(self) -> int:
         """Return what these runs should be charged. AssertionError if there are more runs than were paid for."""
         assert self.run_count <= self._paid_runs
-        return STEP_BYTES * (self._paid_runs // STEP_RUNS)
+        return RUNS_STEP_BYTES * (self._paid_runs // STEP_RUNS)
 
     def _pay(self) -> None:
         self._paid_runs += STEP_RUNS
-        self.memory.charge(STEP_BYTES)
+        self.memory.charge(RUNS_STEP_BYTES)
 
     def _refund(self) -> None:
         spare = (self._paid_runs - self.run_count) // STEP_RUNS
         self._paid_runs -= STEP_RUNS * spare
-        self.memory.release(STEP_BYTES * spare)
+        self.memory.release(RUNS_STEP_BYTES * spare)
 
 
 def selector_group_charge(selector: Selector | None) -> int:

@@ -17,9 +17,9 @@ from ...core.areas.observer import TrafficObserver
 from ...core.areas.target_area import TargetArea
 from ...core.deliveries.lane_reader import LaneReader
 from ...core.deliveries.lane_state_parts import LaneStateParts
+from ...core.memory.memory_owners import MemoryOwners
 from ...core.memory.memory_rule import MemoryRule
 from ...core.memory.message_group_memory import MessageGroupMemory
-from ...core.memory.reclaim import MemoryOwners
 from ...core.memory.watermarks import Watermarks
 from ...core.model import DestinationStateParts
 from ...distribution.distribution_chooser import DistributionChooser

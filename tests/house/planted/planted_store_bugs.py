@@ -266,7 +266,7 @@ STORE_BUGS = (
         "removable",
         "remaining |= needed",
         "pass",
-        "tests/store/maintenance/test_cleanup.py::test_acks_pin_in_a_chain",
+        "tests/store/maintenance/test_removable.py::test_acks_pin_in_a_chain",
     ),
     Bug(
         "an ack does not note which data log held its message",

@@ -44,8 +44,8 @@ from forebay.store.format.record import (
 )
 from forebay.store.journal import fullness as fullness_module
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.journal.journal import Journal, location_text
-from forebay.store.numbering import OFFSET_BITS
+from forebay.store.journal.journal import Journal
+from forebay.store.numbering import OFFSET_BITS, location_text
 
 FIRST_BYTES = DATA_LOG_HEADER_BYTES + HEADER_BYTES + len(FIRST_RECORD[2])
 FILE_BYTES = 4096

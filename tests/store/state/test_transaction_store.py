@@ -35,6 +35,7 @@ from forebay.store.format.branch import (
 from forebay.store.format.record import RecordDamaged
 from forebay.store.inspect.dump import dump
 from forebay.store.maintenance.removable import removable
+from forebay.store.metadata.store import MetadataFull, MetadataUnopened
 from forebay.store.numbering import OFFSET_BITS
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.store.state.transactions import read_lengths
@@ -365,6 +366,30 @@ def test_others_go_on_beside_a_large_commit() -> None:
         thread.join()
     assert queue.depth == 20_000 and other.depth > 0
     inside(bay).index._check()
+
+
+@pytest.mark.parametrize(
+    ("problem", "missing"), [(MetadataFull, "the index has no room"), (MetadataUnopened, "no file descriptor is left")]
+)
+def test_a_large_commit_that_the_index_cannot_follow_says_what_is_missing(
+    problem: type[MetadataFull], missing: str
+) -> None:
+    metadata = SimulatedMetadataStore()
+    bay = engine_on(SimulatedDisk(), metadata)
+    transaction = bay.transaction()
+    bay.queue("large").send_many((Message(b"x") for _ in range(20_000)), transaction=transaction)
+    commit, checkpoints = metadata.commit, 0
+
+    def refused(*args: Any, **fields: Any) -> None:
+        nonlocal checkpoints
+        checkpoints += 1
+        if checkpoints > 1:  # the first one is made before the commit record
+            raise problem("as the test says")
+        commit(*args, **fields)
+
+    metadata.commit = refused  # type: ignore[method-assign]
+    with pytest.raises(StoreFailed, match=missing):
+        transaction.commit()
 
 
 # ------------------------------------------------------------------ a disk that is full or fails

@@ -155,7 +155,7 @@ class Model:
 
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tmp_storage, "CHUNK_MESSAGES_MAX", 16)
-    monkeypatch.setattr(tmp_storage, "STEP_BYTES", 300)
+    monkeypatch.setattr(tmp_storage, "REWRITE_STEP_BYTES", 300)
     for module in (tmp_files, tmp_storage):
         monkeypatch.setattr(module, "BATCH_BYTES_MAX", 1_000)
 

@@ -28,7 +28,7 @@ from forebay.dispatch.core.lanes.non_persistent_lane_state import NON_PERSISTENT
 from forebay.dispatch.core.model import LANE_STATE_BYTES
 from forebay.store.index.idle_lanes import IDLE_LANE_BYTES
 from forebay.store.index.index import INDEX_LANE_BYTES
-from forebay.store.index.sequence_bitmap import STEP_BYTES, STEP_MASKS
+from forebay.store.index.sequence_bitmap import MASKS_STEP_BYTES, STEP_MASKS
 from forebay.store.index.subscription_table import CURSOR_BYTES, SUBSCRIPTION_ROW_BYTES
 from forebay.store.index.subscriptions import SUBSCRIBER_BYTES
 from forebay.store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
@@ -150,10 +150,10 @@ def test_blocks_that_a_subscription_has_acknowledged_in_part_are_charged() -> No
             deliveries += consumer.take(1_000)
         before = charged(bay)
         consumer.ack(deliveries[::2])
-        assert charged(bay) == before + 6 * STEP_BYTES  # the set itself, and the masks
+        assert charged(bay) == before + 6 * MASKS_STEP_BYTES  # the set itself, and the masks
         bay.check()
         consumer.ack(deliveries[1::2])
-        assert charged(bay) < before + 3 * STEP_BYTES
+        assert charged(bay) < before + 3 * MASKS_STEP_BYTES
         bay.check()
     prices.unsubscribe("audit")
     bay.check()
@@ -171,7 +171,7 @@ def test_what_a_checkpoint_notes_of_a_subscription_that_goes_on_is_charged_besid
         with bay.lock:
             subscriptions.note_backlogs()
         consumer.ack(others[:5])
-        assert charged(bay) == before + 2 * STEP_BYTES
+        assert charged(bay) == before + 2 * MASKS_STEP_BYTES
         bay.check()
         with bay.lock:
             subscriptions.forget_noted()

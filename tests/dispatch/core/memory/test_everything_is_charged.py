@@ -10,8 +10,8 @@ from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message
 from forebay.cache.shares import CURVE_SHARE
-from forebay.dispatch.core.publication.publisher import STEP_BYTES as STEP
-from forebay.dispatch.core.selector_groups.consumer_memory import STEP_BYTES, STEP_RUNS
+from forebay.dispatch.core.publication.publisher import HELD_STEP_BYTES
+from forebay.dispatch.core.selector_groups.consumer_memory import RUNS_STEP_BYTES, STEP_RUNS
 from forebay.dispatch.engine.curve_watch import LIMIT_BYTES, TRACK_BYTES
 from forebay.dispatch.topics.newest_per_key import PLACE_BYTES, STEP_PLACES
 from forebay.store.journal.regions import PIECE_BYTES
@@ -51,14 +51,14 @@ def test_runs_of_what_came_back_are_charged_until_it_is_taken() -> None:
         before = charged(bay, "consumers")
         consumer.ack(deliveries[::2])
         consumer.release(deliveries[1::2])
-        assert charged(bay, "consumers") - before == 5 * STEP_BYTES
+        assert charged(bay, "consumers") - before == 5 * RUNS_STEP_BYTES
         bay.check()
         taken = 0
         while taken < 5 * STEP_RUNS:
             found = consumer.take(5 * STEP_RUNS)
             taken += len(found)
             consumer.ack(found)
-        assert charged(bay, "consumers") <= before + STEP_BYTES
+        assert charged(bay, "consumers") <= before + RUNS_STEP_BYTES
         bay.check()
     assert charged(bay, "consumers") == 0
 
@@ -72,10 +72,10 @@ def test_messages_that_wait_for_their_sync_are_charged_until_it_is_done() -> Non
         assert lane is not None
         sequence = bay.store.message_store.add(lane.destination_lane, 0, b"", BODY)
         bay.hold_unsynced(lane, ((sequence, b"", BODY, 0),))
-    assert charged(bay, "unsynced") == 2 * STEP
+    assert charged(bay, "unsynced") == 2 * HELD_STEP_BYTES
     bay.check()
     queue.send(b"after")
-    assert charged(bay, "unsynced") == STEP
+    assert charged(bay, "unsynced") == HELD_STEP_BYTES
     with queue.subscribe() as consumer:
         assert [delivery.body for delivery in consumer.take(10)] == [b"before", BODY, b"after"]
     bay.check()
@@ -88,7 +88,7 @@ def test_where_memory_is_full_messages_are_synced_without_a_place_in_it() -> Non
     with bay.full_memory():
         queue.send(b"alone")
         queue.send_many(Message(b"%d" % number) for number in range(3 * MANY))
-        assert charged(bay, "unsynced") <= STEP
+        assert charged(bay, "unsynced") <= HELD_STEP_BYTES
     with queue.subscribe(prefetch=0) as consumer:
         bodies: list[bytes] = []
         while len(bodies) <= 3 * MANY:

@@ -234,6 +234,25 @@ def test_what_a_pattern_holds_within_its_reserve_is_not_given_back_for_others() 
     slow.close()
 
 
+def test_lists_give_of_a_reserve_to_each_other_though_they_gave_nothing_to_others_just_before() -> None:
+    bay = bay_with(memory_limit="8MiB", memory_reserve="2MiB")
+    names = ("logs.a", "logs.b", "orders")
+    for name, count in zip(names, (80, 1, 1), strict=True):
+        bay.queue(name).subscribe()
+        fill(bay, count, name, SIZE)
+    lists = {target.lane.destination.name: target for target in bay.lists()}
+    rich, poor, other = (lists[name] for name in names)
+    rich_bytes, least_seconds = rich.direct_bytes, 40 * KIB / rich.bytes_per_second
+    assert rich_bytes > 80 * SIZE
+    with bay.lock:
+        bay.target_area.make_room(bay.budget.limit_bytes, other, least_seconds=least_seconds)
+    assert rich.direct_bytes == rich_bytes
+    with bay.lock:
+        bay.target_area.make_room(bay.budget.limit_bytes, poor, least_seconds=least_seconds)
+    assert 40 * KIB <= rich.direct_bytes < 40 * KIB + 2 * SIZE
+    bay.check()
+
+
 @pytest.mark.parametrize("lists_first", [False, True])
 def test_within_a_share_lists_and_caches_give_back_in_the_order_of_the_rule(lists_first: bool) -> None:
     policies = {"logs.>": DestinationPolicy(memory_share="1MiB")}

@@ -55,3 +55,22 @@ def test_a_list_that_gives_memory_keeps_as_much_as_the_taker_will_have(last_kib:
     assert rich.direct_bytes >= 90 * KIB
     assert rich.direct_bytes - charge_of(rich.direct[-1]) < 90 * KIB, "it gave all that it could"
     bay.check()
+
+
+def test_what_a_list_may_not_take_from_its_counterpart_another_list_may() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    bay.queue("both").send(bytes(KIB), persistent=False)
+    bay.queue("both").send_many(Message(bytes(KIB)) for _ in range(80))
+    bay.queue("other").send(bytes(KIB))
+    for name in ("both", "other"):
+        bay.queue(name).subscribe()
+    bay.bay.step()
+    lists = {(target.lane.destination.name, target.lane.is_persistent): target for target in bay.lists()}
+    rich, counterpart, other = lists["both", True], lists["both", False], lists["other", True]
+    rich_bytes, least_seconds = rich.direct_bytes, 40 * KIB / rich.bytes_per_second
+    assert counterpart.counterpart is rich and rich_bytes > 80 * KIB
+    bay.target_area.make_room(bay.budget.limit_bytes, counterpart, least_seconds=least_seconds)
+    assert rich.direct_bytes == rich_bytes, "it has no more than half of what the two may have"
+    bay.target_area.make_room(bay.budget.limit_bytes, other, least_seconds=least_seconds)
+    assert 40 * KIB <= rich.direct_bytes < 42 * KIB
+    bay.check()

@@ -60,10 +60,8 @@ def test_steps_of_the_documented_sample_are_said_in_order() -> None:
     uses = uses_of(log86=(1, set()), log87=(0, {85}), log163=(1, {86}), log164=(0, {87}))
     destinations = {"0:A": (), "1:B": (), "0:D": (), "0:E": {163}, "0:H": (), "0:I": (), "0:J": {86}}
     place = (164 << 32) + 41712
-    lines, doomed = decision_lines(
-        uses, 165, {164}, last_update=place, first_transaction=place, destinations=destinations
-    )
-    assert doomed == removable(uses, 165, {164}) == [87]
+    lines = decision_lines(uses, 165, {164}, last_update=place, first_transaction=place, destinations=destinations)
+    assert removable(uses, 165, {164}) == [87]
     assert lines == [
         "Last update: 164:41712, full gc candidates set: [86, 87, 163, 164]",
         "gc candidates after first tx:164:41712, [86, 87, 163]",
@@ -80,8 +78,8 @@ def test_steps_of_the_documented_sample_are_said_in_order() -> None:
 
 def test_data_log_that_is_left_for_its_acks_is_said_to_be() -> None:
     uses = uses_of(log1=(1, set()), log2=(0, {1}), log3=(0, {2}), log4=(0, set()))
-    lines, doomed = decision_lines(uses, 4, last_update=4 << 32, destinations={"0:A": {1}, "0:B": ()})
-    assert doomed == []
+    lines = decision_lines(uses, 4, last_update=4 << 32, destinations={"0:A": {1}, "0:B": ()})
+    assert removable(uses, 4) == []
     assert lines[-4:] == [
         "gc candidates after dest:0:B, [2, 3]",
         "not removing data log 2: it holds acks for messages in [1]",
