@@ -582,15 +582,15 @@ class Consumer(CoreConsumer):
         """Close it without a word to its host, which has not got it yet. Requires: the lock."""
         self._parts.ending.withdraw(self, self.waits)
 
-    def end(self, held: Sequence[Delivery]) -> None:
-        self._parts.ending.end(self, self.waits, held)
+    def close_with_destination(self, held: Sequence[Delivery]) -> None:
+        self._parts.ending.close_with_destination(self, self.waits, held)
 
     def wake_outside(self) -> None:
         """Make the descriptor readable, wake the loop, and call on_ready. The next take raises Closed or the failure.
 
         Requires: the lock.
         """
-        self.waits.end()
+        self.waits.wake_outside()
         self.waits.tell_end(self.monitor.deferred)
 
     def held_in_transactions(self) -> list[Delivery]:

@@ -525,14 +525,14 @@ class ConsumedDestination(DestinationLifecycle):
     def consumers(self) -> Iterator[CoreConsumer]:
         return (consumer for selector_group in self.selector_groups.values() for consumer in selector_group.consumers)
 
-    def end_consumers(self) -> None:
+    def close_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
         held: dict[CoreConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
             for delivery in lane.in_flight.values():
                 held[consumer_of(delivery)].append(delivery)
         for consumer, deliveries in held.items():
-            consumer.end(deliveries)
+            consumer.close_with_destination(deliveries)
 
     def on_consumer_closed(self) -> None:
         """Act on the close of one of its consumers. Requires: the lock."""

@@ -113,7 +113,7 @@ class AssigningDistribution(Distribution):
             self.message_groups.disown(consumer, self.message_groups.buckets(consumer))
         self._assignments.empty(assigned)
         for target in assigned.lists:
-            self._target_area.end_list(target)
+            self._target_area.release_share(target)
             target.close()
         assigned.lists.clear()
         self._assignments.reoffer_withheld(consumer)

@@ -426,7 +426,7 @@ class Assignments:
                 continue
             messages = list(own.direct)
             own.release(own.direct_bytes)
-            self.target_area.end_list(own)
+            self.target_area.release_share(own)
             returned = own.returned.copy()
             for first, last in own.references:
                 returned.add(first, last)

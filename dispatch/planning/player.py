@@ -346,7 +346,7 @@ class PlayedConsumer(CoreConsumer):
     def wake_outside(self) -> None:
         """Do nothing: it never waits."""
 
-    def end(self, held: Sequence[Delivery]) -> None:
+    def close_with_destination(self, held: Sequence[Delivery]) -> None:
         """Do nothing: the trace tells the outcome of deliveries."""
 
     def disable_in_child(self) -> None:

@@ -35,7 +35,7 @@ class SelectorMatches:
         self._values = None
         self._matches.clear()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Forget the message, because it has arrived everywhere."""
         self.begin(NOBODY, NOBODY)
 

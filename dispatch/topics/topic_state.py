@@ -248,7 +248,7 @@ class TopicLaneState(SubscribedLaneState):
             for lane in lanes:
                 lane.arrive(message)
         finally:
-            selector_matches.end()
+            selector_matches.finish()
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
         """Give messages to each subscription that is read, as one slice where possible. O(these subscriptions)."""

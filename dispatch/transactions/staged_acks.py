@@ -126,7 +126,7 @@ class StagedAcks:
             lane.parked.remove(first, first + messages - 1)
             self._redelivery.return_from_transaction(lane, first, first + messages - 1)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Forget all deliveries, because the transaction has ended."""
         self._held.clear()
         self._rejected.clear()

@@ -477,7 +477,7 @@ INTERNAL = {
     "hold_rejected",
     "holds",
     "uses_destinations",
-    "end",
+    "close_with_destination",
     "return_untried",
     "windows",
     "withdraw",

@@ -180,7 +180,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             self._consumer_memory.release(selector_group_charge(selector_group.selector))
             self.listless_selector_groups -= not selector_group.lists
         for target in selector_group.lists:
-            self._end_list(target)
+            self._close_list(target)
         selector_group.lists.clear()
         if len(destination.selector_groups) <= 1:
             self.update_sole_lists(destination)
@@ -190,7 +190,7 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         kept: list[TargetList] = []
         for target in selector_group.lists:
             if target.lane.destination is destination:
-                self._end_list(target)
+                self._close_list(target)
             else:
                 kept.append(target)
         self.listless_selector_groups += bool(selector_group.lists) and not kept
@@ -198,10 +198,10 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         destination.selector_groups.clear()
         self.update_sole_lists(destination)
 
-    def _end_list(self, target: TargetList) -> None:
+    def _close_list(self, target: TargetList) -> None:
         """End a list. Its direct messages go to the HeadQueueCache if they fit."""
         self._traffic.list_ends(target)
-        self.end_list(target)
+        self.release_share(target)
         has_supply = target.has_supply
         memory, lane_number = target.memory, target.lane.pending_lane.number
         target.release(target.direct_bytes)
@@ -215,11 +215,11 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         if dropped or has_supply:
             self._events.unread(target.lane)
 
-    def end_list(self, target: TargetList) -> None:
+    def release_share(self, target: TargetList) -> None:
         """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
         self._dispatch_area.stop_waiting_for_memory(target)
-        self._watermarks.end(target)
+        self._watermarks.forget(target)
         self._consumer_memory.release(LIST_BYTES)
         if target.load is not None:
             self.leaving[target] = None

@@ -35,7 +35,7 @@ class ListObserver:
     def measured(self) -> None:
         """Observe that a second has passed and that the rates of all lists are new."""
 
-    def end(self, target: TargetList) -> None:
+    def finish(self, target: TargetList) -> None:
         """Observe a list that is about to end."""
 
     def curve(self) -> Curve:
@@ -141,9 +141,9 @@ class Watermarks:
         watermark_bytes = self._memory_rule.first_high_watermark(limit_bytes, len(self.lists))
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
 
-    def end(self, target: TargetList) -> None:
+    def forget(self, target: TargetList) -> None:
         """Forget a list that is about to end."""
-        self.watch.end(target)
+        self.watch.finish(target)
         del self.lists[target]
 
     def measure(self, seconds: float) -> None:

@@ -94,7 +94,7 @@ class MemberConsumer(SettlingConsumer):
         """
 
     @abstractmethod
-    def end(self, held: Sequence[Delivery]) -> None:
+    def close_with_destination(self, held: Sequence[Delivery]) -> None:
         """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 
         held: its deliveries, highest priority first.
