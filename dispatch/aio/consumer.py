@@ -373,7 +373,10 @@ class AsyncConsumer:
             _wake(future)
 
     def _close_takes(self) -> None:
-        """Wake this consumer's takes for the last time, because it is closed. Takes of other consumers must no longer rely on it."""
+        """Wake this consumer's takes for the last time, because it is closed.
+
+        Takes of other consumers must no longer rely on it.
+        """
         for future in self._waits:
             _wake(future)
         self._lines.exit(self, self._selector_group)

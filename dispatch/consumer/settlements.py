@@ -56,7 +56,7 @@ class Settlements:
     def ack(
         self,
         consumer: CoreConsumer,
-        rest: tuple[Delivery, ...],
+        deliveries: tuple[Delivery, ...],
         confirmer: Confirmer,
         *,
         up_to: Delivery | None = None,
@@ -66,6 +66,7 @@ class Settlements:
         up_to: the one that must be held, or it is refused as always; of the others, those that the consumer holds no
             more when a section begins are left out. None: all must be held.
         """
+        rest = deliveries
         while rest:
             batch = rest
             try:

@@ -31,7 +31,7 @@ BATCH_MESSAGES: Final = 64
 class AssigningDistribution(Distribution):
     """Assigns the messages of one queue to its consumers by the rules of Assignments. The state lock guards it."""
 
-    honours_message_groups_and_priorities = True
+    needs_no_assigning = True
 
     def __init__(self, queue: ConsumedDestination, parts: DistributionParts, *, rebalances: bool) -> None:
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""

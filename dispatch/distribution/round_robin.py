@@ -21,7 +21,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
     """
 
     is_ordinary = False
-    honours_message_groups_and_priorities = True
+    needs_no_assigning = True
     keeps_open = True
 
     def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:

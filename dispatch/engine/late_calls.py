@@ -50,7 +50,7 @@ class LateCalls(ListEvents):
 
         A removal makes the lists of the TargetArea forget the message, and the TargetArea has the DispatchArea.
         """
-        self.timed.remove_expired(lane, sequence)
+        self.timed.drop_or_sweep(lane, sequence)
 
     def sampled(self, target: TargetList) -> None:
         """For DispatchArea: let the curve sample a list from which enough was taken. Requires: the lock.
