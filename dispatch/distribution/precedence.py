@@ -109,7 +109,8 @@ class Precedence:
     def _undelivered(self, common: SelectorGroup) -> int:
         """Count unassigned messages and, if there is no selector, assigned ones too. O(lanes)."""
         if common.selector is not None:
-            return sum(len(target.direct) + target.returned.count + target.references.count for target in common.lists)
+            lists = common.lists
+            return sum(len(target.direct) + target.returned.count + target.references.count for target in lists)
         return sum(lane.free_messages for lane in self._queue.all_lanes())
 
     def _count_assigned(self, common: SelectorGroup) -> int:
