@@ -462,6 +462,7 @@ INTERNAL = {
     "allowance",
     "search",
     "checked_transaction",
+    "bind",
     "send_many_steps",
     "send_message",
     "send_steps",
