@@ -92,7 +92,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
         """Remove a closed consumer. Its members have no selector group any more."""
         super().leave(consumer)
         for member in self._pattern.sources():
-            member.selector_groups.clear()
+            member.forget_selector_groups()
 
 
 def _has_more(target: TargetList) -> bool:

@@ -137,7 +137,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         target = TargetList(lane, selector_group, self._consumer_memory)
         if lane.parked or lane.dead_letters:
             target.require_claims()
-        self.listless_selector_groups -= not selector_group.lists
+        if not selector_group.lists:
+            self.listless_selector_groups -= 1
         selector_group.add_list(target)
         self.begin_list(target)
         self._loads.request(target)
@@ -178,7 +179,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         destination.misses += selector_group.misses
         if selector_group.is_charged:
             self._consumer_memory.release(selector_group_charge(selector_group.selector))
-            self.listless_selector_groups -= not selector_group.lists
+            if not selector_group.lists:
+                self.listless_selector_groups -= 1
         for target in selector_group.lists:
             self._close_list(target)
         selector_group.lists.clear()
@@ -193,9 +195,10 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
                 self._close_list(target)
             else:
                 kept.append(target)
-        self.listless_selector_groups += bool(selector_group.lists) and not kept
+        if selector_group.lists and not kept:
+            self.listless_selector_groups += 1
         selector_group.lists[:] = kept
-        destination.selector_groups.clear()
+        destination.forget_selector_groups()
         self.update_sole_lists(destination)
 
     def _close_list(self, target: TargetList) -> None:

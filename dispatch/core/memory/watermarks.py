@@ -190,7 +190,7 @@ class Watermarks:
         _evict(target, lambda: target.direct_bytes - charge_of(target.direct[-1]) >= target.high_watermark_bytes)
 
     def _move(self, target: TargetList, watermark_bytes: int) -> None:
-        """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
+        """Move the high watermark; what is above it goes to the PendingCache where it fits."""
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
         _evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
 
