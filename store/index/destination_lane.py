@@ -180,7 +180,7 @@ class DestinationLane(BlockLane):
         index = sequence & BLOCK_MASK
         if block is None or len(block.data_logs) != 1 or index >= len(block.lengths) or block.relocated is not None:
             return self.remove(sequence, sequence, ack_data_log)
-        gone = block.gone | 1 << index
+        gone = block.gone | 1 << index  # _remove_in of one, with what it calls, written inline
         if gone == block.gone:
             return 0
         length = block.lengths[index]

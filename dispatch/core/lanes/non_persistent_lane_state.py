@@ -98,7 +98,7 @@ class NonPersistentLaneState(LaneState):
                 sole.direct_bytes += charge
                 sole.frontier = behind
                 self.published_end = behind
-                selector_group = sole.selector_group
+                selector_group = sole.selector_group  # its wake_for one message, written inline
                 if selector_group.waiting:
                     selector_group.arrived.notify()
                 if selector_group.is_armed:
