@@ -33,8 +33,8 @@ from ..consumer.processing import (
     report,
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
-from ..core.deliveries.delivery import PUBLIC as INNER_DELIVERY_PUBLIC
-from ..core.deliveries.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
+from ..core.deliveries.lane_deliveries import PUBLIC as INNER_DELIVERY_PUBLIC
+from ..core.deliveries.lane_deliveries import Delivery, is_in_flight, is_late, is_lazy, mark_seen
 from ..core.model import SelectorGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer

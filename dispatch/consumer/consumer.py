@@ -20,7 +20,7 @@ from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messag
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer

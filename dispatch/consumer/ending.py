@@ -13,7 +13,7 @@ from typing import Final
 from ...store.environment.locks import condition_of
 from ...store.errors import ArgumentError, SettingsError
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.model import CoreConsumer, LaneState
 from ..core.monitor import Monitor
 from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING

@@ -13,7 +13,7 @@ from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError
 from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery, HeldCheck, is_in_flight, is_late
+from ..core.deliveries.lane_deliveries import Delivery, HeldCheck, is_in_flight, is_late
 from ..core.model import CoreConsumer, lane_of
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer

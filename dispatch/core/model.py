@@ -25,7 +25,7 @@ from ...store.index.pending_lane import PendingLane
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
-from .deliveries.delivery import Delivery
+from .deliveries.lane_deliveries import Delivery
 from .deliveries.lane_state_parts import LaneStateParts
 from .lifecycle.lifecycle import DestinationLifecycle
 from .lists.abstract_target_area import AbstractTargetArea

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from ..core.selector_groups.distribution_roles import Dispatcher
 from .distribution_parts import DistributionParts

@@ -60,7 +60,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
-from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
+from ..core.deliveries.lane_deliveries import Delivery, LaneMessages, is_lazy, message_of
 from ..core.deliveries.lane_reader import LaneReader
 from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.destinations.queue_state import QueueState

@@ -8,7 +8,7 @@ from ...store.format.record import RecordDamaged
 from ...store.message import HeaderValue
 from ...store.stored_message import StoredMessage
 from ..core.deliveries.contracts import MessageSource
-from ..core.deliveries.delivery import LaneMessages
+from ..core.deliveries.lane_deliveries import LaneMessages
 from ..core.model import SelectorGroup
 from ..core.selector_groups.matching import values_of
 from ..selectors.selector import FIELD_NAMES, Selector

@@ -35,7 +35,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model import ConsumedDestination, LaneState
 from ..core.monitor import Monitor

@@ -157,7 +157,7 @@ def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
         for part in ast.walk(function("dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run"))
         if isinstance(part, ast.If) and "body" in ast.unparse(part.test)
     ]
-    *_, contents = function("dispatch/core/deliveries/delivery.py:content_bytes").body
+    *_, contents = function("dispatch/core/deliveries/lane_deliveries.py:content_bytes").body
     assert isinstance(contents, ast.Return) and isinstance(contents.value, ast.IfExp)
     assert ast.unparse(contents.value.test) == "delivery.held_body is None"
     assert ast.unparse(held.test) == "body is not None"

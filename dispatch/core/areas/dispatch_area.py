@@ -17,7 +17,7 @@ from ....cache.shares import Shares
 from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
-from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
+from ..deliveries.lane_deliveries import Delivery, LaneMessages, content_bytes
 from ..memory.reclaim import MemoryOwners
 from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selector_groups.distribution_roles import Dispatcher

@@ -16,7 +16,7 @@ from ....store.errors import StateError, StoreFailed
 from ....store.stored_message import StoredMessage
 from ..monitor import Monitor
 from .contracts import PersistentStore, ReadResult
-from .delivery import LaneMessages
+from .lane_deliveries import LaneMessages
 
 
 class LaneReader:

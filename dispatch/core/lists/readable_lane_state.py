@@ -21,7 +21,7 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
 from ..deliveries.contracts import LaneCache, OverflowCache
-from ..deliveries.delivery import Delivery, LaneMessages, counted_runs
+from ..deliveries.lane_deliveries import Delivery, LaneMessages, counted_runs
 from ..deliveries.lane_state_parts import LaneStateParts
 from ..selector_groups.matching import NO_NAMES
 from .pager import READ_AGAIN

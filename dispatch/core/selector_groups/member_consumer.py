@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
-from ..deliveries.delivery import Delivery, SettlingConsumer
+from ..deliveries.lane_deliveries import Delivery, SettlingConsumer
 from .activity import Activity
 from .consumer_stage import ConsumerStage
 
