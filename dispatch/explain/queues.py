@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+from ...cache.accounting import holder_names
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
@@ -291,7 +292,8 @@ def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
 def _is_starved(store: ExplainedStore) -> bool:
     """Return whether memory has no room even for the reference of one message, whatever is given back."""
     budget = store.memory.budget
-    given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
+    givers = (holder_names.HEAD_QUEUE_CACHE, holder_names.PENDING_CACHE, holder_names.TARGET_LISTS)
+    given = sum(map(budget.held_by, givers))
     possible = budget.free_bytes + store.memory.overflow.could_give_bytes + given
     return max(possible, budget.limit_bytes - budget.committed_bytes) < OVERHEAD_BYTES
 

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from ....cache.accounting import holder_names
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of, charge_of_all
 from ....cache.messages.message_memory import MessageMemory
 from ....store.format.message_properties import header_values_of_each
@@ -437,11 +438,11 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             assert memory.lists_holder.held_bytes == held_bytes
             assert memory.pending_cache.audit() == memory.pending_cache.holder.held_bytes
         return {
-            "target_lists": sum(lists_bytes.values()),
-            "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
-            "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
-            "dispatch_area": self._dispatch_area.audit(lanes, self._watermarks.shares),
-            "curve": self._watermarks.watch.charge_bytes,
+            holder_names.TARGET_LISTS: sum(lists_bytes.values()),
+            holder_names.HEAD_QUEUE_CACHE: sum(memory.head_queue_cache.audit() for memory in lists_bytes),
+            holder_names.PENDING_CACHE: sum(memory.pending_cache.audit() for memory in lists_bytes),
+            holder_names.DISPATCH_AREA: self._dispatch_area.audit(lanes, self._watermarks.shares),
+            holder_names.CURVE: self._watermarks.watch.charge_bytes,
             **self._overflow.audit(),
         }
 
