@@ -477,7 +477,8 @@ def _causes_of_reached(
         hold = "it holds" if len(reached) == 1 else "they hold"
         yield Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")
     elif store.dispatch_area.is_short_for(destination.memory) and all(consumer.in_flight for consumer, _, _ in able):
-        yield Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")
+        remedy = "settling what is in flight, or a higher memory_limit"
+        yield Cause(MEMORY, holder_names.DISPATCH_AREA, free, 0, None, remedy)
     elif any(is_direct for _, _, is_direct in able):
         unmatched = max(_count_unmatched(destination, free) - places.unreadable, 0)
         frees = f"{'its' if len(reached) == 1 else 'their'} next take"

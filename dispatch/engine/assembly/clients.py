@@ -40,7 +40,7 @@ class ClientLayer:
 
     def audit(self) -> dict[str, int]:
         """Return the charge for keys, which only topics that evict by key have. Requires: the lock."""
-        return {"keys": self.topic_layer.topics.keys_charge}
+        return {holder_names.KEYS: self.topic_layer.topics.keys_charge}
 
 
 def make_clients(

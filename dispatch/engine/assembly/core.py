@@ -49,10 +49,10 @@ class CoreLayer:
         """Return the charges for messages on their way: unsynced, in transactions, or being loaded into the cache."""
         transactions_bytes, held_bytes = self.transactions.audit()
         return {
-            "unsynced": self.publisher.charge_bytes,
-            "transactions": transactions_bytes,
-            "dispatch_area": held_bytes,
-            "head_queue_cache": self.warmer.loading_bytes,
+            holder_names.UNSYNCED: self.publisher.charge_bytes,
+            holder_names.TRANSACTIONS: transactions_bytes,
+            holder_names.DISPATCH_AREA: held_bytes,
+            holder_names.HEAD_QUEUE_CACHE: self.warmer.loading_bytes,
         }
 
 

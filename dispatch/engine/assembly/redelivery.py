@@ -28,7 +28,7 @@ class RedeliveryLayer:
     def audit(self) -> dict[str, int]:
         """Check the ack deadlines, and return what they should be charged. Requires: the lock."""
         self.deadlines._check()
-        return {"deadlines": self.deadlines.charge_bytes}
+        return {holder_names.DEADLINES: self.deadlines.charge_bytes}
 
 
 def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> RedeliveryLayer:
