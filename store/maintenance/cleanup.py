@@ -18,7 +18,7 @@ from .trimmer import Trimmer
 
 
 class Cleanup:
-    """The cleanup of an open store. No method requires a lock."""
+    """The cleanup of an open store. No method but `not_dropped` requires a lock."""
 
     def __init__(
         self,
@@ -45,7 +45,10 @@ class Cleanup:
         self.remover.on_space_freed = space_came
 
     def not_dropped(self, data_logs: Iterable[int]) -> set[int]:
-        """Return those of these data logs that were not dropped. One that was may still exist as a file."""
+        """Return those of these data logs that were not dropped. One that was may still exist as a file.
+
+        Requires: the lock.
+        """
         return set(data_logs) - self.remover.dropped
 
     def run(self) -> CleanupReport:
