@@ -176,7 +176,7 @@ class Topic(Sender):
         try:
             return self._parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
         except Closed as refused:
-            with self._anew(refused):
+            with self._in_reopened(refused):
                 return self._parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
 
     def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
@@ -197,7 +197,7 @@ class Topic(Sender):
                 raise
         # A deletion must not fail for want of memory for a transaction. After a crash between the two, the caller
         # repeats both.
-        if not self._pipeline.is_known(batch):
+        if not self._make_pipeline().is_known(batch):
             self._parts.retained.delete(retained_name(self._topic.number, key))
         return self._send_batch(batch)
 
@@ -216,7 +216,7 @@ class Topic(Sender):
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
-    def _held_reopened(self) -> AbstractContextManager[TopicState]:
+    def held_reopened(self) -> AbstractContextManager[TopicState]:
         """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
         return self._parts.topics.held_reopened(self._topic, self._sender_parts.confirmer)
 
@@ -234,7 +234,7 @@ class Topic(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._destination.is_reopenable:
-            self._bind(self._parts.topics.current(self._topic))
+            self.bind(self._parts.topics.current(self._topic))
         return self._topic
 
     @property
@@ -305,7 +305,7 @@ class Topic(Sender):
         """
         with self._parts.topics.held_open(self._topic, is_to_go=True) as topic:
             self._parts.topic_admin.delete(topic)
-        self._bind(topic)  # bind it: see Queue.delete
+        self.bind(topic)  # bind it: see Queue.delete
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""

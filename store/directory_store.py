@@ -373,11 +373,11 @@ class DirectoryStore:
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
-        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.remover.dropped
+        existing = self.cleanup.not_dropped([*self.journal.sizes, self.journal.data_log])
         return STATE, 0, encode_state(self._state(existing))
 
     def _root_state(self, next_log_sequence: int) -> StateRecord:
-        data_logs = sorted(set(self.journal.sizes) - self.cleanup.remover.dropped)
+        data_logs = sorted(self.cleanup.not_dropped(self.journal.sizes))
         branches = [*self.branches.prepared, *self.branches.open]
         state = StateRecord([], {}, data_logs, branches, next_log_sequence=next_log_sequence)
         return self._journaled.restated(state, self.destination_table, self.imports)

@@ -38,6 +38,9 @@ class ForebayError(Exception):
     Each error can be pickled and copied with its text and its numbers, as multiprocessing and concurrent.futures need.
     """
 
+    stored: int
+    """How many of the first messages a `send_many` has stored, or a `move` has moved. Other calls may not set it."""
+
     def __reduce__(self) -> tuple[object, ...]:
         """Return text and attributes for making the error again, because the constructors take numbers."""
         return _made_again, (type(self), self.args, self.__dict__)

@@ -261,7 +261,7 @@ def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, me
                 is_watched = number % 4 in (0, 3)
                 with lock_of(bay):
                     watermarks.watch = watching if is_watched else looking_away
-                    target.sample_at_bytes = 0 if is_watched else UNLIMITED
+                    target.sample_next_at(0 if is_watched else UNLIMITED)
                 began = time.process_time()
                 for _ in range(messages // batch):
                     queue.send_many(bodies.messages(batch))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from ..accounting import holder_names
 from ..accounting.budget import Budget, Holder
 from .head_queue_cache import HeadQueueCache
 from .message_cache import CacheStatistics, added
@@ -30,9 +31,10 @@ class MemoryRegistry:
         patterns: those with a share or a reserve.
         pattern_of: returns the pattern of the policy that a destination of a name has.
         """
-        lists_holder, dispatch_holder = budget.holder("target_lists"), budget.holder("dispatch_area")
-        heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
-        pending_cache = make_pending_cache(budget.holder("pending_cache"), heads)
+        lists_holder = budget.holder(holder_names.TARGET_LISTS)
+        dispatch_holder = budget.holder(holder_names.DISPATCH_AREA)
+        heads = HeadQueueCache(budget.holder(holder_names.HEAD_QUEUE_CACHE), 0)
+        pending_cache = make_pending_cache(budget.holder(holder_names.PENDING_CACHE), heads)
         # The memory of all destinations whose policy has neither a share nor a reserve.
         self.common = MessageMemory(lists_holder, dispatch_holder, heads, pending_cache)
         # The memory of each pattern whose policy has a share or a reserve.

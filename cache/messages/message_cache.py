@@ -99,7 +99,7 @@ class MessageCache(HeldMessages):
             enough = max(wanted_bytes, released + WORTH_BYTES) if keeper is not None else wanted_bytes
             given: list[StoredMessage] = []
             while len(messages) > stop and released < enough:
-                message = self._pop_victim(lane, messages)
+                message = self.pop_victim(lane, messages)
                 charge = charge_of(message)
                 self.holder.release(charge)
                 released += charge
@@ -111,7 +111,7 @@ class MessageCache(HeldMessages):
                 keeper(given)
         return released
 
-    def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
+    def pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
         """Take from the messages of a lane the one that leaves first: the one that came last."""
         return messages.popitem()[1]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...store.numbering import UNLIMITED
+from ..accounting import holder_names
 from ..accounting.budget import Budget, Holder, Quota
 from ..shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
 from .head_queue_cache import HeadQueueCache
@@ -102,11 +103,13 @@ class QuotaMemory(MessageMemory):
         rule.
         """
         quota = budget.quota(pattern)
-        lists, dispatch = budget.quota_holder("target_lists", quota), budget.quota_holder("dispatch_area", quota)
-        heads = HeadQueueCache(budget.quota_holder("head_queue_cache", quota), 0)
-        super().__init__(lists, dispatch, heads, make_pending_cache(budget.quota_holder("pending_cache", quota), heads))
+        lists = budget.quota_holder(holder_names.TARGET_LISTS, quota)
+        dispatch = budget.quota_holder(holder_names.DISPATCH_AREA, quota)
+        heads = HeadQueueCache(budget.quota_holder(holder_names.HEAD_QUEUE_CACHE, quota), 0)
+        pending = budget.quota_holder(holder_names.PENDING_CACHE, quota)
+        super().__init__(lists, dispatch, heads, make_pending_cache(pending, heads))
         self.quota: Final[Quota] = quota
-        self.places_holder = budget.quota_holder("tmp_storage", quota)
+        self.places_holder = budget.quota_holder(holder_names.TMP_STORAGE, quota)
 
     @property
     def unused_bytes(self) -> int:

@@ -98,14 +98,14 @@ class PendingCache(MessageCache):
                     self.take(lane_number, passed)
         super().discard_before(lane_number, sequence)
 
-    def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
+    def pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
         """Take the message that came last; of a shared lane the one that is farthest from its next reader."""
         order = self._orders.get(lane_number)
         while order is not None and (sequence := order.pop_farthest()) is not None:
             message = messages.pop(sequence, None)
             if message is not None:
                 return message
-        return super()._pop_victim(lane_number, messages)
+        return super().pop_victim(lane_number, messages)
 
     def _leave(self, lane_number: int) -> None:
         super()._leave(lane_number)

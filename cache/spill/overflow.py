@@ -18,6 +18,7 @@ from ...store.stored_message import StoredMessage
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
+from ..accounting import holder_names
 from ..accounting.budget import Budget, Holder
 from ..accounting.charge import charge_of
 from ..messages.held_messages import HeldMessages
@@ -56,10 +57,10 @@ class Overflow:
         """
         self.budget = budget
         self._room_bytes = 0
-        self.account = SpillAccount(budget.holder("tmp_storage"))
+        self.account = SpillAccount(budget.holder(holder_names.TMP_STORAGE))
         self._make_room = make_room
         self._arrivals = ArrivalAccount(self.account, make_room)
-        self.buffer = SpillBuffer(budget.holder("spill_buffer"), 0)
+        self.buffer = SpillBuffer(budget.holder(holder_names.SPILL_BUFFER), 0)
         self.storage = TmpStorage(
             disk,
             self.account,
@@ -337,8 +338,8 @@ class Overflow:
         lanes_bytes = sum(lane.charge_bytes for lane in self.lanes.values())
         kept_bytes = self.account.ahead_bytes + self.account.last_bytes
         return {
-            "spill_buffer": self.buffer.audit(),
-            "tmp_storage": self.storage.charge_bytes + lanes_bytes + kept_bytes,
+            holder_names.SPILL_BUFFER: self.buffer.audit(),
+            holder_names.TMP_STORAGE: self.storage.charge_bytes + lanes_bytes + kept_bytes,
         }
 
     def _check(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
 from ...store.directory_store import DirectoryStore
 from ..core.owners import CoreOwners
@@ -77,8 +78,8 @@ def make_admin_layer(
         budget=budget,
         reclaim=core.watermarks.reclaim,
         is_expired=core.timed.is_expired,
-        holder=budget.holder("browsers"),
-        reading=budget.holders["read_buffers"],
+        holder=budget.holder(holder_names.BROWSERS),
+        reading=budget.holders[holder_names.READ_BUFFERS],
         current=queues.for_report,
     )
     transfer, writer = dead_lettering.transfer, dead_lettering.writer

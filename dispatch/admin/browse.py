@@ -34,7 +34,7 @@ from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
-from ..core.deliveries.delivery import is_lazy, message_of
+from ..core.deliveries.lane_deliveries import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
 from ..core.memory.reclaim import Reclaim

@@ -76,7 +76,7 @@ class Mover:
                     moved += taken
         except ForebayError as error:
             partly = getattr(error, "stored", 0)  # some errors say how much of the last batch was moved
-            error.stored = moved + partly  # type: ignore[attr-defined]
+            error.stored = moved + partly
             raise
         return moved
 
@@ -148,7 +148,7 @@ class Mover:
                     lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                     gone.add(sequence, sequence)
             except ForebayError as error:
-                error.stored = gone.count  # type: ignore[attr-defined]
+                error.stored = gone.count
                 self._removals.forget(lane, gone)
                 raise
             self._removals.forget(lane, gone)

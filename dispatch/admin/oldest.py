@@ -12,7 +12,7 @@ from typing import Final
 from ...store.format.places import Extent
 from ...store.format.record import RecordDamaged
 from ...store.journal.regions import Region, sent_at
-from ..core.deliveries.delivery import message_of
+from ..core.deliveries.lane_deliveries import message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
 from ..core.monitor import Monitor

@@ -110,7 +110,7 @@ class QueueAdmin:
         self._writer.delete(queue.number)
         queue.lifecycle = Lifecycle.DELETED
         self._queues.remove(queue)
-        queue.end_consumers()
+        queue.close_consumers()
         queue.end_admission()
         for lane in queue.all_lanes():
             self._removals.empty_lane(lane)

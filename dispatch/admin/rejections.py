@@ -12,7 +12,7 @@ from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery, HeldCheck, content_of, is_lazy
+from ..core.deliveries.lane_deliveries import Delivery, HeldCheck, content_of, is_lazy
 from ..core.destinations.dead_letter_queues import DeadLetterQueues
 from ..core.model import LaneState, consumer_of, lane_of
 from ..core.monitor import Monitor

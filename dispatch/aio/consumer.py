@@ -33,8 +33,8 @@ from ..consumer.processing import (
     report,
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
-from ..core.deliveries.delivery import PUBLIC as INNER_DELIVERY_PUBLIC
-from ..core.deliveries.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
+from ..core.deliveries.lane_deliveries import PUBLIC as INNER_DELIVERY_PUBLIC
+from ..core.deliveries.lane_deliveries import Delivery, is_in_flight, is_late, is_lazy, mark_seen
 from ..core.model import SelectorGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
@@ -224,7 +224,7 @@ class AsyncConsumer:
         callbacks.on_ready = self.wake
         post = callbacks.inbox.post
         # With a confirmer of its own, the loop does not wait for what its acks owe.
-        consumer.attach_loop(caller, when_moved=partial(post, self._move), when_closed=partial(post, self._end))
+        consumer.attach_loop(caller, when_moved=partial(post, self._move), when_closed=partial(post, self._close_takes))
         self._caller = caller
         self._monitor = caller.monitor
         self._consumer = consumer
@@ -372,8 +372,11 @@ class AsyncConsumer:
         for future in self._waits:
             _wake(future)
 
-    def _end(self) -> None:
-        """End this consumer's takes, because it is closed. Takes of other consumers must no longer rely on it."""
+    def _close_takes(self) -> None:
+        """Wake this consumer's takes for the last time, because it is closed.
+
+        Takes of other consumers must no longer rely on it.
+        """
         for future in self._waits:
             _wake(future)
         self._lines.exit(self, self._selector_group)
@@ -438,7 +441,7 @@ class AsyncConsumer:
                 finally:
                     if not is_done:
                         turns.go_back(following)
-                following = turns.end(following) if is_done else None
+                following = turns.finish(following) if is_done else None
 
     async def _handle(
         self, handler: Callable[[AsyncDelivery], object], delivery: AsyncDelivery, rejections: NonRetryable

@@ -90,7 +90,7 @@ class GroupCommit:
         try:
             self._workers.submit(self._confirm_in_worker, self._confirmed > self._woken)
         except RuntimeError:  # the workers were closed meanwhile
-            self._end(self._asked, 0.0, Closed("the store"), is_under_way=False)
+            self._finish_round(self._asked, 0.0, Closed("the store"), is_under_way=False)
 
     def _confirm_in_worker(self, has_more_to_wake: bool) -> None:
         """Confirm for all calls that have asked; if syncs overlap, repeat while others ask."""
@@ -107,7 +107,7 @@ class GroupCommit:
                 failure = error
             seconds = self._monotonic() - began
             goes_on = self._overlaps and failure is None and self._asked > asked
-            if not self._call_in_loop(self._end, asked, seconds, failure, goes_on):
+            if not self._call_in_loop(self._finish_round, asked, seconds, failure, goes_on):
                 return
 
     def _call_in_loop(self, function: Callable[..., None], *arguments: object) -> bool:
@@ -118,7 +118,7 @@ class GroupCommit:
             return False
         return True
 
-    def _end(self, asked: int, sync_seconds: float, failure: BaseException | None, is_under_way: bool) -> None:
+    def _finish_round(self, asked: int, sync_seconds: float, failure: BaseException | None, is_under_way: bool) -> None:
         """Wake the calls that a round has confirmed, or half of all."""
         if failure is not None:
             self._wake_confirmed()

@@ -100,6 +100,7 @@ class LoopConfirmer(Confirmer):
             if owed > self.owed:
                 self.owed = owed
             return
+        # MessageStore.is_checkpoint_due, written inline: each message passes here twice.
         if (
             message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
         ) and not self._thread_confirmer.leave_checkpoint():

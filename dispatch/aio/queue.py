@@ -150,7 +150,7 @@ class AsyncSender:
         try:
             await self._caller.drive(self._sender.send_many_steps(part, ids, inner, deadline))
         except ForebayError as error:
-            error.stored = len(ids)  # type: ignore[attr-defined]
+            error.stored = len(ids)
             raise
         finally:
             if self._caller.owed:

@@ -173,7 +173,7 @@ class Progress:
         self._show(f"{_CLEAR}{progress_text(done_bytes, self._total_bytes, now - self._began, what)}")
         self._flush()
 
-    def end(self) -> None:
+    def clear(self) -> None:
         """Remove the line."""
         if self._show is not None and self._is_shown:
             self._show(_CLEAR)
@@ -184,7 +184,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
+        self.clear()
 
 
 def progress_text(done_bytes: int, total_bytes: int, seconds: float, what: str = "") -> str:

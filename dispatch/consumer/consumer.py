@@ -20,7 +20,7 @@ from ..config.checks import AT_ONCE, SECONDS_MAX, check_bounds, check_max_messag
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
@@ -582,15 +582,15 @@ class Consumer(CoreConsumer):
         """Close it without a word to its host, which has not got it yet. Requires: the lock."""
         self._parts.ending.withdraw(self, self.waits)
 
-    def end(self, held: Sequence[Delivery]) -> None:
-        self._parts.ending.end(self, self.waits, held)
+    def close_with_destination(self, held: Sequence[Delivery]) -> None:
+        self._parts.ending.close_with_destination(self, self.waits, held)
 
     def wake_outside(self) -> None:
         """Make the descriptor readable, wake the loop, and call on_ready. The next take raises Closed or the failure.
 
         Requires: the lock.
         """
-        self.waits.end()
+        self.waits.wake_outside()
         self.waits.tell_end(self.monitor.deferred)
 
     def held_in_transactions(self) -> list[Delivery]:

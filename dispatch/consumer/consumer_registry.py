@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from ...cache.accounting.overdraft import Overdraft
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.model import CoreConsumer
 from ..core.redelivery.deadlines import AckDeadlines
 from ..core.redelivery.redelivery import Redelivery

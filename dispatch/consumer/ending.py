@@ -13,7 +13,7 @@ from typing import Final
 from ...store.environment.locks import condition_of
 from ...store.errors import ArgumentError, SettingsError
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.model import CoreConsumer, LaneState
 from ..core.monitor import Monitor
 from ..core.selector_groups.consumer_stage import CLOSED, DRAINED, DRAINING
@@ -104,7 +104,7 @@ class ConsumerEnding:
         """Close a consumer that its host has not got yet, and that has taken nothing. Requires: the lock."""
         self._close(consumer, waits, (), None)
 
-    def end(self, consumer: CoreConsumer, waits: ConsumerWaits, held: Sequence[Delivery]) -> None:
+    def close_with_destination(self, consumer: CoreConsumer, waits: ConsumerWaits, held: Sequence[Delivery]) -> None:
         """Close a consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 
         A host that takes only after on_ready then learns of the end by the Closed of its next take.
@@ -129,7 +129,7 @@ class ConsumerEnding:
         self._registry.leave(consumer, held, processed)
         distribution.reoffer_stranded()
         waits.wake_takes(selector_group)
-        waits.end()
+        waits.wake_outside()
         # This consumer may have used up a wake-up for messages that it leaves to others.
         distribution.wake_others(selector_group)
         destination.on_consumer_closed()

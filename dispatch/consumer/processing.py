@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ...store.environment.late_log import LateLogger
 from ...store.errors import ArgumentError, ForebayError, StateError, StoreFailed, argument_error
-from ..core.deliveries.delivery import Delivery, is_in_flight
+from ..core.deliveries.lane_deliveries import Delivery, is_in_flight
 from ..core.model import consumer_of, lane_of
 
 logger = LateLogger("forebay.dispatch")
@@ -91,7 +91,7 @@ class MessageGroupTurns:
         _run_callbacks(delivery)
         return False
 
-    def end(self, delivery: Delivery) -> Delivery | None:
+    def finish(self, delivery: Delivery) -> Delivery | None:
         """End the turn of a settled delivery; return the next one of its group, to be handled now."""
         group = self._groups.pop(delivery, None)
         if group is None:
@@ -165,7 +165,7 @@ class Processing:
         finally:
             if not is_done:
                 self._turns.go_back(delivery)
-        return self._turns.end(delivery) if is_done else None
+        return self._turns.finish(delivery) if is_done else None
 
     def _settle(self, delivery: Delivery) -> bool:
         """Call the handler and settle the delivery; return whether it is settled for good, not given back."""

@@ -50,10 +50,10 @@ class Readiness:
             signal.ring()  # there may be messages already; the first take that finds none clears it
         return signal.fileno()
 
-    def end(self) -> None:
+    def stay_ready(self) -> None:
         """Make the descriptor readable for ever, because the next take raises the reason."""
         if self._signal is not None:
-            self._signal.end()
+            self._signal.stay_ready()
 
     def close(self) -> None:
         """Close the descriptor. A second call does nothing."""

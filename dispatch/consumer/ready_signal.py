@@ -49,7 +49,7 @@ class ReadySignal:
         except OSError:
             pass  # it was empty, or it was closed meanwhile
 
-    def end(self) -> None:
+    def stay_ready(self) -> None:
         """Make the descriptor readable for ever. A second call does nothing."""
         self._writer.close()
 

@@ -11,7 +11,7 @@ from typing import Final
 from ...store.structures.histogram import DurationHistogram
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.lists.load import Load
 from ..core.model import CoreConsumer, TargetList
 from ..core.monitor import Monitor

@@ -13,7 +13,7 @@ from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError
 from ...store.maintenance.cleanup import Cleanup
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery, HeldCheck, is_in_flight, is_late
+from ..core.deliveries.lane_deliveries import Delivery, HeldCheck, is_in_flight, is_late
 from ..core.model import CoreConsumer, lane_of
 from ..core.monitor import Monitor
 from ..core.publication.confirmer import Confirmer
@@ -56,7 +56,7 @@ class Settlements:
     def ack(
         self,
         consumer: CoreConsumer,
-        rest: tuple[Delivery, ...],
+        deliveries: tuple[Delivery, ...],
         confirmer: Confirmer,
         *,
         up_to: Delivery | None = None,
@@ -66,6 +66,7 @@ class Settlements:
         up_to: the one that must be held, or it is refused as always; of the others, those that the consumer holds no
             more when a section begins are left out. None: all must be held.
         """
+        rest = deliveries
         while rest:
             batch = rest
             try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...store.environment.late_log import LateLogger
-from ..core.deliveries.delivery import Delivery, is_seen
+from ..core.deliveries.lane_deliveries import Delivery, is_seen
 from ..core.model import CoreConsumer
 
 logger = LateLogger("forebay.dispatch")

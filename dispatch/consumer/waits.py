@@ -99,9 +99,9 @@ class ConsumerWaits:
         self._credited.notify_all()
         selector_group.arrived.notify_all()
 
-    def end(self) -> None:
+    def wake_outside(self) -> None:
         """Make the descriptor readable for ever, and tell the event loop. The next take raises the reason."""
-        self.readiness.end()
+        self.readiness.stay_ready()
         if self._when_closed is not None:
             self._when_closed()
 

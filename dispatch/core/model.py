@@ -25,7 +25,7 @@ from ...store.index.pending_lane import PendingLane
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..selectors.selector import Selector
-from .deliveries.delivery import Delivery
+from .deliveries.lane_deliveries import Delivery
 from .deliveries.lane_state_parts import LaneStateParts
 from .lifecycle.lifecycle import DestinationLifecycle
 from .lists.abstract_target_area import AbstractTargetArea
@@ -158,9 +158,15 @@ class TargetList(ListSupply):
         self.counterpart: TargetList | None = None
         # Whether direct messages can be handed out without checks: the list needs no claims, is not timed, and has no
         # counterpart and no quota.
-        self.is_unchecked = not lane.is_timed and self.memory.is_common
+        self.is_unchecked = False
         # Whether messages may have expired, so that each must be checked before it is handed out.
         self.is_timed = lane.is_timed
+        self._update_unchecked()
+
+    def _update_unchecked(self) -> None:
+        """Set `is_unchecked` again, after something changed that it depends on."""
+        needs_checks = self.needs_claims or self.is_timed or self.counterpart is not None
+        self.is_unchecked = not needs_checks and self.memory.is_common
 
     @property
     def is_loading(self) -> bool:
@@ -168,7 +174,7 @@ class TargetList(ListSupply):
 
     @property
     def has_supply(self) -> bool:
-        """Whether there may be messages behind the watermark, or messages that came back."""
+        """Whether there may be messages behind the direct ones, or messages that came back."""
         return self.frontier < self.lane.published_end or self.references.count > 0 or self.returned.count > 0
 
     @property
@@ -253,7 +259,7 @@ class TargetList(ListSupply):
         When the others have ended, it stays so until `try_without_claims`.
         """
         self.needs_claims = True
-        self.is_unchecked = False
+        self._update_unchecked()
 
     def try_without_claims(self) -> None:
         """Hand out without claims again if the list is alone over its lane, has no message and gets none by a load.
@@ -262,18 +268,18 @@ class TargetList(ListSupply):
         """
         if self.lane.sole_list is self and not (self.direct or self.has_supply or self.is_loading):
             self.needs_claims = False
-            self.is_unchecked = not self.is_timed and self.memory.is_common and self.counterpart is None
+            self._update_unchecked()
 
     def watch_times(self) -> None:
         self.is_timed = True
-        self.is_unchecked = False
+        self._update_unchecked()
 
     def pair(self, counterpart: TargetList) -> None:
         self.counterpart = counterpart
-        self.is_unchecked = False
+        self._update_unchecked()
 
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
-        """Move the bounds of the watermark, as far as the lane allows its lists to hold so much."""
+        """Move the watermarks, as far as the lane allows its lists to hold so much."""
         super().move_high_watermark(min(high_watermark_bytes, self.lane.list_bytes_max), read_ahead_share)
 
     def close(self) -> None:
@@ -381,9 +387,7 @@ class LaneState(ReadableLaneState):
     def acknowledge_parked(self, first: int, last: int) -> None:
         """Count a run as acknowledged that a transaction held and has committed.
 
-        Requires: the lock; the run is removed.
-
-        The distribution and the limits of the lane are told now.
+        The distribution and the limits of the lane are told now. Requires: the run is removed.
         """
         messages = last - first + 1
         self.acknowledged += messages
@@ -394,7 +398,7 @@ class LaneState(ReadableLaneState):
         self.destination.on_space_freed()
 
     def count_as_dead_letters(self, messages: int) -> None:
-        """Count so many messages as dead letters that were counted as acknowledged. Requires: the lock."""
+        """Count so many messages as dead letters that were counted as acknowledged."""
         self.acknowledged -= messages
         self.destination.dead_lettered += messages
 
@@ -522,17 +526,21 @@ class ConsumedDestination(DestinationLifecycle):
         """Number of deliveries that had to be loaded first."""
         return self.misses + sum(selector_group.misses for selector_group in self.all_selector_groups())
 
+    def forget_selector_groups(self) -> None:
+        """Forget its selector groups, whose lists over its lanes have ended."""
+        self.selector_groups.clear()
+
     def consumers(self) -> Iterator[CoreConsumer]:
         return (consumer for selector_group in self.selector_groups.values() for consumer in selector_group.consumers)
 
-    def end_consumers(self) -> None:
+    def close_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
         held: dict[CoreConsumer, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
             for delivery in lane.in_flight.values():
                 held[consumer_of(delivery)].append(delivery)
         for consumer, deliveries in held.items():
-            consumer.end(deliveries)
+            consumer.close_with_destination(deliveries)
 
     def on_consumer_closed(self) -> None:
         """Act on the close of one of its consumers. Requires: the lock."""

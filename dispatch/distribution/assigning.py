@@ -13,7 +13,7 @@ from typing import Final
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import pair
-from ..core.deliveries.delivery import Delivery, is_lazy
+from ..core.deliveries.lane_deliveries import Delivery, is_lazy
 from ..core.model import ConsumedDestination, CoreConsumer, Distribution, LaneState, SelectorGroup, TargetList, lane_of
 from ..core.selector_groups.consumer_memory import OWN_SELECTOR_GROUP_BYTES
 from ..core.selector_groups.distribution_roles import Dispatcher
@@ -31,7 +31,7 @@ BATCH_MESSAGES: Final = 64
 class AssigningDistribution(Distribution):
     """Assigns the messages of one queue to its consumers by the rules of Assignments. The state lock guards it."""
 
-    honours_message_groups_and_priorities = True
+    needs_no_assigning = True
 
     def __init__(self, queue: ConsumedDestination, parts: DistributionParts, *, rebalances: bool) -> None:
         """Make the distribution of one queue. rebalances: whether its policy has `group_rebalance`."""
@@ -113,7 +113,7 @@ class AssigningDistribution(Distribution):
             self.message_groups.disown(consumer, self.message_groups.buckets(consumer))
         self._assignments.empty(assigned)
         for target in assigned.lists:
-            self._target_area.end_list(target)
+            self._target_area.release_share(target)
             target.close()
         assigned.lists.clear()
         self._assignments.reoffer_withheld(consumer)

@@ -17,7 +17,7 @@ from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.list_order import next_by_arrival, pair
-from ..core.deliveries.delivery import LaneMessages
+from ..core.deliveries.lane_deliveries import LaneMessages
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selectors.selector import Selector
 from .distribution_parts import DistributionParts
@@ -426,7 +426,7 @@ class Assignments:
                 continue
             messages = list(own.direct)
             own.release(own.direct_bytes)
-            self.target_area.end_list(own)
+            self.target_area.release_share(own)
             returned = own.returned.copy()
             for first, last in own.references:
                 returned.add(first, last)

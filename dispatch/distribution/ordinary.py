@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...store.stored_message import StoredMessage
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.model import CoreConsumer, Distribution, LaneState, SelectorGroup
 from ..core.selector_groups.distribution_roles import Dispatcher
 from .distribution_parts import DistributionParts

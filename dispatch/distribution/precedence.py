@@ -109,14 +109,16 @@ class Precedence:
     def _undelivered(self, common: SelectorGroup) -> int:
         """Count unassigned messages and, if there is no selector, assigned ones too. O(lanes)."""
         if common.selector is not None:
-            return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in common.lists)
+            lists = common.lists
+            return sum(len(target.direct) + target.returned.count + target.references.count for target in lists)
         return sum(lane.free_messages for lane in self._queue.all_lanes())
 
     def _count_assigned(self, common: SelectorGroup) -> int:
         """Count the undelivered messages that are assigned to consumers. O(consumers)."""
         if common.selector is not None or not self._message_groups.has_owners:
             return 0
-        return sum(len(own.direct) + own.returned.count for assigned in self._assigned for own in assigned.lists)
+        targets = (target for assigned in self._assigned for target in assigned.lists)
+        return sum(len(target.direct) + target.returned.count for target in targets)
 
 
 def _matches(common: SelectorGroup, lane: LaneState, message: StoredMessage) -> bool:

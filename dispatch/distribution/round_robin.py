@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.model import ConsumedDestination, CoreConsumer, SelectorGroup, TargetList
 from ..core.selector_groups.distribution_roles import Dispatcher
 from .distribution_parts import DistributionParts
@@ -21,7 +21,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
     """
 
     is_ordinary = False
-    honours_message_groups_and_priorities = True
+    needs_no_assigning = True
     keeps_open = True
 
     def __init__(self, parts: DistributionParts, pattern: ConsumedDestination) -> None:
@@ -92,7 +92,7 @@ class RoundRobinDistribution(OrdinaryDistribution):
         """Remove a closed consumer. Its members have no selector group any more."""
         super().leave(consumer)
         for member in self._pattern.sources():
-            member.selector_groups.clear()
+            member.forget_selector_groups()
 
 
 def _has_more(target: TargetList) -> bool:

@@ -79,7 +79,7 @@ class CurveWatch(ListObserver):
             self._forget(next(reversed(self._tracks)))
 
     def _forget(self, target: TargetList) -> None:
-        self._sampler.end(self._tracks.pop(target))
+        self._sampler.drop(self._tracks.pop(target))
         self._granted.pop(target, None)
         target.sample_next_at(UNLIMITED)
         self._holder.release(self.track_bytes)
@@ -110,7 +110,7 @@ class CurveWatch(ListObserver):
         for target in list(tracks):
             self.sample(target)
 
-    def end(self, target: TargetList) -> None:
+    def finish(self, target: TargetList) -> None:
         if target in self._tracks:
             self.sample(target)
             self._forget(target)

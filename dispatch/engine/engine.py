@@ -166,7 +166,7 @@ class Engine:
         try:
             if monitor.lock.failure is None:
                 with monitor.lock, monitor.all_or_broken:
-                    self._end_all()
+                    self._close_all()
         except Exception as error:
             background.stop(timeout)  # the close releases the directory, so nothing may write there any more
             with suppress(StoreFailed), monitor.lock:
@@ -179,7 +179,7 @@ class Engine:
                 self._recorder.close()
             directory.close()
             if self.housekeeping.status is not None:
-                self.housekeeping.status.end()
+                self.housekeeping.status.remove()
             if monitor.lock.failure is not None:
                 self._close_tmp_storage()
             self._is_ended = True
@@ -187,7 +187,7 @@ class Engine:
             with suppress(StoreFailed):
                 monitor.run_deferred()
 
-    def _end_all(self) -> None:
+    def _close_all(self) -> None:
         """End the consumers, transactions and other objects of this store that the host holds. Requires: the lock."""
         monitor, layers = self.monitor, self.layers
         if not monitor.is_closed:
@@ -198,7 +198,7 @@ class Engine:
         layers.store_layer.overflow.close()
         topics = layers.clients.topic_layer
         for taken_from in [*self._open_destinations.queues(), *topics.patterns.all(), *topics.topics.online()]:
-            taken_from.end_consumers()
+            taken_from.close_consumers()
         for destination in self._open_destinations.queues_and_topics():
             if destination.limits is not None:
                 destination.limits.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
 from ...cache.shares import Shares
 from ...store.environment.locks import require_outside
@@ -45,7 +46,7 @@ class IndexFit:
                 shares, budget = self.shares, self._budget
                 budget.approach_target()
                 self._target_area.make_room(0, None)
-                index = budget.holders["index"]
+                index = budget.holders[holder_names.INDEX]
                 if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
                     # Until everything fits, acks may need as much as before.
                     if self._index.resize(shares.index_cache_bytes):
@@ -53,7 +54,7 @@ class IndexFit:
                 elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
                     index.guarantee(shares.index_guaranteed_bytes)
                     self._index.resize(shares.index_cache_bytes)
-                metadata = budget.holders["metadata_store"]
+                metadata = budget.holders[holder_names.METADATA_STORE]
                 more_bytes = shares.metadata_bytes - metadata.held_bytes
                 if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
                     return
@@ -66,8 +67,8 @@ class IndexFit:
         """Return by how much index and metadata store are still too large; negative: too small. Requires: the lock."""
         shares, holders = self.shares, self._budget.holders
         return {
-            "index": holders["index"].guaranteed_bytes - shares.index_guaranteed_bytes,
-            "metadata_store": holders["metadata_store"].held_bytes - shares.metadata_bytes,
+            holder_names.INDEX: holders[holder_names.INDEX].guaranteed_bytes - shares.index_guaranteed_bytes,
+            holder_names.METADATA_STORE: holders[holder_names.METADATA_STORE].held_bytes - shares.metadata_bytes,
         }
 
     def _take(self, wanted_bytes: int) -> bool:

@@ -51,7 +51,7 @@ class LateCalls(ListEvents):
         TimedLanes remove a non-persistent message at once, and have a sweep remove others. They have the TargetArea,
         which has the DispatchArea.
         """
-        self.timed.remove_expired(lane, sequence)
+        self.timed.drop_or_sweep(lane, sequence)
 
     def sampled(self, target: TargetList) -> None:
         """For DispatchArea: let the curve sample a list from which enough was taken. Requires: the lock.

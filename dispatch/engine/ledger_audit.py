@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
 from ..admin.browse import Browsers
 from ..core.areas.target_area import TargetArea
@@ -62,9 +63,9 @@ class DestinationAudit:
         """
         self._check_owners()
         return {
-            "destinations": self._existing_charge(),
-            "consumers": self._consumers_charge(),
-            "groups": self._message_groups_charge(),
+            holder_names.DESTINATIONS: self._existing_charge(),
+            holder_names.CONSUMERS: self._consumers_charge(),
+            holder_names.GROUPS: self._message_groups_charge(),
         }
 
     def _check_owners(self) -> None:

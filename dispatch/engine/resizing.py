@@ -12,6 +12,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget
 from ...cache.process.process_memory import return_free_memory
 from ...store.message_store import MessageStore
@@ -144,7 +145,7 @@ class Resizing:
         checkpoints = pauses = 0
         while not self.advance():
             with self._monitor.lock, self._monitor.while_open:
-                is_index_awaited = "index" in self._awaited()
+                is_index_awaited = holder_names.INDEX in self._awaited()
                 is_read = self._target_area.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
@@ -168,12 +169,13 @@ class Resizing:
         holders = budget.holders
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
         if budget.free_bytes < 0 or min(misfits.values()) < 0:
-            names |= budget.holders.keys() - misfits.keys() - {"write_buffers", "archive"}  # the same under any limit
+            fixed = {holder_names.WRITE_BUFFERS, holder_names.ARCHIVE}  # the same under any limit
+            names |= budget.holders.keys() - misfits.keys() - fixed
             share_bytes = self._index_fit.shares.destinations_bytes
             bounds = {
-                "destinations": share_bytes,
-                "consumers": share_bytes,
-                "curve": self._index_fit.shares.curve_bytes,
+                holder_names.DESTINATIONS: share_bytes,
+                holder_names.CONSUMERS: share_bytes,
+                holder_names.CURVE: self._index_fit.shares.curve_bytes,
             }
             # The limit has room for these, which are charged for good.
             names -= {name for name, bound_bytes in bounds.items() if holders[name].held_bytes <= bound_bytes}

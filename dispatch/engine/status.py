@@ -184,7 +184,7 @@ class StatusReporter:
 
         self._output.write(json.dumps(self._last, allow_nan=False).encode())
 
-    def end(self) -> None:
+    def remove(self) -> None:
         """Remove the status, because the store is closed."""
         self._output.remove()
 

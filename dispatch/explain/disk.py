@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from ...cache.accounting import holder_names
 from ...store.format.state_record import QUEUE
 from ...store.maintenance.retention_reasons import (
     ACK,
@@ -33,31 +34,35 @@ HOLDERS_SAID: Final = 3
 _RETENTION_OF: Final = f"{RETENTION} of "
 
 _FREES_MEMORY: Final = {
-    "index": "fewer pending messages; it stays within index_cache_size",
-    "metadata_store": "nothing: it is fixed, a quarter of index_cache_size",
-    "write_buffers": "nothing: they are fixed",
-    "read_buffers": "the end of the reads that are under way",
-    "browsers": "the end of the browses that are under way",
-    "target_lists": "consumers that take; it is given up where it is needed",
-    "dispatch_area": "consumers that acknowledge what they took",
-    "pending_cache": "consumers that take; it is given up where it is needed",
-    "head_queue_cache": "nothing needs to: it is given up first",
-    "destinations": "fewer queues, topics and durable subscriptions: Queue.delete, Topic.delete and Topic.unsubscribe",
-    "consumers": "fewer consumers: Consumer.close; each selector of its own has lists of its own",
-    "curve": "fewer consumers with selectors of their own; it is a 64th of the limit at most",
-    "trace": "an open without record_trace",
-    "archive": "nothing: it is fixed while there is an archive_directory",
-    "keys": "subscribers that take, or another eviction than latest_per_key",
-    "unsynced": "the sync that is under way",
-    "spill_buffer": "nothing needs to: it goes to tmp-storage",
-    "tmp_storage": "consumers that acknowledge non-persistent messages",
-    "relocation": "the end of the step that is under way",
-    "attempts": "the acknowledgement of messages that came back",
-    "groups": "the end of the delays of messages with a group, or their settling",
-    "deadlines": "the close of consumers with an ack deadline, and the settling of deliveries that were extended",
-    "duplicates": "a smaller duplicate_window, or fewer producers with one",
-    "properties": "del bay.properties[name], and the outcome of transactions that set some",
-    "transactions": "the commit or the rollback of transactions",
+    holder_names.INDEX: "fewer pending messages; it stays within index_cache_size",
+    holder_names.METADATA_STORE: "nothing: it is fixed, a quarter of index_cache_size",
+    holder_names.WRITE_BUFFERS: "nothing: they are fixed",
+    holder_names.READ_BUFFERS: "the end of the reads that are under way",
+    holder_names.BROWSERS: "the end of the browses that are under way",
+    holder_names.TARGET_LISTS: "consumers that take; it is given up where it is needed",
+    holder_names.DISPATCH_AREA: "consumers that acknowledge what they took",
+    holder_names.PENDING_CACHE: "consumers that take; it is given up where it is needed",
+    holder_names.HEAD_QUEUE_CACHE: "nothing needs to: it is given up first",
+    holder_names.DESTINATIONS: (
+        "fewer queues, topics and durable subscriptions: Queue.delete, Topic.delete and Topic.unsubscribe"
+    ),
+    holder_names.CONSUMERS: "fewer consumers: Consumer.close; each selector of its own has lists of its own",
+    holder_names.CURVE: "fewer consumers with selectors of their own; it is a 64th of the limit at most",
+    holder_names.TRACE: "an open without record_trace",
+    holder_names.ARCHIVE: "nothing: it is fixed while there is an archive_directory",
+    holder_names.KEYS: "subscribers that take, or another eviction than latest_per_key",
+    holder_names.UNSYNCED: "the sync that is under way",
+    holder_names.SPILL_BUFFER: "nothing needs to: it goes to tmp-storage",
+    holder_names.TMP_STORAGE: "consumers that acknowledge non-persistent messages",
+    holder_names.RELOCATION: "the end of the step that is under way",
+    holder_names.ATTEMPTS: "the acknowledgement of messages that came back",
+    holder_names.GROUPS: "the end of the delays of messages with a group, or their settling",
+    holder_names.DEADLINES: (
+        "the close of consumers with an ack deadline, and the settling of deliveries that were extended"
+    ),
+    holder_names.DUPLICATES: "a smaller duplicate_window, or fewer producers with one",
+    holder_names.PROPERTIES: "del bay.properties[name], and the outcome of transactions that set some",
+    holder_names.TRANSACTIONS: "the commit or the rollback of transactions",
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+from ...cache.accounting import holder_names
 from ...cache.accounting.charge import OVERHEAD_BYTES
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
@@ -19,7 +20,7 @@ from ...store.format.times import DUE, NEVER
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.structures.bits import runs_of_ones
 from ..consumer.consumer import Consumer
-from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
+from ..core.deliveries.lane_deliveries import Delivery, content_bytes, is_lazy, message_of
 from ..core.memory.memory_statistics import MemoryStatistics
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, consumer_of, lane_of
 from ..engine.explained_store import ExplainedStore
@@ -291,7 +292,8 @@ def _consumer_causes(store: ExplainedStore, consumer: Consumer) -> list[Cause]:
 def _is_starved(store: ExplainedStore) -> bool:
     """Return whether memory has no room even for the reference of one message, whatever is given back."""
     budget = store.memory.budget
-    given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
+    givers = (holder_names.HEAD_QUEUE_CACHE, holder_names.PENDING_CACHE, holder_names.TARGET_LISTS)
+    given = sum(map(budget.held_by, givers))
     possible = budget.free_bytes + store.memory.overflow.could_give_bytes + given
     return max(possible, budget.limit_bytes - budget.committed_bytes) < OVERHEAD_BYTES
 
@@ -475,7 +477,8 @@ def _causes_of_reached(
         hold = "it holds" if len(reached) == 1 else "they hold"
         yield Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")
     elif store.dispatch_area.is_short_for(destination.memory) and all(consumer.in_flight for consumer, _, _ in able):
-        yield Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")
+        remedy = "settling what is in flight, or a higher memory_limit"
+        yield Cause(MEMORY, holder_names.DISPATCH_AREA, free, 0, None, remedy)
     elif any(is_direct for _, _, is_direct in able):
         unmatched = max(_count_unmatched(destination, free) - places.unreadable, 0)
         frees = f"{'its' if len(reached) == 1 else 'their'} next take"

@@ -52,7 +52,7 @@ def _put(load: Load[TargetList], *, is_alive: bool) -> list[StoredMessage]:
     else:
         kept, kept_bytes = _kept(load, is_alive=is_alive)
     target.note_loaded(load.runs, load.last)
-    kept_bytes -= target.refer_behind_watermark(kept)
+    kept_bytes -= target.refer_behind_direct(kept)
     target.release(load.reserved_bytes - kept_bytes)
     if kept and load.is_return:
         target.put_back(kept)

@@ -186,7 +186,7 @@ class Clairvoyant:
         elif kind == GONE:
             lane.remove(first, end)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Settle the messages in flight, because the trace has ended."""
         self._now += 1
         for lane in self._lanes.values():

@@ -114,7 +114,7 @@ def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress =
         clairvoyant = Clairvoyant(shares.available_bytes)
         for event in passes.events():
             clairvoyant.play(event)
-        clairvoyant.end()
+        clairvoyant.finish()
         rules: list[PlayedRule] = []
         for name, make in RULES.items():
             player = TracePlayer(shares, wanted, make())

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
+from ...cache.accounting import holder_names
 from ...cache.accounting.budget import Budget, Holder
 from ...cache.accounting.charge import charge_of_all, charge_of_size
 from ...cache.accounting.overdraft import Overdraft
@@ -60,7 +61,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
 from ..core.areas.target_area import TargetArea
-from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
+from ..core.deliveries.lane_deliveries import Delivery, LaneMessages, is_lazy, message_of
 from ..core.deliveries.lane_reader import LaneReader
 from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.destinations.queue_state import QueueState
@@ -346,7 +347,7 @@ class PlayedConsumer(CoreConsumer):
     def wake_outside(self) -> None:
         """Do nothing: it never waits."""
 
-    def end(self, held: Sequence[Delivery]) -> None:
+    def close_with_destination(self, held: Sequence[Delivery]) -> None:
         """Do nothing: the trace tells the outcome of deliveries."""
 
     def disable_in_child(self) -> None:
@@ -625,27 +626,27 @@ def _make_memory(budget: Budget, shares: Shares, memory_rule: MemoryRule) -> Mem
         MemoryRegistry(budget, shares.quotas, memory_rule.pending_cache, lambda name: None),
         overflow,
         memory_rule,
-        destination_memory=Overdraft(budget.holder("destinations")),
-        consumer_memory=Overdraft(budget.holders["consumers"]),
-        message_group_memory=MessageGroupMemory(budget.holder("groups")),
+        destination_memory=Overdraft(budget.holder(holder_names.DESTINATIONS)),
+        consumer_memory=Overdraft(budget.holders[holder_names.CONSUMERS]),
+        message_group_memory=MessageGroupMemory(budget.holder(holder_names.GROUPS)),
     )
 
 
 def _hold_fixed_parts(budget: Budget, shares: Shares, recording_bytes: int) -> Holder:
     """Charge what a store holds or guarantees before the first message, and return the holder of read buffers."""
-    budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
-    budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
-    budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES)
-    budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES)
+    budget.holder(holder_names.INDEX, guaranteed_bytes=shares.index_guaranteed_bytes)
+    budget.holder(holder_names.CONSUMERS, guaranteed_bytes=CONSUMERS_BYTES)
+    budget.holder(holder_names.RELOCATION, guaranteed_bytes=RELOCATION_BYTES)
+    budget.holder(holder_names.ATTEMPTS, guaranteed_bytes=ATTEMPTS_BYTES)
     fixed = {
-        "metadata_store": shares.metadata_bytes,
-        "write_buffers": WRITE_BUFFER_BYTES,
-        "trace": recording_bytes,
+        holder_names.METADATA_STORE: shares.metadata_bytes,
+        holder_names.WRITE_BUFFERS: WRITE_BUFFER_BYTES,
+        holder_names.TRACE: recording_bytes,
     }
     for name, charge in fixed.items():
         reserved = budget.holder(name).reserve(charge)
         assert reserved, "the smallest memory limit has room for the fixed parts"
-    reading = budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
+    reading = budget.holder(holder_names.READ_BUFFERS, guaranteed_bytes=READ_BUFFER_BYTES)
     assert budget.free_bytes == shares.available_bytes - recording_bytes
     return reading
 

@@ -42,7 +42,7 @@ from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.observer import ListEvents, TrafficObserver
-from ..core.deliveries.delivery import Delivery, LaneMessages
+from ..core.deliveries.lane_deliveries import Delivery, LaneMessages
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.model import ConsumedDestination, CoreConsumer, LaneState, TargetList, lane_of
 from ..topics.subscription_state import SubscriptionState

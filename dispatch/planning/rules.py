@@ -108,7 +108,7 @@ class _OldestFirstCache(PendingCache):
             self.give_back(charge_of(message)) > 0 and self.put(lane_number, message)
         )
 
-    def _pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
+    def pop_victim(self, lane_number: int, messages: dict[int, StoredMessage]) -> StoredMessage:
         return messages.pop(next(iter(messages)))
 
 

@@ -38,13 +38,18 @@ class Lifetimes:
         self._last = begun = (now_ms, expires_in, expires_at, encode_times(expires_at, 0))
         return begun
 
+    def field(self, expires_in: Any) -> bytes:
+        """Return the encoded field for a lifetime of so many seconds that begins now. SettingsError as from_now."""
+        _, _, _, field = self.from_now(expires_in)
+        return field
+
     def times(self, expires_in: Any, delay: Any, *, is_relative: bool) -> bytes:
         """Return the field for times that begin now. SettingsError if they are not valid.
 
         expires_in: None: the message does not expire. is_relative: the delay begins with the commit of the transaction.
         """
         if type(delay) is float and delay == 0.0 and expires_in is not None:
-            return self.from_now(expires_in)[3]
+            return self.field(expires_in)
         now_ms = self._now_ms()
         made_of = (now_ms, is_relative, type(expires_in), expires_in, type(delay), delay)
         before, field = self._last_times

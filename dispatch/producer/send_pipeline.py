@@ -16,6 +16,7 @@ from typing import Final
 from ...cache.accounting.charge import charge_of_sizes
 from ...store.errors import StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
+from ...store.numbering import PRIORITIES
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.destinations.destination_state import NamedDestinationState
 from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState
@@ -315,7 +316,7 @@ class SendPipeline:
 
 def checked_priority(priority: object) -> int:
     """Return the priority argument of a send. ArgumentError, SettingsError."""
-    if type(priority) is not int or not 0 <= priority <= 9:
+    if type(priority) is not int or not 0 <= priority < PRIORITIES:
         raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
     return priority
 

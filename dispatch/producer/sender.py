@@ -33,6 +33,7 @@ from ...store.format.message_properties import (
 )
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
 from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
+from ...store.numbering import PRIORITIES
 from ..admission.limits import Wait
 from ..config.checks import AT_ONCE, deadline_after
 from ..core.destinations.destination_state import NamedDestinationState
@@ -97,9 +98,8 @@ class Sender:
         self._confirmer: Confirmer = confirmer if confirmer is not None else parts.confirmer
         self._limits = destination.limits
 
-    @property
-    def _pipeline(self) -> SendPipeline:
-        """Return the pipeline for sends that wait or have several messages; it is made for each call."""
+    def _make_pipeline(self) -> SendPipeline:
+        """Make the pipeline of one send that waits or has several messages."""
         return SendPipeline(self._sender_parts, self._destination, self._confirmer, self._open_non_persistent)
 
     @property
@@ -203,9 +203,9 @@ class Sender:
         """Store one persistent message without a transaction and without an id that counts once; return its id."""
         parts, journal_end = self._sender_parts, 0
         try:
-            lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
+            lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority < PRIORITIES else None
             if lane is None:
-                lane = self._pipeline.ensure_lane(priority)
+                lane = self._make_pipeline().ensure_lane(priority)
             monitor = parts.monitor
             entries = monitor.entries
             if monitor.is_inside():  # from here on it has the form that core/monitor.py describes
@@ -257,7 +257,7 @@ class Sender:
         monitor = parts.monitor
         try:
             lane: NonPersistentLaneState | FanOut | None = None
-            if type(priority) is int and 0 <= priority <= 9:
+            if type(priority) is int and 0 <= priority < PRIORITIES:
                 lane = self._destination.non_persistent_lanes[priority]
             if lane is None or persistent is not False:
                 lane = self._open_non_persistent(self._destination, checked_non_persistent(persistent, priority))
@@ -298,9 +298,9 @@ class Sender:
             return None
         ids: list[str] = []
         try:
-            lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
+            lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority < PRIORITIES else None
             if lane is None:
-                lane = self._pipeline.ensure_lane(priority)
+                lane = self._make_pipeline().ensure_lane(priority)
             checked.add(lane, now_ms, (content,), (message_id,), ids)
         except (StoreFull, Closed):
             return None
@@ -331,7 +331,7 @@ class Sender:
         refused: why it was not stored at once; None: nobody has tried.
         """
         if refused is None and self._limits is None:  # without a generator if there is room
-            pipeline = self._pipeline
+            pipeline = self._make_pipeline()
             try:
                 pipeline.store_now(batch)
             except (StoreFull, Closed) as error:
@@ -346,7 +346,7 @@ class Sender:
     def _send_steps(self, batch: Batch, refused: StoreFull | Closed | None) -> Generator[Wait, None, str]:
         """Send a batch of one message, in steps."""
         yield from self._store_steps(batch, refused)
-        return self._pipeline.confirm(batch)
+        return self._make_pipeline().confirm(batch)
 
     def _store_steps(self, batch: Batch, refused: StoreFull | Closed | None = None) -> Generator[Wait, None, None]:
         """Store a batch, in steps.
@@ -355,17 +355,17 @@ class Sender:
         """
         before = len(batch.ids)
         if isinstance(refused, Closed):
-            yield from self._store_anew(batch, refused)
+            yield from self._store_in_reopened(batch, refused)
             return
         try:
-            yield from self._pipeline.store(batch, refused)
+            yield from self._make_pipeline().store(batch, refused)
         except Closed as error:
-            yield from self._store_anew(batch.part(len(batch.ids) - before), error)
+            yield from self._store_in_reopened(batch.part(len(batch.ids) - before), error)
 
-    def _store_anew(self, batch: Batch, refused: Closed) -> Generator[Wait, None, None]:
+    def _store_in_reopened(self, batch: Batch, refused: Closed) -> Generator[Wait, None, None]:
         """Store a batch, in steps, in the destination that replaces one that was closed or deleted as inactive."""
-        with self._anew(refused):
-            yield from self._pipeline.store(batch)
+        with self._in_reopened(refused):
+            yield from self._make_pipeline().store(batch)
 
     # ------------------------------------------------------------------ many messages
 
@@ -404,7 +404,7 @@ class Sender:
                 was_persistent = bool(batch.persistent)
                 yield from self._store_steps(batch)
         except ForebayError as error:
-            error.stored = len(ids) - before  # type: ignore[attr-defined]
+            error.stored = len(ids) - before
             raise
         finally:
             # Confirm even if the caller's generator raised: these messages are as safe as if they had been sent one by
@@ -430,9 +430,9 @@ class Sender:
             sent = yield from self._batches_alike(messages, ids, transaction, deadline)
             messages = messages[sent:]
         for message in messages:
-            content = self._encoded(message, transaction)
+            properties, body, group = self._encoded(message, transaction)
             is_timed = message.expires_in is not None or message.delay != 0.0
-            size = len(content[0]) + len(content[1])
+            size = len(properties) + len(body)
             is_full = len(contents) >= slice_messages or size_bytes + size > SLICE_CONTENT_BYTES_MAX
             if contents and (
                 is_full
@@ -440,20 +440,18 @@ class Sender:
                 or message.persistent is not is_persistent
                 or is_timed is not was_timed  # messages with times are slices of their own
             ):
-                if any_group:
-                    self._use_groups(priority, is_persistent, transaction)
-                yield Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
+                batch = Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
+                yield self._prepared(batch, any_group=any_group)
                 contents, own_ids, size_bytes, any_group = [], [], 0, False
             priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
-            contents.append(content)
+            contents.append((properties, body))
             own_ids.append(message.message_id)
             size_bytes += size
-            if message.group is not None:
+            if group is not None:
                 any_group = True
         if contents:
-            if any_group:
-                self._use_groups(priority, is_persistent, transaction)
-            yield Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
+            batch = Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
+            yield self._prepared(batch, any_group=any_group)
 
     def _batches_alike(
         self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
@@ -476,7 +474,7 @@ class Sender:
             first = messages[sent]
             priority: object = first.priority
             expires_in: object = first.expires_in
-            lifetime = parts.lifetimes.from_now(expires_in)[3] if expires_in is not None else b""
+            lifetime = parts.lifetimes.field(expires_in) if expires_in is not None else b""
             batch = _contents_alike(part, first, lifetime)
             if len(batch) < len(part):
                 break
@@ -499,10 +497,10 @@ class Sender:
     def _batch_of(self, message: Message, transaction: object, deadline: float | None) -> Batch:
         """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
-        content = self._encoded(message, checked)
-        if message.group is not None:
-            self._use_groups(message.priority, message.persistent, checked)
-        return Batch(message.priority, message.persistent, [content], [message.message_id], [], checked, deadline)
+        properties, body, group = self._encoded(message, checked)
+        contents, own_ids = [(properties, body)], [message.message_id]
+        batch = Batch(message.priority, message.persistent, contents, own_ids, [], checked, deadline)
+        return self._prepared(batch, any_group=group is not None)
 
     def _batch_of_one(
         self,
@@ -517,16 +515,19 @@ class Sender:
         checked = self.checked_transaction(transaction) if transaction is not None else None
         return Batch(priority, persistent, [content], [message_id], [], checked, self._deadline(timeout))
 
-    def _encoded(self, message: Any, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
-        """Return properties and body of a message as they are stored. MessageTooLarge, SettingsError."""
+    def _encoded(self, message: Any, transaction: Transaction | None) -> tuple[bytes, bytes, str | None]:
+        """Return properties and body of a message as they are stored, and the group in them.
+
+        The group is read once, because another thread may set it meanwhile. MessageTooLarge, SettingsError.
+        """
         if not issubclass(type(message), Message):
             raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
             body = as_bytes(body)
-        producer = message.producer
-        if message.group is not None:
-            properties = encoded_properties(headers, message_id, message.group, producer)
+        producer, group = message.producer, message.group
+        if group is not None:
+            properties = encoded_properties(headers, message_id, group, producer)
         elif headers is not None or message_id is not None or producer is not None:
             properties = self._properties(headers, message_id, producer)
         else:
@@ -538,13 +539,19 @@ class Sender:
             properties = times + properties
         if len(body) + len(properties) > self._sender_parts.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
-        return properties, body
+        return properties, body, group
 
     def _properties(self, headers: object, message_id: object, producer: object) -> bytes:
         """Return the encoded properties of a message without a group."""
         if type(headers) is dict and message_id is None and producer is None:
             return encode_headers(headers)
         return encoded_properties(headers, message_id, None, producer)
+
+    def _prepared(self, batch: Batch, *, any_group: bool) -> Batch:
+        """Return a batch, for which the queue is prepared if any of its messages has a group."""
+        if any_group:
+            self._use_groups(batch.priority, batch.persistent, batch.transaction)
+        return batch
 
     def _use_groups(self, priority: object, persistent: object, transaction: Transaction | None) -> None:
         """Prepare the queue for its first message with a group, which is checked but for these arguments of it.
@@ -562,7 +569,7 @@ class Sender:
         try:
             message_group_queues.prepare(self._destination)
         except Closed as refused:
-            with self._anew(refused):
+            with self._in_reopened(refused):
                 message_group_queues.prepare(self._destination)
 
     def checked_transaction(self, transaction: object) -> Transaction:
@@ -580,7 +587,7 @@ class Sender:
     # ------------------------------------------------------------------ destinations that were closed, or deleted
 
     @contextmanager
-    def _anew(self, refused: Closed) -> Iterator[None]:
+    def _in_reopened(self, refused: Closed) -> Iterator[None]:
         """Continue with the destination that replaces one that was closed or deleted as inactive; keep it open in the
         block.
 
@@ -589,13 +596,13 @@ class Sender:
         known = self._destination  # another thread with this handle may have just opened it again
         if known.lifecycle is Lifecycle.DELETED:
             raise refused
-        with self._held_reopened() as queue:
-            self._bind(queue)
+        with self.held_reopened() as queue:
+            self.bind(queue)
             if known.has_message_groups and not queue.has_message_groups:  # a new object does not know of them
                 self._sender_parts.message_group_queues.prepare(queue)
             yield
 
-    def _held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
+    def held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
         """Keep the destination open, and make it anew if it is gone. Requires: no lock."""
         raise NotImplementedError
 
@@ -607,7 +614,7 @@ class Sender:
             destination, priority
         )
 
-    def _bind(self, destination: NamedDestinationState) -> None:
+    def bind(self, destination: NamedDestinationState) -> None:
         """Send to this destination from now on."""
         self._destination = destination
         self._limits = destination.limits

@@ -41,7 +41,7 @@ class SenderParts:
         """Make the one SenderParts of a store. slice_messages_max: most messages that a send writes in one slice."""
         self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
-        # Adds persistent messages to the `destination_lane` of their LaneState. It is the `message_store` of that, too.
+        # Adds persistent messages to the `destination_lane` of a LaneState, of which it is the `backing_store` too.
         self.message_store = message_store
         self.publisher = publisher
         self.confirmer = confirmer

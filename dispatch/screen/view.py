@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ...cache.accounting import holder_names
 from ...store.environment.clock import SystemClock
 from ..store_status import NUMBER_MAX, is_stale, live_status
 
@@ -19,10 +20,10 @@ TEXT_MAX: Final = 1_000
 CURVE_POINTS_MAX: Final = 100
 
 HOLDERS: Final[Mapping[str, str]] = {
-    "dispatch_area": "in flight",
-    "target_lists": "TargetLists",
-    "pending_cache": "PendingCache",
-    "head_queue_cache": "HeadQueueCache",
+    holder_names.DISPATCH_AREA: "in flight",
+    holder_names.TARGET_LISTS: "TargetLists",
+    holder_names.PENDING_CACHE: "PendingCache",
+    holder_names.HEAD_QUEUE_CACHE: "HeadQueueCache",
 }
 """The parts of the bar, by holder of memory. All other holders together are one more part."""
 OTHERS: Final = "others"

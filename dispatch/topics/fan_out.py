@@ -142,7 +142,7 @@ class FanOut:
             self._not_sent += 1
             raise
         finally:
-            selector_matches.end()
+            selector_matches.finish()
             buffer.arriving = None
         self.sent_bytes += len(properties) + len(body)
         if evictor is not None:

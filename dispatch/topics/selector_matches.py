@@ -8,7 +8,7 @@ from ...store.format.record import RecordDamaged
 from ...store.message import HeaderValue
 from ...store.stored_message import StoredMessage
 from ..core.deliveries.contracts import MessageSource
-from ..core.deliveries.delivery import LaneMessages
+from ..core.deliveries.lane_deliveries import LaneMessages
 from ..core.model import SelectorGroup
 from ..core.selector_groups.matching import values_of
 from ..selectors.selector import FIELD_NAMES, Selector
@@ -35,7 +35,7 @@ class SelectorMatches:
         self._values = None
         self._matches.clear()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Forget the message, because it has arrived everywhere."""
         self.begin(NOBODY, NOBODY)
 

@@ -23,7 +23,7 @@ from ...store.numbering import BEHIND_ALL, UNLIMITED
 from ...store.stored_message import StoredMessage
 from ...store.structures.sequence_set import SequenceSet
 from ..core.deliveries.contracts import BackingStore
-from ..core.deliveries.delivery import LaneMessages
+from ..core.deliveries.lane_deliveries import LaneMessages
 from ..core.destinations.destination_state import DestinationState, NamedDestinationState
 from ..core.destinations.overhead import OPEN_SUBSCRIPTION_BYTES
 from ..core.lanes.non_persistent_lane_state import NonPersistentLaneState

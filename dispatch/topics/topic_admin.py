@@ -67,7 +67,7 @@ class TopicAdmin:
         topic.lifecycle = Lifecycle.DELETED
         self._topics.remove(topic)
         for subscription in subscriptions:
-            self._subscriptions.end(subscription)
+            self._subscriptions.delete(subscription)
         topic.end_admission()
         for lane in topic.all_lanes():
             self._removals.empty_lane(lane)

@@ -70,13 +70,13 @@ class TopicConsumerFactory:
                 consumer = self._attach(subscription, options, is_shared=is_shared)
             except ForebayError:
                 if is_new and name is not None:
-                    self._admin.end(topic, name)  # here, before another consumer may come and be confirmed
+                    self._admin.remove(topic, name)  # here, before another consumer may come and be confirmed
                 raise
             refused = self._retained.give(((topic, subscription),)) if is_new else None
             if refused is not None:
                 consumer.withdraw()
                 if name is not None:
-                    self._admin.end(topic, name)  # here for the same reason
+                    self._admin.remove(topic, name)  # here for the same reason
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
         if refused is not None:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from ...store.format.state_record import TOPIC
+from ...store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
 from ...store.index.destination_lane import DestinationLane
 from ...store.index.subscription_table import CURSOR_BYTES
 from ...store.index.subscriptions import Subscriber, Subscriptions
-from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES, TopicLane
+from ...store.index.topic_lane import TopicLane
 from ...store.message_store import MessageStore
 from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
@@ -248,7 +249,7 @@ class TopicLaneState(SubscribedLaneState):
             for lane in lanes:
                 lane.arrive(message)
         finally:
-            selector_matches.end()
+            selector_matches.finish()
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
         """Give messages to each subscription that is read, as one slice where possible. O(these subscriptions)."""

@@ -12,7 +12,7 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.structures.sequence_set import SequenceSet
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.deliveries.delivery import Delivery, is_lazy, message_of
+from ..core.deliveries.lane_deliveries import Delivery, is_lazy, message_of
 from ..core.model import LaneState, consumer_of, lane_of
 from ..core.redelivery.redelivery import Redelivery
 
@@ -126,7 +126,7 @@ class StagedAcks:
             lane.parked.remove(first, first + messages - 1)
             self._redelivery.return_from_transaction(lane, first, first + messages - 1)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Forget all deliveries, because the transaction has ended."""
         self._held.clear()
         self._rejected.clear()

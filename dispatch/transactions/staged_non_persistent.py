@@ -141,7 +141,7 @@ class StagedNonPersistent:
         """Forget the ids of these messages, so that they are undecided no longer."""
         self._duplicates.forget_undecided([kept.found for kept in self._kept if kept.found is not None])
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Drop all messages in RAM, because the transaction has ended and they will never be handed over."""
         self._memory.release(self.charge_bytes)
         self.charge_bytes = 0

@@ -201,7 +201,7 @@ class StagedSlices:
             self._release(written)
         self._written.clear()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Drop all messages in RAM, because the transaction has ended and they will never arrive."""
         self._memory.release(self.charge_bytes)
         self.charge_bytes = 0

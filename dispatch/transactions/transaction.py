@@ -35,7 +35,7 @@ from ...store.structures.sequence_set import SequenceSet
 from ...store.writers.transaction_writer import TransactionWriter
 from ..admission.duplicate_windows import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.deliveries.delivery import Delivery
+from ..core.deliveries.lane_deliveries import Delivery
 from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.model import ConsumedDestination, LaneState
 from ..core.monitor import Monitor
@@ -374,7 +374,7 @@ class Transaction:
         self._slices.arrive()
         self._acks.commit()
         self._non_persistent.hand_over()
-        self._end(COMMITTED)
+        self._finish(COMMITTED)
 
     def rollback(self) -> None:
         """Undo the transaction: sent messages are deleted, and acknowledged messages go back to their places.
@@ -397,7 +397,7 @@ class Transaction:
                 self.parts.confirmer.confirm(journal_end)
                 with self.parts.monitor.lock:
                     self._acks.free()
-                    self._end(ROLLED_BACK)
+                    self._finish(ROLLED_BACK)
             except BaseException as error:
                 self.parts.monitor.lock.break_between(error)
                 raise
@@ -414,10 +414,10 @@ class Transaction:
         except ForebayError:
             pass  # a crash would leave the same
         self.parts.branches.forget(branch.number)
-        self._slices.end()
+        self._slices.finish()
         self._non_persistent.let_ids_go()
         any_delayed = self._acks.take_back()
-        self._end(ROLLED_BACK)
+        self._finish(ROLLED_BACK)
         return any_delayed
 
     def prepare(self, xid: bytes) -> None:
@@ -464,11 +464,11 @@ class Transaction:
         """Raise TransactionError unless the transaction is open. Requires: the lock."""
         self._require(OPEN)
 
-    def _end(self, outcome: str) -> None:
+    def _finish(self, outcome: str) -> None:
         self.parts.memory.release(self._branch_bytes)
-        self._slices.end()
-        self._non_persistent.end()
-        self._acks.end()
+        self._slices.finish()
+        self._non_persistent.finish()
+        self._acks.finish()
         self._lanes.clear()
         self._state = outcome
         for limits, kept in self._room.items():

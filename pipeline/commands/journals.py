@@ -52,7 +52,7 @@ def run_verify(arguments: Namespace, streams: Streams) -> int:
     with streams.progress(sum(map(_journal_bytes, stores))) as progress:
         for disk, examined, verdict in _verified(stores, progress):
             damaged += len(verdict.findings)
-            progress.end()
+            progress.clear()
             if arguments.json:
                 for finding in verdict.findings:
                     streams.print_json(Problem(broker_of(disk), *finding)._asdict())

@@ -21,7 +21,6 @@ from .pending_lane import JournaledLane
 from .relocated import RelocatedPlaces
 
 BLOCKS_MIN: Final = 16
-BLOCK_LANE_SLOTS: Final = ("tail", "resident", "cache", "blocks", "blocks_on_disk", "rows_to_delete")
 
 
 def capacity_blocks(cache_bytes: int) -> int:
@@ -32,7 +31,7 @@ def capacity_blocks(cache_bytes: int) -> int:
 class BlockLane(JournaledLane):
     """The store's lane with blocks, as the cache sees it."""
 
-    __slots__ = BLOCK_LANE_SLOTS
+    __slots__ = ("tail", "resident", "cache", "blocks", "blocks_on_disk", "rows_to_delete")
 
     def __init__(self, cache: BlockCache, lane_number: int, destination_number: int, priority: int) -> None:
         super().__init__(lane_number, destination_number, priority)
@@ -47,6 +46,11 @@ class BlockLane(JournaledLane):
         self.blocks_on_disk = SequenceSet()
         # Numbers of stored blocks whose rows the next checkpoint deletes.
         self.rows_to_delete = SequenceSet()
+
+    def take_over_blocks(self, lane: BlockLane) -> None:
+        """Take over the blocks of a lane, which must not be used any more."""
+        self.cache, self.tail, self.resident = lane.cache, lane.tail, lane.resident
+        self.blocks, self.blocks_on_disk, self.rows_to_delete = lane.blocks, lane.blocks_on_disk, lane.rows_to_delete
 
     def block(self, block_number: int) -> Block | None:
         """Return a block from RAM or the metadata store. None: it has no pending message."""

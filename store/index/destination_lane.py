@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from ..format.places import Extent, SingleRecords
 from ..format.record import RecordDamaged, check_run
@@ -17,12 +16,8 @@ from ..format.times import DUE, EXPIRY, NO_TIMES, MessageTimes
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NO_DESTINATION
 from ..structures.bits import ones
 from .block import Block
-from .block_cache import BLOCK_LANE_SLOTS, BlockCache, BlockLane
+from .block_cache import BlockCache, BlockLane
 from .data_log_use import DataLogUse, use_of
-
-_OWN_SLOTS: Final = ("uses", "is_unread")
-LANE_SLOTS: Final = (*BLOCK_LANE_SLOTS, "uses")
-"""Slots that a topic's lane takes over from a lane that was not known to belong to a topic."""
 
 
 class DestinationLane(BlockLane):
@@ -31,7 +26,7 @@ class DestinationLane(BlockLane):
     The state lock guards it.
     """
 
-    __slots__ = _OWN_SLOTS
+    __slots__ = ("uses", "is_unread")
 
     def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
         """Make an empty lane.
@@ -185,7 +180,7 @@ class DestinationLane(BlockLane):
         index = sequence & BLOCK_MASK
         if block is None or len(block.data_logs) != 1 or index >= len(block.lengths) or block.relocated is not None:
             return self.remove(sequence, sequence, ack_data_log)
-        gone = block.gone | 1 << index
+        gone = block.gone | 1 << index  # _remove_in of one, with what it calls, written inline
         if gone == block.gone:
             return 0
         length = block.lengths[index]

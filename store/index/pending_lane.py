@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from ..format.places import Extent, SingleRecords
 from ..format.times import DUE, NEVER, MessageTimes
 from ..numbering import BLOCK_MESSAGES
 from ..structures.bits import first_run, ones
-
-PENDING_SLOTS: Final = (
-    "number",
-    "destination_number",
-    "priority",
-    "next_sequence",
-    "pending_messages",
-    "added_bytes",
-    "removed_bytes",
-    "earliest",
-    "delayed",
-)
 
 
 class PendingLane:
@@ -30,7 +17,17 @@ class PendingLane:
     Dispatch has a LaneState for the same lane, whose `pending_lane` this is. The state lock guards it.
     """
 
-    __slots__ = PENDING_SLOTS
+    __slots__ = (
+        "number",
+        "destination_number",
+        "priority",
+        "next_sequence",
+        "pending_messages",
+        "added_bytes",
+        "removed_bytes",
+        "earliest",
+        "delayed",
+    )
 
     def __init__(self, lane_number: int, destination_number: int, priority: int) -> None:
         self.number = lane_number
@@ -47,6 +44,13 @@ class PendingLane:
         self.earliest = [NEVER, NEVER]
         # Messages that came back and are offered again later. None: there never was one.
         self.delayed: PendingLane | None = None
+
+    def take_over_counts(self, lane: PendingLane) -> None:
+        """Become this lane in all that is counted and known of its messages, without their places."""
+        self.number, self.destination_number, self.priority = lane.number, lane.destination_number, lane.priority
+        self.next_sequence, self.pending_messages = lane.next_sequence, lane.pending_messages
+        self.added_bytes, self.removed_bytes = lane.added_bytes, lane.removed_bytes
+        self.earliest, self.delayed = lane.earliest, lane.delayed
 
     @property
     def pending_bytes(self) -> int:

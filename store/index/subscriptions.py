@@ -19,10 +19,12 @@ from ..environment.account import OverdraftAccount, Uncounted
 from ..format.record import SEQUENCE_MAX, RecordDamaged
 from ..format.state_record import TOPIC, Destination, EncodedRows, StateRecord, Subscription, SubscriptionBacklog
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
+from .backlog_sets import BacklogSets
 from .index import Index, LaneMaker
+from .noted_backlogs import NotedBacklogs
 from .pending_lane import JournaledLane
 from .subscription_table import Cursor, SubscriptionTable
-from .topic_lane import NO_RECORD, BacklogSets, LaneHome, NotedBacklogs, SubscriptionLane, TopicLane
+from .topic_lane import NO_RECORD, LaneHome, SubscriptionLane, TopicLane
 
 SUBSCRIBER_BYTES: Final = 480
 """Charge of an open subscription, without its lanes. Measured with tracemalloc over 10,000 subscriptions."""

@@ -15,7 +15,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ..environment.account import OverdraftAccount, Uncounted
 from ..format.needs_record import NeededRun
 from ..format.places import Extent, SingleRecords
 from ..format.state_record import SubscriptionBacklog
@@ -23,84 +22,20 @@ from ..format.times import MessageTimes
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
 from ..structures.bits import ones, runs_of_ones
 from ..structures.sequence_set import SequenceSet
+from .backlog_sets import NOTHING_PENDING, SUBSCRIPTION_LANE_BYTES, UNCOUNTED_SETS, BacklogSets
 from .block import Block
 from .block_cache import BlockCache
 from .data_log_use import DataLogUse
-from .destination_lane import LANE_SLOTS, DestinationLane
-from .pending_lane import PENDING_SLOTS, JournaledLane, PendingLane
+from .destination_lane import DestinationLane
+from .noted_backlogs import NotedBacklogs
+from .pending_lane import JournaledLane, PendingLane
 from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
-from .subscription_table import Cursor, Cursors
+from .subscription_table import Cursor
 
-_NOTHING: Final = SequenceBitmap()
-"""The set of subscriptions that have not caught up since a message was sent. It stays empty and is never closed."""
 COUNTED_BLOCKS: Final = 128
 """Most blocks that a moved cursor reads to count the bytes behind it, which takes a few milliseconds."""
 NO_RECORD: Final = 0
 """Stands for the data log of an ack that has no record, so that no data log must be kept for it."""
-
-
-SUBSCRIPTION_LANE_BYTES: Final = 320
-"""Charge of a subscription for each lane of its topic, without its set."""
-
-
-class BacklogSets:
-    """Makes and closes the sets of what subscriptions have not acknowledged. The state lock guards it."""
-
-    __slots__ = ("_account", "_noted")
-
-    def __init__(self, account: OverdraftAccount) -> None:
-        """Make it for one store. account: pays for the sets, and for the lanes that have them."""
-        self._account = account
-        # Sets that only a note refers to, which is still read. Their subscriptions have new sets.
-        self._noted: list[SequenceBitmap] = []
-
-    def cursors(self) -> Cursors:
-        """Return columns for the subscriptions that are not in use."""
-        return Cursors(self._account)
-
-    def add_lane(self) -> None:
-        """Charge for a lane of a subscription."""
-        self._account.charge(SUBSCRIPTION_LANE_BYTES)
-
-    def release_lane(self) -> None:
-        """Release the charge of a lane of a subscription that has ended."""
-        self._account.release(SUBSCRIPTION_LANE_BYTES)
-
-    def make(self) -> SequenceBitmap:
-        """Return an empty set."""
-        return SequenceBitmap(self._account)
-
-    def of_run(self, first: int, last: int) -> SequenceBitmap:
-        """Return the set of first..last. O(1)."""
-        return SequenceBitmap.of_run(first, last, self._account)
-
-    def copy(self, pending: SequenceBitmap) -> SequenceBitmap:
-        """Return a copy of a set. O(runs + masks)."""
-        return pending.copy(self._account)
-
-    def retire(self, pending: SequenceBitmap, *, is_noted: bool) -> None:
-        """Close a set that a subscription no longer has. If a note has it, close it once the note is no longer read."""
-        if pending is _NOTHING:
-            return
-        if is_noted:
-            self._noted.append(pending)
-        else:
-            pending.close()
-
-    def forget_noted(self) -> None:
-        """Close the sets that only notes had. The notes are not read again."""
-        for pending in self._noted:
-            pending.close()
-        self._noted.clear()
-
-    @property
-    def noted_charge(self) -> int:
-        """Return the charge of sets that only notes have."""
-        return sum(pending.charge_bytes for pending in self._noted)
-
-
-_UNCOUNTED_SETS: Final = BacklogSets(Uncounted())
-"""For lanes that are only looked at, or that have ended."""
 
 
 class LaneHome(ABC):
@@ -203,8 +138,9 @@ class TopicLane(DestinationLane):
 
     def replace(self, lane: DestinationLane) -> None:
         """Take over a lane that was not known to belong to a topic. Requires: there are no subscriptions yet."""
-        for slot in (*PENDING_SLOTS, *LANE_SLOTS):
-            setattr(self, slot, getattr(lane, slot))
+        self.take_over_counts(lane)
+        self.take_over_blocks(lane)
+        self.uses = lane.uses
         self.touch_all()
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
@@ -348,7 +284,7 @@ class TopicLane(DestinationLane):
         self.snapshots += 1
         self.open_snapshot = self.snapshots
         durable = [lane for lane in self.subscribers.values() if lane.is_durable]
-        return NotedBacklogs(durable, self.cursors, self)
+        return NotedBacklogs(durable, [lane.pending for lane in durable], self.cursors, self)
 
     def forget_noted(self) -> None:
         """Allow subscriptions to change the noted sets. The notes are not read again."""
@@ -395,44 +331,6 @@ class TopicLane(DestinationLane):
         assert self.is_unread == (not self.has_subscriptions)
 
 
-class NotedBacklogs:
-    """What durable subscriptions had not acknowledged of a topic's lane at some moment. It is read without the lock."""
-
-    __slots__ = (
-        "_numbers",
-        "_pending",
-        "_next_sequences",
-        "_pending_bytes",
-        "_cursors",
-        "_priority",
-        "_end",
-        "_sent_bytes",
-    )
-
-    def __init__(self, lanes: Sequence[SubscriptionLane], cursors: Cursors, topic: TopicLane) -> None:
-        """Note the backlogs in columns, because a tuple for each would trigger the garbage collector."""
-        self._numbers = array("Q", [lane.number for lane in lanes])
-        self._pending = [lane.pending for lane in lanes]
-        self._next_sequences = array("Q", [lane.next_sequence for lane in lanes])
-        self._pending_bytes = array("q", [lane.depth[1] for lane in lanes])
-        self._cursors = cursors.numbers[:], cursors.next_sequences[:], cursors.sent_bytes[:]
-        self._priority, self._end, self._sent_bytes = topic.priority, topic.next_sequence, topic.sent_bytes
-
-    def __iter__(self) -> Iterator[SubscriptionBacklog]:
-        for number, first, sent_bytes in zip(*self._cursors, strict=True):
-            lane, size = number << LANE_SHIFT | self._priority, self._sent_bytes - sent_bytes
-            pending = _NOTHING if first == self._end else SequenceBitmap.of_run(first, self._end - 1)
-            yield pending.backlog(lane, size)
-        columns = zip(self._numbers, self._pending, self._next_sequences, self._pending_bytes, strict=True)
-        for number, pending, first, size in columns:
-            if first < self._end and pending is _NOTHING:
-                pending = SequenceBitmap.of_run(first, self._end - 1)
-            elif first < self._end:
-                pending = pending.copy()
-                pending.add(first, self._end - 1)
-            yield pending.backlog(number, size)
-
-
 class SubscriptionLane(JournaledLane):
     """The store's lane of a subscription: the messages of a topic's lane that it has not acknowledged.
 
@@ -466,14 +364,14 @@ class SubscriptionLane(JournaledLane):
         self.has_estimate = False
         self.earliest = topic.earliest
         # Read-only. To change the set, use `_own`.
-        self.pending = _NOTHING
+        self.pending = NOTHING_PENDING
         # Number of the topic's last note when this set was made. Earlier notes do not refer to it.
         self._own_since = topic.snapshots
         self.next_sequence = self.first_sequence = topic.next_sequence
         self._sent_bytes = self.first_sent_bytes = topic.sent_bytes
         if cursor is not None:
             self.next_sequence, self._sent_bytes, self.first_sequence, self.first_sent_bytes = cursor
-        self._sets = _UNCOUNTED_SETS
+        self._sets = UNCOUNTED_SETS
 
     def enter(self) -> None:
         """Begin to need messages, so that the topic's lane keeps them."""
@@ -505,7 +403,7 @@ class SubscriptionLane(JournaledLane):
         """Add the messages that were sent since the last call. O(their blocks)."""
         topic = self.topic
         if topic.next_sequence > self.next_sequence:
-            if self.pending is _NOTHING:
+            if self.pending is NOTHING_PENDING:
                 self._replace(self._sets.of_run(self.next_sequence, topic.next_sequence - 1))
             else:
                 self._own().add(self.next_sequence, topic.next_sequence - 1)
@@ -523,11 +421,11 @@ class SubscriptionLane(JournaledLane):
     @property
     def has_pending_set(self) -> bool:
         """Whether a message was ever pending, so that new messages must be added to the set."""
-        return self.pending is not _NOTHING
+        return self.pending is not NOTHING_PENDING
 
     def _own(self) -> SequenceBitmap:
         """Return the set of pending messages for a change. A set that a note still needs is copied first."""
-        if self.pending is _NOTHING or self._own_since < self.topic.open_snapshot:
+        if self.pending is NOTHING_PENDING or self._own_since < self.topic.open_snapshot:
             self._replace(self._sets.copy(self.pending))
         return self.pending
 
@@ -559,7 +457,7 @@ class SubscriptionLane(JournaledLane):
                 topic.touched.add(low, min(high, first >> BLOCK_SHIFT))
         if not reached.count:
             reached.close()
-        self._replace(reached if reached.count else _NOTHING)
+        self._replace(reached if reached.count else NOTHING_PENDING)
         self.pending_messages = reached.count
         self.first_sequence = min(self.first_sequence, first)
         self.added_bytes = self.removed_bytes + self._bytes_of(reached)
@@ -591,9 +489,9 @@ class SubscriptionLane(JournaledLane):
 
     def leave(self, nowhere: TopicLane) -> None:
         """Forget the topic's lane and refer to a lane to which nothing is sent. O(1)."""
-        self._replace(_NOTHING)
+        self._replace(NOTHING_PENDING)
         self._sets.release_lane()
-        self._sets = _UNCOUNTED_SETS
+        self._sets = UNCOUNTED_SETS
         self.pending_messages, self.removed_bytes = 0, self.added_bytes
         self.topic, self.earliest = nowhere, nowhere.earliest
 
@@ -705,7 +603,7 @@ class SubscriptionLane(JournaledLane):
     def restore(self, backlog: SubscriptionBacklog) -> None:
         """Take over what a checkpoint stored. Requires: the topic's lane is as it was then."""
         self.first_sequence = self.first_sent_bytes = 0
-        self._replace(_NOTHING)
+        self._replace(NOTHING_PENDING)
         if backlog.blocks:
             self._own().restore(backlog)
         self.pending_messages = self.pending.count

@@ -6,7 +6,7 @@ messages that keep the others. Each step leaves the store whole, so a crash lose
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..environment.clock import Clock
 from ..environment.late_log import emit_late
@@ -18,7 +18,7 @@ from .trimmer import Trimmer
 
 
 class Cleanup:
-    """The cleanup of an open store. No method requires a lock."""
+    """The cleanup of an open store. No method but `not_dropped` requires a lock."""
 
     def __init__(
         self,
@@ -43,6 +43,13 @@ class Cleanup:
     def on_space(self, space_came: Callable[[], None]) -> None:
         """Set the callback for discarded data logs. It is called under the lock."""
         self.remover.on_space_freed = space_came
+
+    def not_dropped(self, data_logs: Iterable[int]) -> set[int]:
+        """Return those of these data logs that were not dropped. One that was may still exist as a file.
+
+        Requires: the lock.
+        """
+        return set(data_logs) - self.remover.dropped
 
     def run(self) -> CleanupReport:
         """Delete data logs that nothing needs, relocate messages that keep too much, and delete again.

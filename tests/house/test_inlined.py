@@ -22,6 +22,8 @@ ROOT = Path(forebay.__file__).parent
 
 PLACES = {
     "store/index/fingerprint.py:_filter",
+    "store/index/destination_lane.py:DestinationLane.remove_one",  # test_index.py compares both with one model
+    "dispatch/aio/loop.py:LoopConfirmer.confirm",
     "dispatch/consumer/consumer.py:Consumer.take",
     "dispatch/consumer/consumer.py:Consumer.allowance",
     "dispatch/core/areas/dispatch_area.py:DispatchArea._take_what_fits",
@@ -33,6 +35,7 @@ PLACES = {
     "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
     "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
+    "dispatch/core/publication/confirmer.py:ThreadConfirmer.confirm",
     "dispatch/core/publication/publisher.py:Publisher.hold_until_durable",
     "dispatch/distribution/precedence.py:Precedence._above",
     "store/journal/journal.py:Journal.sync",
@@ -154,7 +157,7 @@ def test_a_run_is_settled_with_the_contents_that_its_deliveries_hold() -> None:
         for part in ast.walk(function("dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run"))
         if isinstance(part, ast.If) and "body" in ast.unparse(part.test)
     ]
-    *_, contents = function("dispatch/core/deliveries/delivery.py:content_bytes").body
+    *_, contents = function("dispatch/core/deliveries/lane_deliveries.py:content_bytes").body
     assert isinstance(contents, ast.Return) and isinstance(contents.value, ast.IfExp)
     assert ast.unparse(contents.value.test) == "delivery.held_body is None"
     assert ast.unparse(held.test) == "body is not None"
@@ -197,6 +200,60 @@ def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
     assert ast.unparse(inlined.test) == f"{fits.replace('self', 'sole')} and {reserved}"
     assert [ast.unparse(each) for each in inlined.body[:3]] == [each.replace("self.", "sole.") for each in admitted]
     assert "own_direct" in ast.unparse(own)  # a list on the fast path has its deque: `admit` alone may meet one without
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
+        "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
+    ],
+)
+def test_an_arrival_wakes_as_one_message_of_a_slice_does(place: str) -> None:
+    wakes = function("dispatch/core/selector_groups/members.py:SelectorGroupMembers.wake_for").body
+    expected = [
+        ast.unparse(each)
+        .replace("self.", "selector_group.")
+        .replace("notify(messages)", "notify()")
+        .replace("ready", "self.destination.monitor.deferred")
+        for each in wakes
+    ]
+    assert len(expected) == 2
+    inlined = texts(function(place))
+    assert all(each in inlined for each in expected), expected
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "dispatch/core/publication/confirmer.py:ThreadConfirmer.confirm",
+        "dispatch/aio/loop.py:LoopConfirmer.confirm",
+    ],
+)
+def test_a_confirmed_call_asks_whether_a_checkpoint_is_due(place: str) -> None:
+    [due] = function("store/message_store.py:MessageStore.is_checkpoint_due").body
+    [filling] = function("store/index/index.py:Index.is_filling").body
+    assert isinstance(due, ast.Return) and due.value is not None
+    assert isinstance(filling, ast.Return) and filling.value is not None
+    of_cache = ast.unparse(filling.value).replace("self.cache.", "self._block_cache.")
+    asked = ast.unparse(due.value).replace("self._index.is_filling", of_cache)
+    asked = asked.replace("self.adds", "message_store.adds").replace("self.next", "message_store.next")
+    assert asked in texts(function(place))
+
+
+def test_a_single_removal_counts_what_a_run_counts() -> None:
+    lane = "store/index/destination_lane.py:DestinationLane"
+    one = texts(function(f"{lane}.remove_one"))
+    run = [*texts(function(f"{lane}._remove_in")), *texts(function(f"{lane}._discount"))]
+    for counted, alone in (
+        ("self.pending_messages -= removed", "self.pending_messages -= 1"),
+        ("self.removed_bytes += freed_bytes", "self.removed_bytes += length"),
+        ("use.pending_messages -= messages", "use.pending_messages -= 1"),
+        ("use.pending_bytes -= size", "use.pending_bytes -= length"),
+        ("uses[by_data_log].acked_data_logs.add(data_log)", "self.uses[ack_data_log].acked_data_logs.add(data_log)"),
+        ("if not block.is_dirty:\n    self.cache.touch(self, block)",) * 2,
+    ):
+        assert counted in run and alone in one, (counted, alone)
 
 
 def test_a_hand_out_leaves_its_list_as_the_first_message_does() -> None:

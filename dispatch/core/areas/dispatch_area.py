@@ -17,7 +17,7 @@ from ....cache.shares import Shares
 from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
-from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
+from ..deliveries.lane_deliveries import Delivery, LaneMessages, content_bytes
 from ..memory.memory_owners import MemoryOwners
 from ..model import CoreConsumer, LaneState, SelectorGroup, TargetList
 from ..selector_groups.distribution_roles import Dispatcher
@@ -264,14 +264,17 @@ class DispatchArea(Dispatcher[CoreConsumer]):
         """
         lane, direct, now_ms = target.lane, target.direct, self._now_ms()
         kept: list[StoredMessage] = []
+        expired: list[int] = []
         while direct and len(kept) < most:
             message = direct[0]
             if _has_expired(lane, message, now_ms):
                 target.release(target.drop_first())
-                self._events.expired(lane, message[0])
+                expired.append(message[0])
             else:
                 kept.append(direct.popleft())
         direct.extendleft(reversed(kept))
+        for sequence in expired:  # only now, when the list is whole again
+            self._events.expired(lane, sequence)
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
         """Drop the first message of a list that shares if it has expired; return whether it was dropped."""

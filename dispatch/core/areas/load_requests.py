@@ -1,4 +1,4 @@
-"""LoadRequests: the lists that want a load, and the lists that the eager loader leave_if_never_full to their consumers.
+"""LoadRequests: the lists that want a load, and the lists that the eager loader leaves to their consumers.
 
 A list asks for a load when it runs low and there is something to load for it. The loader serves all lists that ask,
 except those whose consumers never pause.
@@ -79,7 +79,7 @@ class LoadRequests:
 
     def __init__(self, wake_loader: Callable[[], None], clock: Clock | None) -> None:
         """wake_loader: wakes the loader's thread.
-        clock: None if the loader never leave_if_never_full a list to its consumer.
+        clock: None if the loader never leaves a list to its consumer.
         """
         self.wake_loader = wake_loader
         self._clock: Clock | None = None
@@ -137,7 +137,7 @@ class LoadRequests:
             is_busy = all_computed - trial.all_computed >= BUSY_SHARE * elapsed
             is_steady = is_busy and trial.thread == thread and computed - trial.computed >= STEADY_SHARE * elapsed
             if not is_steady or not _may_be_left(target):
-                self._end(target, now)
+                self._feed_again(target, now)
                 return
             trial.is_passed = True
             self._feed_periods.pop(target, None)
@@ -146,7 +146,10 @@ class LoadRequests:
     # ------------------------------------------------------------------ the loader's thread
 
     def leave_if_never_full(self, target: TargetList) -> bool:
-        """Return whether the loader leave_if_never_full a list to its consumer that it was about to load for."""
+        """Leave a list that the loader was about to load for to its consumer, if it never fills; return whether it was.
+
+        Much was loaded for such a list, and it was never full.
+        """
         if target.direct_bytes * 2 < target.low_watermark_bytes or not self._never_fills(target):
             return False  # nearly empty: the consumer would have to load before it was judged
         self._leave(target)
@@ -161,7 +164,7 @@ class LoadRequests:
         self._look_at = now + LOOK_SECONDS
         for target, trial in list(self.left_alone.items()):
             if trial.seen_bytes == target.taken_bytes or not _may_be_left(target):
-                self._end(target, now)
+                self._feed_again(target, now)
             else:
                 trial.seen_bytes = target.taken_bytes
 
@@ -181,7 +184,7 @@ class LoadRequests:
         self.running_low.pop(target, None)
         self.wake_loader()  # from now on the loader polls this list
 
-    def _end(self, target: TargetList, now: float) -> None:
+    def _feed_again(self, target: TargetList, now: float) -> None:
         del self.left_alone[target]
         before = self._feed_periods.get(target)
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from ....cache.accounting import holder_names
 from ....cache.accounting.charge import OVERHEAD_BYTES, charge_of, charge_of_all
 from ....cache.messages.message_memory import MessageMemory
 from ....store.format.message_properties import header_values_of_each
@@ -137,7 +138,8 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         target = TargetList(lane, selector_group, self._consumer_memory)
         if lane.parked or lane.dead_letters:
             target.require_claims()
-        self.listless_selector_groups -= not selector_group.lists
+        if not selector_group.lists:
+            self.listless_selector_groups -= 1
         selector_group.add_list(target)
         self.begin_list(target)
         self._loads.request(target)
@@ -178,9 +180,10 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         destination.misses += selector_group.misses
         if selector_group.is_charged:
             self._consumer_memory.release(selector_group_charge(selector_group.selector))
-            self.listless_selector_groups -= not selector_group.lists
+            if not selector_group.lists:
+                self.listless_selector_groups -= 1
         for target in selector_group.lists:
-            self._end_list(target)
+            self._close_list(target)
         selector_group.lists.clear()
         if len(destination.selector_groups) <= 1:
             self.update_sole_lists(destination)
@@ -190,18 +193,19 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         kept: list[TargetList] = []
         for target in selector_group.lists:
             if target.lane.destination is destination:
-                self._end_list(target)
+                self._close_list(target)
             else:
                 kept.append(target)
-        self.listless_selector_groups += bool(selector_group.lists) and not kept
+        if selector_group.lists and not kept:
+            self.listless_selector_groups += 1
         selector_group.lists[:] = kept
-        destination.selector_groups.clear()
+        destination.forget_selector_groups()
         self.update_sole_lists(destination)
 
-    def _end_list(self, target: TargetList) -> None:
+    def _close_list(self, target: TargetList) -> None:
         """End a list. Its direct messages go to the HeadQueueCache if they fit."""
         self._traffic.list_ends(target)
-        self.end_list(target)
+        self.release_share(target)
         has_supply = target.has_supply
         memory, lane_number = target.memory, target.lane.pending_lane.number
         target.release(target.direct_bytes)
@@ -215,11 +219,11 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
         if dropped or has_supply:
             self._events.unread(target.lane)
 
-    def end_list(self, target: TargetList) -> None:
+    def release_share(self, target: TargetList) -> None:
         """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self._loads.forget(target)
         self._dispatch_area.stop_waiting_for_memory(target)
-        self._watermarks.end(target)
+        self._watermarks.forget(target)
         self._consumer_memory.release(LIST_BYTES)
         if target.load is not None:
             self.leaving[target] = None
@@ -434,11 +438,11 @@ class TargetArea(AbstractTargetArea[LaneState, TargetList]):
             assert memory.lists_holder.held_bytes == held_bytes
             assert memory.pending_cache.audit() == memory.pending_cache.holder.held_bytes
         return {
-            "target_lists": sum(lists_bytes.values()),
-            "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
-            "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
-            "dispatch_area": self._dispatch_area.audit(lanes, self._watermarks.shares),
-            "curve": self._watermarks.watch.charge_bytes,
+            holder_names.TARGET_LISTS: sum(lists_bytes.values()),
+            holder_names.HEAD_QUEUE_CACHE: sum(memory.head_queue_cache.audit() for memory in lists_bytes),
+            holder_names.PENDING_CACHE: sum(memory.pending_cache.audit() for memory in lists_bytes),
+            holder_names.DISPATCH_AREA: self._dispatch_area.audit(lanes, self._watermarks.shares),
+            holder_names.CURVE: self._watermarks.watch.charge_bytes,
             **self._overflow.audit(),
         }
 

@@ -16,7 +16,7 @@ from ....store.errors import StateError, StoreFailed
 from ....store.stored_message import StoredMessage
 from ..monitor import Monitor
 from .contracts import PersistentStore, ReadResult
-from .delivery import LaneMessages
+from .lane_deliveries import LaneMessages
 
 
 class LaneReader:
@@ -38,7 +38,7 @@ class LaneReader:
         try:
             return self._read(lane, sequence, partial(lane.backing_store.read_headers, pay=paid.pay))
         finally:
-            paid.end()
+            paid.release()
 
     def _read(self, lane: LaneMessages, sequence: int, read: Callable[[Sequence[Any]], ReadResult]) -> StoredMessage:
         with self._monitor.lock:
@@ -71,7 +71,7 @@ class _PaidRead:
             self._memory.charge(charge_bytes)
             self._paid_bytes += charge_bytes
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Release the whole charge."""
         # An error of the read matters more than one of the release.
         with suppress(StoreFailed), self._monitor.lock, self._monitor.all_or_broken:

@@ -14,8 +14,8 @@ from ....cache.accounting.budget import Budget, Holder
 from ....cache.accounting.overdraft import Overdraft
 from ....store.errors import SettingsError, StoreFull
 from ....store.format.state_record import QUEUE
+from ....store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
 from ....store.index.subscriptions import SUBSCRIBER_BYTES
-from ....store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ...selectors.selector import Selector
 from ..areas.target_area import TargetArea
 from ..memory.watermarks import Watermarks

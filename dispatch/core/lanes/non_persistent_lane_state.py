@@ -17,7 +17,7 @@ from ....store.stored_message import StoredMessage
 from ....store.tmp.file import TmpRegion
 from ....store.tmp.non_persistent_lane import NonPersistentLane
 from ..deliveries.contracts import BackingStore
-from ..deliveries.delivery import Delivery, is_lazy, message_of
+from ..deliveries.lane_deliveries import Delivery, is_lazy, message_of
 from ..lists.load import Load
 from ..lists.pager import Pager
 from ..model import ConsumedDestination, LaneState, TargetList
@@ -98,7 +98,7 @@ class NonPersistentLaneState(LaneState):
                 sole.direct_bytes += charge
                 sole.frontier = behind
                 self.published_end = behind
-                selector_group = sole.selector_group
+                selector_group = sole.selector_group  # its wake_for one message, written inline
                 if selector_group.waiting:
                     selector_group.arrived.notify()
                 if selector_group.is_armed:

@@ -1,4 +1,4 @@
-"""PersistentLaneState: what tells lanes of messages in the journal and the index from others."""
+"""PersistentLaneState: what lanes of messages in the journal and the index have and others have not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PersistentLaneState(LaneState):
 
     The state lock guards it.
 
-    Its subclasses say how messages arrive. What else tells lanes in the journal and the index from others is here.
+    Its subclasses say how messages arrive; all else that only lanes in the journal and the index have is here.
 
     The lane of a queue or topic is one lane in the index: `pending_lane` is `destination_lane`. The lane of a
     subscription is two: its own, in which it acknowledges, and the topic's, which knows the messages and where they
@@ -59,7 +59,7 @@ class PersistentLaneState(LaneState):
         return self.parts.message_store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
-        """Let the index keep fingerprints of the headers that were examined. Requires: the lock."""
+        """Let the index keep fingerprints of the headers that were examined."""
         self.parts.message_store.note_survey(self.destination_lane, survey)
 
     def make_survey_room(self) -> None:

@@ -68,7 +68,7 @@ class QueueLaneState(PersistentLaneState):
         else:
             # Where little waits, the loader soon reads what it missed, and has caught up.
             self.pending_cache.admit(self.pending_lane.number, message, is_near=sole.is_near)
-        selector_group = sole.selector_group
+        selector_group = sole.selector_group  # its wake_for one message, written inline
         if selector_group.waiting:
             selector_group.arrived.notify()
         if selector_group.is_armed:

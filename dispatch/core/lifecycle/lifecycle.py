@@ -17,7 +17,7 @@ from enum import Enum
 
 from ....store.errors import Closed
 from ...admission.limits import DestinationLimits, LimitedDestination
-from ..deliveries.delivery import LaneMessages
+from ..deliveries.lane_deliveries import LaneMessages
 from .counting import NOTHING_COUNTED, DestinationTotals, EarlierCounts
 
 

@@ -1,7 +1,7 @@
 """ListContents: the messages that a TargetList knows, and where each of them is.
 
     returned | direct messages | references | frontier ... newest message
-                               ^ watermark
+                               ^ direct end
 
 Direct messages are in RAM and charged. References are runs of sequences that are known to match. Messages behind the
 frontier have not been examined and cost nothing, so a list over ten million messages costs as much as one over ten
@@ -127,8 +127,8 @@ class ListContents:
                 self.references.remove(first, min(end, last))
         self.advance_frontier(last + 1)
 
-    def refer_behind_watermark(self, loaded: list[StoredMessage]) -> int:
-        """Turn loaded messages that are now behind the watermark into references: memory ran short during the read.
+    def refer_behind_direct(self, loaded: list[StoredMessage]) -> int:
+        """Turn loaded messages that are now behind the direct end into references: memory ran short during the read.
 
         Remove these messages from `loaded`. Return their charge.
         """
@@ -203,7 +203,7 @@ class ListContents:
         return charge
 
     def evict_last(self) -> StoredMessage:
-        """Lower the watermark by one: the last direct message becomes a reference."""
+        """Move the direct end one back: the last direct message becomes a reference."""
         message = self.direct.pop()
         self.direct_bytes -= charge_of(message)
         self.references.add(message[0], message[0])

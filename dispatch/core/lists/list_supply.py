@@ -36,7 +36,7 @@ class ListSupply(ListContents):
     def __init__(self, memory: Overdraft) -> None:
         """Make an empty list. memory: see ListContents."""
         super().__init__(memory)
-        # Bound of the watermark; 0 until TargetArea.begin_list grants the list a share of memory.
+        # Most bytes of direct messages; 0 until TargetArea.begin_list grants the list a share of memory.
         self.high_watermark_bytes = 0
         # The loader reads from disk up to this many bytes; from the caches it takes up to the high watermark.
         self.read_ahead_bytes = 0
@@ -90,7 +90,7 @@ class ListSupply(ListContents):
         self.sample_at_bytes = taken_bytes
 
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
-        """Move the bound of the watermark, and those below it."""
+        """Move the high watermark, and the marks below it."""
         self.high_watermark_bytes = high_watermark_bytes
         self.read_ahead_bytes = read_ahead_bytes(high_watermark_bytes, read_ahead_share)
         self.low_watermark_bytes = int(self.read_ahead_bytes * LOW_WATERMARK_SHARE)

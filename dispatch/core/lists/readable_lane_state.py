@@ -21,7 +21,7 @@ from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
 from ..deliveries.contracts import LaneCache, LanePendingCache
-from ..deliveries.delivery import Delivery, LaneMessages, counted_runs
+from ..deliveries.lane_deliveries import Delivery, LaneMessages, counted_runs
 from ..deliveries.lane_state_parts import LaneStateParts
 from ..selector_groups.matching import NO_NAMES
 from .pager import READ_AGAIN
@@ -76,20 +76,20 @@ class ReadableLaneState(LaneMessages):
         return NO_NAMES
 
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return where the next message may be that a selector matches. None: there is none. Requires: the lock.
+        """Return where the next message may be that a selector matches. None: there is none.
 
         names: the `skip_names` of the selector. O(blocks); it reads none of them.
         """
         return Candidate(sequence, NO_NAMES)
 
     def note_survey(self, survey: BlockSurvey) -> None:
-        """Take in the headers of examined messages. Requires: the lock."""
+        """Take in the headers of examined messages."""
 
     def make_survey_room(self) -> None:
         """Make room for what `note_survey` takes in next, if there is none. Requires: no lock."""
 
     def note_unmatched(self, first: int, end: int) -> None:
-        """Note that no message matches from a sequence up to another one, exclusively. Requires: the lock."""
+        """Note that no message matches from a sequence up to another one, exclusively."""
 
     @property
     def list_bytes_max(self) -> int:

@@ -172,7 +172,7 @@ class CurveSampler:
             self._drop_last(track)
         self._delivered += went / charge
 
-    def end(self, track: ListTrack) -> None:
+    def drop(self, track: ListTrack) -> None:
         """Drop the track of a list that has ended."""
         del self._tracks[track]
         while track.behind:

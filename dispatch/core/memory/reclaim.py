@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from ....cache.accounting import holder_names
 from ....cache.accounting.charge import charge_of
 from ....cache.messages.message_cache import WORTH_BYTES, MessageCache
 from ....cache.messages.message_memory import MessageMemory
@@ -225,10 +226,10 @@ class Reclaim:
         held_by = self._budget.held_by
         could_give = [
             (self._overflow.buffer.holder.name, self._overflow.could_give_bytes),
-            ("head_queue_cache", held_by("head_queue_cache")),
-            ("pending_cache", held_by("pending_cache")),
+            (holder_names.HEAD_QUEUE_CACHE, held_by(holder_names.HEAD_QUEUE_CACHE)),
+            (holder_names.PENDING_CACHE, held_by(holder_names.PENDING_CACHE)),
         ]
-        lists = ("target_lists", sum(target.direct_bytes for target in self._lists) - kept)
+        lists = (holder_names.TARGET_LISTS, sum(target.direct_bytes for target in self._lists) - kept)
         could_give.insert(1 if self._memory_rule.lists_give_first else len(could_give), lists)
         return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
 

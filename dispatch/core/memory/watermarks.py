@@ -36,7 +36,7 @@ class ListObserver:
     def measured(self) -> None:
         """Observe that a second has passed and that the rates of all lists are new."""
 
-    def end(self, target: TargetList) -> None:
+    def finish(self, target: TargetList) -> None:
         """Observe a list that is about to end."""
 
     def curve(self) -> Curve:
@@ -142,9 +142,9 @@ class Watermarks:
         watermark_bytes = self._memory_rule.first_high_watermark(limit_bytes, len(self.lists))
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
 
-    def end(self, target: TargetList) -> None:
+    def forget(self, target: TargetList) -> None:
         """Forget a list that is about to end."""
-        self.watch.end(target)
+        self.watch.finish(target)
         del self.lists[target]
 
     def measure(self, seconds: float) -> None:
@@ -191,7 +191,7 @@ class Watermarks:
         _evict(target, lambda: target.direct_bytes - charge_of(target.direct[-1]) >= target.high_watermark_bytes)
 
     def _move(self, target: TargetList, watermark_bytes: int) -> None:
-        """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
+        """Move the high watermark; what is above it goes to the PendingCache where it fits."""
         target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
         _evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
 

@@ -82,7 +82,8 @@ class ThreadConfirmer(Confirmer):
             publisher = self._publisher
             if not is_published and (publisher.unpublished or publisher.postponed):
                 publisher.publish_left()
-        message_store = self._message_store  # read here and not by a call, because each message passes here twice
+        # MessageStore.is_checkpoint_due, written inline: each message passes here twice.
+        message_store = self._message_store
         if (
             message_store.adds >= message_store.next_checkpoint_adds or self._block_cache.is_filling
         ) and not self.leave_checkpoint():

@@ -15,7 +15,7 @@ from ...config.policies import Policies
 from ...config.redelivery_delays import RedeliveryRule
 from ..areas.dispatch_area import DispatchArea
 from ..areas.target_area import TargetArea
-from ..deliveries.delivery import Delivery, counted_runs, is_seen, message_of
+from ..deliveries.lane_deliveries import Delivery, counted_runs, is_seen, message_of
 from ..model import LaneState, lane_of
 from .delayed_redelivery import DelayedRedelivery
 

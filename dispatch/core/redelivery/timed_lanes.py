@@ -88,8 +88,11 @@ class TimedLanes:
         """Return whether a message with these properties has expired."""
         return has_times(properties) and 0 < times_of(properties).expires_at <= self._now_ms()
 
-    def remove_expired(self, lane: LaneState, sequence: int) -> None:
-        """Remove an expired message that a list has skipped. Requires: the lock."""
+    def drop_or_sweep(self, lane: LaneState, sequence: int) -> None:
+        """Drop an expired message that a list has skipped, or have its lane swept soon if it is in the journal.
+
+        Requires: the lock.
+        """
         if not lane.is_persistent:
             if not lane.is_free(sequence):
                 return  # the consumer of another list has it, or has delayed it: a sweep removes it when it comes back

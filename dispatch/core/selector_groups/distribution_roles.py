@@ -17,17 +17,14 @@ from ....store.compiler import trait
 from ....store.stored_message import StoredMessage
 from ....store.structures.sequence_set import SequenceSet
 from ...selectors.selector import Selector
-from ..deliveries.delivery import Delivery, LaneMessages, SettlingConsumer
+from ..deliveries.lane_deliveries import Delivery, LaneMessages, SettlingConsumer
 
 LaneT = TypeVar("LaneT", bound=LaneMessages)
 ConsumerT = TypeVar("ConsumerT", bound=SettlingConsumer)
 TakerT = TypeVar("TakerT", bound=SettlingConsumer, contravariant=True)
 DestinationT = TypeVar("DestinationT")
-"""A destination."""
 SelectorGroupT = TypeVar("SelectorGroupT")
-"""A selector group."""
 DistributionT = TypeVar("DistributionT")
-"""A distribution, the rule of a destination."""
 
 
 class Dispatcher(ABC, Generic[TakerT]):
@@ -67,8 +64,8 @@ class MemberCoordinator(Generic[DestinationT, SelectorGroupT, ConsumerT]):
 
     is_ordinary: ClassVar[bool] = False
     """Whether all consumers of a selector group share its lists, and the next take gets the next message."""
-    honours_message_groups_and_priorities: ClassVar[bool] = False
-    """Whether nothing changes when they come. It is true for a single consumer too, to which they mean nothing."""
+    needs_no_assigning: ClassVar[bool] = False
+    """Whether it may stay when groups or priorities come: it honours them, or they mean nothing to its one consumer."""
     keeps_open: ClassVar[bool] = True
     """Whether it knows something of its queue that closing the queue would lose, so that an idle queue stays open."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
-from ..deliveries.delivery import Delivery, SettlingConsumer
+from ..deliveries.lane_deliveries import Delivery, SettlingConsumer
 from .activity import Activity
 from .consumer_stage import ConsumerStage
 
@@ -94,7 +94,7 @@ class MemberConsumer(SettlingConsumer):
         """
 
     @abstractmethod
-    def end(self, held: Sequence[Delivery]) -> None:
+    def close_with_destination(self, held: Sequence[Delivery]) -> None:
         """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 
         held: its deliveries, highest priority first.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ....cache.accounting import holder_names
 from ....cache.accounting.overdraft import Overdraft
 from ....cache.messages.memory_registry import MemoryRegistry
 from ....store.disk.disk import File
@@ -55,7 +56,7 @@ def make_recorder(foundation: FoundationLayer, trace: File) -> Recorder:
         foundation.settings,
         foundation.monitor.lock,
         foundation.background_requests.wake_maintenance,
-        foundation.budget.holder("trace"),
+        foundation.budget.holder(holder_names.TRACE),
         foundation.late_calls.make_room,
     )
 
@@ -81,7 +82,7 @@ def make_areas(
         partial(
             CurveWatch,
             dispatch_area=dispatch_area,
-            holder=budget.holder("curve"),
+            holder=budget.holder(holder_names.CURVE),
             limit_bytes=foundation.shares.limit_bytes,
             shares_at=partial(shares_of, settings),
         ),
@@ -121,7 +122,7 @@ def make_areas(
 def _make_lane_state_parts(foundation: FoundationLayer, store_layer: StoreLayer) -> LaneStateParts:
     """Return what lanes use of the store on disk."""
     directory = store_layer.directory
-    reading = Overdraft(foundation.budget.holders["read_buffers"])
+    reading = Overdraft(foundation.budget.holders[holder_names.READ_BUFFERS])
     return LaneStateParts(
         message_store=directory.message_store,
         delivery_count_table=directory.index.delivery_count_table,
@@ -140,6 +141,6 @@ def _make_memory(foundation: FoundationLayer, store_layer: StoreLayer, memory_ru
         store_layer.overflow,
         memory_rule,
         destination_memory=foundation.destination_memory,
-        consumer_memory=Overdraft(budget.holders["consumers"]),
-        message_group_memory=MessageGroupMemory(budget.holder("groups")),
+        consumer_memory=Overdraft(budget.holders[holder_names.CONSUMERS]),
+        message_group_memory=MessageGroupMemory(budget.holder(holder_names.GROUPS)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....cache.accounting import holder_names
 from ....store.format.record import SLICE_MESSAGES_MAX
 from ...admin.admin_layer import DeadLetterLayer, make_dead_lettering
 from ...admin.rejections import Rejections
@@ -39,7 +40,7 @@ class ClientLayer:
 
     def audit(self) -> dict[str, int]:
         """Return the charge for keys, which only topics that evict by key have. Requires: the lock."""
-        return {"keys": self.topic_layer.topics.keys_charge}
+        return {holder_names.KEYS: self.topic_layer.topics.keys_charge}
 
 
 def make_clients(
@@ -63,8 +64,8 @@ def make_clients(
         overflow=store_layer.overflow,
         consumers=consumers,
         transactions=core.transactions,
-        reading=foundation.budget.holders["read_buffers"],
-        keys=KeyMemory(foundation.budget.holder("keys"), foundation.late_calls.make_room),
+        reading=foundation.budget.holders[holder_names.READ_BUFFERS],
+        keys=KeyMemory(foundation.budget.holder(holder_names.KEYS), foundation.late_calls.make_room),
     )
     foundation.late_calls.numbered_lanes = topic_layer.numbered_lanes
     space = SpaceLines(

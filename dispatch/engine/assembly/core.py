@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ....cache.accounting import holder_names
 from ...core.destinations.closable_destinations import ClosableDestinations
 from ...core.destinations.dead_letter_queues import DeadLetterQueues
 from ...core.destinations.destination_lanes import DestinationLanes
@@ -48,10 +49,10 @@ class CoreLayer:
         """Return the charges for messages on their way: unsynced, in transactions, or being loaded into the cache."""
         transactions_bytes, held_bytes = self.transactions.audit()
         return {
-            "unsynced": self.publisher.charge_bytes,
-            "transactions": transactions_bytes,
-            "dispatch_area": held_bytes,
-            "head_queue_cache": self.warmer.loading_bytes,
+            holder_names.UNSYNCED: self.publisher.charge_bytes,
+            holder_names.TRANSACTIONS: transactions_bytes,
+            holder_names.DISPATCH_AREA: held_bytes,
+            holder_names.HEAD_QUEUE_CACHE: self.warmer.loading_bytes,
         }
 
 
@@ -60,7 +61,7 @@ def make_core(
 ) -> CoreLayer:
     """Make the queues and what moves their messages. Requires: the store is open."""
     monitor, budget = foundation.monitor, foundation.budget
-    directory, reading = store_layer.directory, budget.holders["read_buffers"]
+    directory, reading = store_layer.directory, budget.holders[holder_names.READ_BUFFERS]
     writer, rows = directory.destination_writer, directory.destination_table
     publisher = _make_publisher(foundation, store_layer, areas)
     confirmer = ThreadConfirmer(
@@ -145,7 +146,7 @@ def _make_loader(foundation: FoundationLayer, store_layer: StoreLayer, areas: Ar
         areas.dispatch_area,
         areas.loads,
         store_layer.overflow.account,
-        foundation.budget.holders["read_buffers"],
+        foundation.budget.holders[holder_names.READ_BUFFERS],
     )
 
 
@@ -156,7 +157,7 @@ def _make_publisher(foundation: FoundationLayer, store_layer: StoreLayer, areas:
         foundation.monitor,
         journal,
         areas.target_area,
-        holder=foundation.budget.holder("unsynced"),
+        holder=foundation.budget.holder(holder_names.UNSYNCED),
         syncs_always=foundation.settings.sync == "always",
     )
     if publisher.syncs_always:
@@ -173,7 +174,7 @@ def _make_transactions(
     confirmer: ThreadConfirmer,
 ) -> TransactionRegistry:
     directory, budget = store_layer.directory, foundation.budget
-    memory = TransactionMemory(budget.holder("transactions"), budget, areas.target_area)
+    memory = TransactionMemory(budget.holder(holder_names.TRANSACTIONS), budget, areas.target_area)
     staging = Staging(
         transaction_writer=directory.transaction_writer,
         dispatch_area=areas.dispatch_area,

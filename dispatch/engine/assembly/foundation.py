@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....cache.accounting import holder_names
 from ....cache.accounting.budget import Budget
 from ....cache.accounting.overdraft import Overdraft
 from ....cache.shares import Shares
@@ -41,13 +42,13 @@ def make_foundation(settings: Settings, clock: Clock, monitor: Monitor) -> Found
     """
     shares = check_quotas(shares_of(settings))
     budget = Budget(settings.memory_limit_bytes)
-    budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
-    budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
-    destination_memory = Overdraft(budget.holder("destinations"))
+    budget.holder(holder_names.INDEX, guaranteed_bytes=shares.index_guaranteed_bytes)
+    budget.holder(holder_names.CONSUMERS, guaranteed_bytes=CONSUMERS_BYTES)
+    destination_memory = Overdraft(budget.holder(holder_names.DESTINATIONS))
     fixed = {
-        "metadata_store": shares.metadata_bytes,
-        "write_buffers": WRITE_BUFFER_BYTES,
-        "archive": archive_bytes(settings),
+        holder_names.METADATA_STORE: shares.metadata_bytes,
+        holder_names.WRITE_BUFFERS: WRITE_BUFFER_BYTES,
+        holder_names.ARCHIVE: archive_bytes(settings),
     }
     for name, charge in fixed.items():
         reserved = budget.holder(name).reserve(charge)

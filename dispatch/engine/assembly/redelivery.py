@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....cache.accounting import holder_names
 from ...core.redelivery.deadlines import AckDeadlines
 from ...core.redelivery.delayed_redelivery import DelayedRedelivery
 from ...core.redelivery.due import DueMessages
@@ -27,7 +28,7 @@ class RedeliveryLayer:
     def audit(self) -> dict[str, int]:
         """Check the ack deadlines, and return what they should be charged. Requires: the lock."""
         self.deadlines._check()
-        return {"deadlines": self.deadlines.charge_bytes}
+        return {holder_names.DEADLINES: self.deadlines.charge_bytes}
 
 
 def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, areas: AreaLayer) -> RedeliveryLayer:
@@ -56,7 +57,7 @@ def make_redelivery_layer(foundation: FoundationLayer, store_layer: StoreLayer, 
         target_area,
         redelivery,
         foundation.budget,
-        foundation.budget.holder("deadlines"),
+        foundation.budget.holder(holder_names.DEADLINES),
         wake_maintenance,
         has_background=foundation.settings.background,
     )

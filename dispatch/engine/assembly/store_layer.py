@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....cache.accounting import holder_names
 from ....cache.shares import Shares
 from ....cache.spill.overflow import Overflow
 from ....store.directory_store import DirectoryStore, StoreAccounts, StoreEnvironment, StoreOptions
@@ -44,11 +45,11 @@ class StoreLayer:
         properties._check()
         self.directory.journal.fullness._check()
         return {
-            "index": index.held_bytes,
-            "attempts": index.delivery_count_table.held_bytes,
-            "destinations": index.lanes_charge + self.directory.subscriptions.charge_bytes,
-            "duplicates": self.windows.held_bytes,
-            "properties": properties.held_bytes,
+            holder_names.INDEX: index.held_bytes,
+            holder_names.ATTEMPTS: index.delivery_count_table.held_bytes,
+            holder_names.DESTINATIONS: index.lanes_charge + self.directory.subscriptions.charge_bytes,
+            holder_names.DUPLICATES: self.windows.held_bytes,
+            holder_names.PROPERTIES: properties.held_bytes,
         }
 
 
@@ -60,13 +61,17 @@ def open_store_layer(foundation: FoundationLayer, environment: Environment) -> t
     disk = ThriftyDisk(environment.disk)
     budget, settings = foundation.budget, foundation.settings
     windows = DuplicateWindows(
-        settings, foundation.policies, budget.holder("duplicates"), foundation.shares, foundation.late_calls.make_room
+        settings,
+        foundation.policies,
+        budget.holder(holder_names.DUPLICATES),
+        foundation.shares,
+        foundation.late_calls.make_room,
     )
     of_store = _environment_of_store(foundation, environment, disk, windows)
-    read_buffers = budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
+    read_buffers = budget.holder(holder_names.READ_BUFFERS, guaranteed_bytes=READ_BUFFER_BYTES)
     overflow = _make_overflow(foundation, disk)
     disk.add_giver(overflow.storage.give_up_readers)
-    trace = budget.holders.get("trace")  # charged already, and not part of any share
+    trace = budget.holders.get(holder_names.TRACE)  # charged already, and not part of any share
     traced_bytes = trace.held_bytes if trace is not None else 0
     assert budget.free_bytes + traced_bytes == foundation.shares.available_bytes
     directory, recovery = open_and_ingest(
@@ -99,7 +104,9 @@ def _environment_of_store(
         return environment.metadata(store_id, shares.metadata_bytes)
 
     properties = PropertyTable(
-        budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes), foundation.late_calls.make_room
+        budget.holder(holder_names.PROPERTIES),
+        limit_bytes_of(settings.max_file_length_bytes),
+        foundation.late_calls.make_room,
     )
     return StoreEnvironment(
         disk=disk,
@@ -107,9 +114,9 @@ def _environment_of_store(
         clock=foundation.clock,
         state_lock=foundation.monitor.lock,
         accounts=StoreAccounts(
-            index=budget.holders["index"],
-            relocation=budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
-            attempts=budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
+            index=budget.holders[holder_names.INDEX],
+            relocation=budget.holder(holder_names.RELOCATION, guaranteed_bytes=RELOCATION_BYTES),
+            attempts=budget.holder(holder_names.ATTEMPTS, guaranteed_bytes=ATTEMPTS_BYTES),
             destinations=foundation.destination_memory,
         ),
         archive=Archive(disk, environment.archive_disk) if settings.archive_data_logs else None,

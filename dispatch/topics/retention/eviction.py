@@ -96,7 +96,7 @@ class Evictor(EvictionRule):
                     if selector is None or selector_matches.matches(selector, reader, message):
                         self._note_key(key, subscription, (reader, message[0]))
             finally:
-                selector_matches.end()
+                selector_matches.finish()
 
     def evict_unseen(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
         """Remove messages that were just stored for a subscriber, which never sees them."""

@@ -159,11 +159,11 @@ class OpenSubscriptions(SubscriptionRegistry):
         if subscription.limits is not None:
             subscription.limits.on_space_freed()
 
-    def end(self, subscription: SubscriptionState) -> None:
+    def delete(self, subscription: SubscriptionState) -> None:
         """End a subscription of a deleted topic, and its consumer. Requires: the lock."""
         subscription.lifecycle = Lifecycle.DELETED
         lanes = [lane for lane in subscription.lanes if lane is not None]
-        subscription.end_consumers()
+        subscription.close_consumers()
         if subscription.is_durable:
             self.forget(subscription)
         for lane in lanes:

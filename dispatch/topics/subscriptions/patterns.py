@@ -178,7 +178,7 @@ class PatternMemberState(SubscriptionState):
         """Return the selector group of the pattern."""
         return self.pattern.selector_group
 
-    def end_consumers(self) -> None:
+    def close_consumers(self) -> None:
         """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
         if self.pattern.members.pop(self.topic.number, None) is not None:
             self.pattern.round_robin.remove_member(self, self.pattern.selector_group)

@@ -45,11 +45,11 @@ class SubscriptionAdmin:
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
         with self._monitor.lock, self._monitor.while_open:
-            self.end(topic, name)
+            self.remove(topic, name)
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
 
-    def end(self, topic: TopicState, name: str) -> None:
+    def remove(self, topic: TopicState, name: str) -> None:
         """End a durable subscription as `unsubscribe` does, without waiting for the disk. Requires: the lock."""
         with self._idle(topic, name) as subscription:
             self._writer.unsubscribe(subscription.subscriber)

@@ -113,7 +113,7 @@ def test_many_rings_fill_nothing(queue: Queue) -> None:
     signal.close()
     signal.ring()
     signal.clear()
-    signal.end()
+    signal.stay_ready()
 
 
 def test_without_descriptors_it_says_so_and_the_consumer_goes_on(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def clairvoyant(available_bytes: int, events: Sequence[Event]) -> Clairvoyant:
     found = Clairvoyant(available_bytes)
     for event in events:
         found.play(event)
-    found.end()
+    found.finish()
     return found
 
 

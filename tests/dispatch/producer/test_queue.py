@@ -74,6 +74,42 @@ def test_headers_are_the_callers_own_copy(queue: Queue) -> None:
         assert delivery.headers == {"n": 1}
 
 
+class HeadersReadMeanwhile(Mapping[str, HeaderValue]):
+    """Headers: while they are read, another thread takes the group out of their message."""
+
+    message: Message
+
+    def __iter__(self) -> Iterator[str]:
+        self.message.group = None
+        return iter(["kg"])
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, name: str) -> HeaderValue:
+        return {"kg": 1}[name]
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda queue, message: queue.send_many([message]),
+        lambda queue, message: queue.send_message(message, False, None, None),
+    ],
+)
+def test_a_group_counts_as_it_was_when_the_message_was_encoded(
+    queue: Queue, send: Callable[[Queue, Message], object]
+) -> None:
+    for _ in range(2):
+        headers = HeadersReadMeanwhile()
+        message = headers.message = Message(b"", headers, group="tea")
+        send(queue, message)
+        assert message.group is None
+    with queue.subscribe(prefetch=1) as one, queue.subscribe(prefetch=1) as other:
+        (delivery,) = one.take(10) + other.take(10)  # the next of the group waits for it
+        assert delivery.group == "tea"
+
+
 def test_an_id_of_the_callers_own_is_kept(queue: Queue) -> None:
     assert queue.send(b"", message_id="mine") == "mine"
     assert queue.send_many([Message(b"", message_id="yours"), Message(b"")])[0] == "yours"

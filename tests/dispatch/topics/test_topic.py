@@ -489,7 +489,7 @@ def test_a_load_is_not_judged_as_the_message_of_the_same_number_that_arrives_mea
         consumer.selector_group.selector, target.lane, (0, b"", b"without a number", 0)
     )
     simulated.loader.finish(load)
-    prices.selector_matches.end()
+    prices.selector_matches.finish()
     assert bodies(consumer) == sent
 
 

@@ -26,12 +26,12 @@ from forebay.dispatch.core.destinations.overhead import (
 )
 from forebay.dispatch.core.lanes.non_persistent_lane_state import NON_PERSISTENT_LANE_BYTES
 from forebay.dispatch.core.model import LANE_STATE_BYTES
+from forebay.store.index.backlog_sets import SUBSCRIPTION_LANE_BYTES
 from forebay.store.index.idle_lanes import IDLE_LANE_BYTES
 from forebay.store.index.index import INDEX_LANE_BYTES
 from forebay.store.index.sequence_bitmap import MASKS_STEP_BYTES, STEP_MASKS
 from forebay.store.index.subscription_table import CURSOR_BYTES, SUBSCRIPTION_ROW_BYTES
 from forebay.store.index.subscriptions import SUBSCRIBER_BYTES
-from forebay.store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from forebay.store.numbering import BLOCK_MESSAGES
 
 MANY = 10_000

@@ -187,7 +187,7 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         assert sampler._waiting == pytest.approx(sum(track.waiting for track in tracks), abs=1)
     assert all(0 <= point.hit_ratio <= 1 for point in sampler.curve().points)
     for track in tracks:
-        sampler.end(track)
+        sampler.drop(track)
     assert sampler._waiting == pytest.approx(0, abs=1)
     assert sampler._overflowed == pytest.approx([0] * 4, abs=1)
 

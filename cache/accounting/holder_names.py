@@ -1,0 +1,31 @@
+"""Names of the holders of memory: the parts of the budget, as statistics, causes and `forebay top` name them too."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ARCHIVE: Final = "archive"
+ATTEMPTS: Final = "attempts"
+BROWSERS: Final = "browsers"
+CONSUMERS: Final = "consumers"
+CURVE: Final = "curve"
+DEADLINES: Final = "deadlines"
+DESTINATIONS: Final = "destinations"
+DISPATCH_AREA: Final = "dispatch_area"
+DUPLICATES: Final = "duplicates"
+GROUPS: Final = "groups"
+HEAD_QUEUE_CACHE: Final = "head_queue_cache"
+INDEX: Final = "index"
+KEYS: Final = "keys"
+METADATA_STORE: Final = "metadata_store"
+PENDING_CACHE: Final = "pending_cache"
+PROPERTIES: Final = "properties"
+READ_BUFFERS: Final = "read_buffers"
+RELOCATION: Final = "relocation"
+SPILL_BUFFER: Final = "spill_buffer"
+TARGET_LISTS: Final = "target_lists"
+TMP_STORAGE: Final = "tmp_storage"
+TRACE: Final = "trace"
+TRANSACTIONS: Final = "transactions"
+UNSYNCED: Final = "unsynced"
+WRITE_BUFFERS: Final = "write_buffers"
