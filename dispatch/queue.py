@@ -126,7 +126,7 @@ class Queue(Sender):
             monitor.run_deferred()
         return consumer
 
-    def held_reopened(self) -> AbstractContextManager[QueueState]:
+    def _held_reopened(self) -> AbstractContextManager[QueueState]:
         """Keep the queue open; make it anew if it was deleted as inactive. Requires: no lock."""
         return self._parts.queues.held_reopened(self._queue_state, self._confirmer)
 
@@ -137,7 +137,7 @@ class Queue(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._destination.is_reopenable:
-            self.bind(self._parts.queues.current(self._queue_state))
+            self._bind(self._parts.queues.current(self._queue_state))
         return self._queue_state
 
     @property
@@ -268,9 +268,9 @@ class Queue(Sender):
     def _other(self, queue: object) -> QueueState:
         if not isinstance(queue, Queue) or queue.monitor is not self.monitor:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
-        with queue.held_reopened() as found:
+        with queue._held_reopened() as found:
             found.raise_if_deleted()
-            queue.bind(found)
+            queue._bind(found)
         return found
 
     def delete(self) -> None:
@@ -283,14 +283,14 @@ class Queue(Sender):
         """
         with self._parts.queues.held_open(self._queue_state, is_to_go=True) as queue:
             self._parts.queue_admin.delete(queue)
-        self.bind(queue)  # bind it, so that it stays deleted here; for a closed queue nobody else knows who deleted it
+        self._bind(queue)  # bind it, so that it stays deleted here; for a closed queue nobody else knows who deleted it
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, and callbacks are not called. Sends, acks and nacks go on.
 
         Messages in flight stay there. A second call does nothing. The pause ends with the process. Closed.
         """
-        with self.held_reopened() as queue:
+        with self._held_reopened() as queue:
             self._parts.queue_admin.pause(queue)
 
     def resume(self) -> None:

@@ -216,7 +216,7 @@ class Topic(Sender):
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
-    def held_reopened(self) -> AbstractContextManager[TopicState]:
+    def _held_reopened(self) -> AbstractContextManager[TopicState]:
         """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
         return self._parts.topics.held_reopened(self._topic, self._sender_parts.confirmer)
 
@@ -234,7 +234,7 @@ class Topic(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._destination.is_reopenable:
-            self.bind(self._parts.topics.current(self._topic))
+            self._bind(self._parts.topics.current(self._topic))
         return self._topic
 
     @property
@@ -305,7 +305,7 @@ class Topic(Sender):
         """
         with self._parts.topics.held_open(self._topic, is_to_go=True) as topic:
             self._parts.topic_admin.delete(topic)
-        self.bind(topic)  # bind it: see Queue.delete
+        self._bind(topic)  # bind it: see Queue.delete
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""

@@ -596,13 +596,13 @@ class Sender:
         known = self._destination  # another thread with this handle may have just opened it again
         if known.lifecycle is Lifecycle.DELETED:
             raise refused
-        with self.held_reopened() as queue:
-            self.bind(queue)
+        with self._held_reopened() as queue:
+            self._bind(queue)
             if known.has_message_groups and not queue.has_message_groups:  # a new object does not know of them
                 self._sender_parts.message_group_queues.prepare(queue)
             yield
 
-    def held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
+    def _held_reopened(self) -> AbstractContextManager[NamedDestinationState]:
         """Keep the destination open, and make it anew if it is gone. Requires: no lock."""
         raise NotImplementedError
 
@@ -614,7 +614,7 @@ class Sender:
             destination, priority
         )
 
-    def bind(self, destination: NamedDestinationState) -> None:
+    def _bind(self, destination: NamedDestinationState) -> None:
         """Send to this destination from now on."""
         self._destination = destination
         self._limits = destination.limits

@@ -462,7 +462,6 @@ INTERNAL = {
     "allowance",
     "search",
     "checked_transaction",
-    "bind",
     "send_many_steps",
     "send_message",
     "send_steps",

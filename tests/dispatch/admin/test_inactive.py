@@ -100,7 +100,7 @@ def test_what_is_in_use_stays(use: Any) -> None:
 def test_what_a_call_works_with_stays() -> None:
     bay = opened()
     queue, topic = bay.queue(), bay.bay.topic("prices")
-    with queue.held_reopened() as held_queue, topic.held_reopened() as held_topic:
+    with queue._held_reopened() as held_queue, topic._held_reopened() as held_topic:
         let_pass(bay, 200)
         assert there(bay) == ["orders", "prices"] and held_queue.is_open and held_topic.is_open
     let_pass(bay, 200)
