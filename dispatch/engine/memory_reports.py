@@ -51,7 +51,7 @@ class MemoryReports:
         return self._report(self._watermarks.watch.curve())
 
     def recent(self) -> MemoryReport:
-        """Return a report with the curve of the last second. Requires: the lock. O(lanes)."""
+        """Return a report with the curve as of its last sample. Requires: the lock. O(lanes)."""
         return self._report(self._watermarks.watch.recent_curve())
 
     def _report(self, curve: Curve) -> MemoryReport:

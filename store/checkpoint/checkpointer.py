@@ -109,7 +109,8 @@ class Checkpointer:
         with self._lock:
             if self._is_closed:
                 raise Closed("the store")
-            self._is_closed = is_closing
+            if is_closing:
+                self._is_closed = True
             began = self._clock.monotonic()
             self._remove_unneeded()
             self._catch_up()

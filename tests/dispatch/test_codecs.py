@@ -146,7 +146,7 @@ def test_value_that_the_codec_refuses_is_an_argument_error_and_its_slice_is_not_
         orders.send(object())
     with pytest.raises(ArgumentError) as error:
         orders.send_many([*range(300), object(), 4])
-    assert error.value.stored == orders.queue.depth == 256  # type: ignore[attr-defined]
+    assert error.value.stored == orders.queue.depth == 256
 
 
 @pytest.mark.parametrize("make", [lambda opened: opened.queue, lambda opened: opened.topic])

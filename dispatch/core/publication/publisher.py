@@ -196,8 +196,8 @@ class Publisher:
     def publish_synced(self) -> None:
         """Dispatch what has become durable, in the order of storing. Requires: the lock.
 
-        With sync "always" each `Journal.sync` that synced calls it. A store that closes dispatches nothing: its consumers
-        have ended, and its tmp-storage is closed.
+        With sync "always" each `Journal.sync` that synced calls it. A store that closes dispatches nothing: its
+        consumers have ended, and its tmp-storage is closed.
         """
         if self._monitor.is_closed:
             return
