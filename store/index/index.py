@@ -1,8 +1,8 @@
 """Index: which messages are pending, by lane, and which data logs they need.
 
 The metadata store is only written at checkpoints, so a full block of which everything is acknowledged before the next
-checkpoint never touches the B-tree. The block cache decides which blocks are in RAM. A crash loses the whole index in RAM: recovery
-replays the journal from the last checkpoint.
+checkpoint never touches the B-tree. The block cache decides which blocks are in RAM. A crash loses the whole index in
+RAM: recovery replays the journal from the last checkpoint.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ OTHERWISE = {
     "Consumer.fileno",  # each step leaves it whole
     "DestinationRegistry._release",  # one that is broken into leaves a queue, or a topic, open
     "MessageGroupTurns.begin",  # a lock of its own; what it interrupts is in flight until its consumer closes
-    "MessageGroupTurns.end",
+    "MessageGroupTurns.finish",
     "MessageGroupTurns.go_back",
     "Engine._restore",  # an open that is interrupted has no store
     "Engine.close",  # behind an error, to stop the journal

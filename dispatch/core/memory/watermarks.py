@@ -44,7 +44,7 @@ class ListObserver:
         return Curve()
 
     def recent_curve(self) -> Curve:
-        """Return the live curve as of its last sample, which is at most a second old. This costs nothing for each list."""
+        """Return the live curve as of its last sample, at most a second old. This costs nothing for each list."""
         return Curve()
 
     @property

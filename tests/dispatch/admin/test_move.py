@@ -237,7 +237,7 @@ def test_move_that_waits_for_room_ends_with_closed_once_the_other_queue_is_delet
     mover = waiting_sender(simulated.clock, blocked_sends, lambda: orders.move(late))
     late.delete()
     mover.end()
-    assert isinstance(mover.error, Closed) and mover.error.stored == 0  # type: ignore[attr-defined]
+    assert isinstance(mover.error, Closed) and mover.error.stored == 0
     assert orders.depth == 3
     simulated.check()
 
@@ -307,7 +307,7 @@ def test_failed_store_ends_a_move_that_says_how_many_non_persistent_messages_it_
     monkeypatch.setattr(store, "acknowledge_one", fail_at_the_third)
     with pytest.raises(StoreFailed) as failed:
         simulated.queue().move("late")
-    assert failed.value.stored == 2  # type: ignore[attr-defined]
+    assert failed.value.stored == 2
 
 
 def test_load_that_is_under_way_brings_nothing_back() -> None:

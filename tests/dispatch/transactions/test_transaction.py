@@ -450,7 +450,7 @@ def test_an_error_in_send_many_says_how_many_are_in() -> None:
     messages = [Message(b"a")] * 300 + [Message("no bytes")]  # type: ignore[arg-type]
     with pytest.raises(SettingsError) as caught:
         queue.send_many(messages, transaction=transaction)
-    assert caught.value.stored == 256  # type: ignore[attr-defined]
+    assert caught.value.stored == 256
     transaction.commit()
     assert queue.depth == 256
 
