@@ -32,6 +32,7 @@ from ...store.format.message_properties import (
     encode_properties,
 )
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
+from ...store.format.times import has_times
 from ...store.message import DEFAULT_PRIORITY, NO_DELAY, Headers, Message
 from ...store.numbering import PRIORITIES
 from ..admission.limits import Wait
@@ -431,19 +432,20 @@ class Sender:
             messages = messages[sent:]
         for message in messages:
             properties, body, group = self._encoded(message, transaction)
-            is_timed = message.expires_in is not None or message.delay != 0.0
+            # What decides about its slice is read once, because another thread may set it meanwhile.
+            is_timed, its_priority, its_persistence = has_times(properties), message.priority, message.persistent
             size = len(properties) + len(body)
             is_full = len(contents) >= slice_messages or size_bytes + size > SLICE_CONTENT_BYTES_MAX
             if contents and (
                 is_full
-                or message.priority is not priority  # True and 1.0 equal 1, and are refused
-                or message.persistent is not is_persistent
+                or its_priority is not priority  # True and 1.0 equal 1, and are refused
+                or its_persistence is not is_persistent
                 or is_timed is not was_timed  # messages with times are slices of their own
             ):
                 batch = Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
                 yield self._prepared(batch, any_group=any_group)
                 contents, own_ids, size_bytes, any_group = [], [], 0, False
-            priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
+            priority, is_persistent, was_timed = its_priority, its_persistence, is_timed
             contents.append((properties, body))
             own_ids.append(message.message_id)
             size_bytes += size

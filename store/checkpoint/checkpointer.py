@@ -89,7 +89,7 @@ class Checkpointer:
         self.replay_position = replay_position
         # Position up to which nothing is left to store; 0: not known yet.
         self.end = 0
-        # Whether the last checkpoint found no room on the disk.
+        # Whether the last checkpoint was postponed, for want of space or descriptors.
         self.is_postponed = False
         # Whether the last one that found no room lacked a file descriptor.
         self._lacks_descriptors = False

@@ -49,7 +49,7 @@ class CleanupReport:
 
 
 class DataLogRemover:
-    """Deletes or archives data logs, and keeps a list of those that were dropped and still exist."""
+    """Deletes or archives data logs, and knows which ones were dropped and still exist."""
 
     def __init__(
         self,

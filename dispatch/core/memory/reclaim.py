@@ -75,7 +75,7 @@ class Reclaim:
         1. the SpillBuffer, whose messages go to tmp-storage as soon as one write frees more than their places take;
         2. the HeadQueueCache, the newest messages first;
         3. the PendingCache, the messages farthest from being consumed first;
-        4. direct messages from the far end of the list with the most supply, which lowers its watermark;
+        4. direct messages from the far end of the list with the most supply, which moves its direct end back;
         5. small rests of the SpillBuffer.
 
         By a rule with `lists_give_first`, 4 comes before 2. The list `keep` gives nothing. Each other list keeps
