@@ -39,7 +39,7 @@ class ForebayError(Exception):
     """
 
     stored: int
-    """How many of the first messages a `send_many` has stored, or a `move` has moved. After other calls it may be missing."""
+    """How many of the first messages a `send_many` has stored, or a `move` moved. Other calls may not have it."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return text and attributes for making the error again, because the constructors take numbers."""
