@@ -343,13 +343,19 @@ class MemoryWalk:
         place = self._a_queue()
         if place is None:
             return False
-        self._send_many(place, self.store.queue(place.name).send_many, self.random.choice((3, 10, 30)))
+        count, persistent = self.random.choice((3, 10, 30)), self._persists()
+        with self.refused_at_the_end_of_memory(persistent=persistent):  # times of those that are not take memory
+            self._send_many(place, self.store.queue(place.name).send_many, count, persistent=persistent)
         return True
 
     def _send_many(
-        self, to: Place | TopicPlaces, send_many: Callable[[list[Message]], list[str]], messages_count: int
+        self,
+        to: Place | TopicPlaces,
+        send_many: Callable[[list[Message]], list[str]],
+        messages_count: int,
+        *,
+        persistent: bool,
     ) -> None:
-        persistent = self._persists()
         messages = [self._message(to.name, persistent=persistent) for _ in range(messages_count)]
         numbers = [number for number, _ in messages]
         try:
@@ -365,7 +371,7 @@ class MemoryWalk:
         if topic is None:
             return False
         with self._refusable():  # one that nobody uses is closed, and opened again here
-            self._send_many(topic, self.store.bay.topic(topic.name).send_many, 1)
+            self._send_many(topic, self.store.bay.topic(topic.name).send_many, 1, persistent=self._persists())
         return True
 
     def publish_many(self) -> bool:
@@ -373,7 +379,7 @@ class MemoryWalk:
         if topic is None:
             return False
         with self._refusable():
-            self._send_many(topic, self.store.bay.topic(topic.name).send_many, 10)
+            self._send_many(topic, self.store.bay.topic(topic.name).send_many, 10, persistent=self._persists())
         return True
 
     def retain(self) -> bool:
