@@ -274,10 +274,12 @@ class Repair:
     def _copy(self, file: File, data_log: int, offset: int, length: int) -> int:
         """Copy damaged bytes to the quarantine; return how many of them it has."""
         data, name = file.read(offset, min(length, PART_BYTES_MAX)), damage_name(data_log, offset)
-        # A part of that name may be of damage that an earlier open repaired there.
-        if data and not (quarantine_bytes(self._disk, name, data) and is_copy(self._disk, name, data)):
+        if not data:
             return 0
-        return len(data)
+        # A part of that name may be of damage that an earlier open repaired there.
+        is_there = self._disk.exists(name)
+        is_kept = is_copy(self._disk, name, data) if is_there else quarantine_bytes(self._disk, name, data)
+        return len(data) if is_kept else 0
 
     def _quarantine(self, data_log: int) -> None:
         self._disk.make_directory(QUARANTINE)
