@@ -118,13 +118,14 @@ class MessageStore:
         times: Sequence[MessageTimes] = (),
         identities: Sequence[Identity] = (),
         *,
+        lengths: list[int] | None = None,
         flags: int = 0,
     ) -> int:
         """Append (properties, body) pairs as one record, all or nothing; return the first sequence.
 
         times: those of each message, as its properties say, if any message has times. identities: those of messages
-            with an id of their own; message and id are in one record, so a crash can't separate them. flags: those of
-            the record.
+            with an id of their own; message and id are in one record, so a crash can't separate them. lengths: the
+            content_lengths of the pairs, if the caller has them. flags: those of the record.
 
         Requires: the lock; at most lane.slice_capacity and SLICE_MESSAGES_MAX messages. Raises Closed or StoreFull
         (nothing is stored), or StoreFailed.
@@ -136,7 +137,7 @@ class MessageStore:
         flags |= lane.priority | (TIMED if times else 0) | (IDENTIFIED if identities else 0)
         try:
             offset, lengths = journal.append_slice(
-                flags, lane.destination_number, lane.next_sequence, timestamp, contents
+                flags, lane.destination_number, lane.next_sequence, timestamp, contents, lengths
             )
             data_log = journal.data_log
             self.adds += len(lengths)

@@ -25,6 +25,7 @@ from ..core.publication.confirmer import Confirmer
 from ..topics.fan_out import FanOut
 from ..transactions.transaction import Transaction
 from .sender_parts import SenderParts
+from .slice_writer import ids_of
 
 UNPUBLISHED_SLICES_MAX: Final = 8
 """With sync "always", slices wait in RAM until they are durable. One call has at most so many there (2 MiB)."""
@@ -33,13 +34,14 @@ UNPUBLISHED_SLICES_MAX: Final = 8
 class Batch:
     """Messages that become one slice of one lane, or two at the end of a block."""
 
-    __slots__ = ("priority", "persistent", "contents", "own_ids", "ids", "transaction", "deadline")
+    __slots__ = ("priority", "persistent", "contents", "sizes", "own_ids", "ids", "transaction", "deadline")
 
     def __init__(
         self,
         priority: object,
         persistent: object,
         contents: list[tuple[bytes, bytes]],
+        sizes: list[int],
         own_ids: list[str | None],
         ids: list[str],
         transaction: Transaction | None,
@@ -49,6 +51,8 @@ class Batch:
         self.persistent = persistent
         # Properties and body of each message.
         self.contents = contents
+        # Bytes of each message: of its properties and body together.
+        self.sizes = sizes
         self.own_ids = own_ids
         # The ids of all messages of the call that are stored so far.
         self.ids = ids
@@ -58,17 +62,16 @@ class Batch:
 
     def part(self, begin: int, end: int | None = None) -> Batch:
         """Return a part of this batch, for the same call."""
-        contents, own_ids = self.contents[begin:end], self.own_ids[begin:end]
-        return Batch(self.priority, self.persistent, contents, own_ids, self.ids, self.transaction, self.deadline)
+        contents, sizes, own_ids = self.contents[begin:end], self.sizes[begin:end], self.own_ids[begin:end]
+        return Batch(
+            self.priority, self.persistent, contents, sizes, own_ids, self.ids, self.transaction, self.deadline
+        )
 
     def within(self, transaction: Transaction) -> Batch:
         """Return this batch as a batch of a transaction, with ids of its own."""
-        return Batch(self.priority, self.persistent, self.contents, self.own_ids, [], transaction, self.deadline)
-
-    @property
-    def sizes(self) -> list[int]:
-        """Size of each message in bytes."""
-        return [len(properties) + len(body) for properties, body in self.contents]
+        return Batch(
+            self.priority, self.persistent, self.contents, self.sizes, self.own_ids, [], transaction, self.deadline
+        )
 
 
 class SendPipeline:
@@ -221,28 +224,23 @@ class SendPipeline:
         if self._destination.has_duplicate_window:
             parts.slices.store_once(lane, timestamp, contents, own_ids, ids)
         elif has_times(contents[0][0]):
-            parts.slices.store_timed(lane, contents, own_ids, ids)
+            parts.slices.store_timed(lane, contents, batch.sizes, own_ids, ids)
         else:
-            self._store_slices(lane, timestamp, contents, own_ids, ids)
+            self._store_slices(lane, timestamp, batch)
         if parts.message_store.is_checkpoint_urgent or len(parts.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
             self._confirmer.confirm(parts.confirmer.read_journal_end())
 
-    def _store_slices(
-        self,
-        lane: PersistentLaneState,
-        timestamp: int,
-        contents: list[tuple[bytes, bytes]],
-        own_ids: list[str | None],
-        ids: list[str],
-    ) -> None:
-        parts, prefix = self._parts, lane.id_prefix
+    def _store_slices(self, lane: PersistentLaneState, timestamp: int, batch: Batch) -> None:
+        parts = self._parts
+        contents, sizes, own_ids, ids = batch.contents, batch.sizes, batch.own_ids, batch.ids
         begin = 0
         with parts.monitor.lock, parts.monitor.all_or_broken:
             destination_lane = lane.destination_lane  # not before: until here the queue may go
             while begin < len(contents):
-                part = contents[begin : begin + destination_lane.slice_capacity]
+                end = begin + destination_lane.slice_capacity
+                part, lengths, own = contents[begin:end], sizes[begin:end], own_ids[begin:end]
                 before_bytes = destination_lane.added_bytes
-                first = parts.message_store.append_slice(destination_lane, timestamp, part)
+                first = parts.message_store.append_slice(destination_lane, timestamp, part, lengths=lengths)
                 behind = first + len(part)
                 of_each = [properties for properties, _ in part]
                 bodies = [body for _, body in part]
@@ -250,10 +248,7 @@ class SendPipeline:
                 arrived = list(zip(range(first, behind), of_each, bodies, repeat(timestamp)))
                 charge = charge_of_sizes(len(part), destination_lane.added_bytes - before_bytes)
                 parts.publisher.publish_when_durable(lane, arrived, charge)
-                ids += [
-                    own if own is not None else f"{prefix}{first + at}"
-                    for at, own in enumerate(own_ids[begin : begin + len(part)])
-                ]
+                ids += ids_of(lane.id_prefix, first, own)
                 begin += len(part)
 
     def _store_non_persistent(self, batch: Batch) -> None:

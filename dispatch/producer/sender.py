@@ -422,6 +422,7 @@ class Sender:
     ) -> Generator[Batch, None, None]:
         """Encode messages and yield them as slices: each of one priority, and all persistent or none."""
         contents: list[tuple[bytes, bytes]] = []
+        sizes: list[int] = []
         own_ids: list[str | None] = []
         priority: object = DEFAULT_PRIORITY  # values of the messages are checked with the slice
         is_persistent: object = True
@@ -442,17 +443,18 @@ class Sender:
                 or its_persistence is not is_persistent
                 or is_timed is not was_timed  # messages with times are slices of their own
             ):
-                batch = Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
+                batch = Batch(priority, is_persistent, contents, sizes, own_ids, ids, transaction, deadline)
                 yield self._prepared(batch, any_group=any_group)
-                contents, own_ids, size_bytes, any_group = [], [], 0, False
+                contents, sizes, own_ids, size_bytes, any_group = [], [], [], 0, False
             priority, is_persistent, was_timed = its_priority, its_persistence, is_timed
             contents.append((properties, body))
+            sizes.append(size)
             own_ids.append(message.message_id)
             size_bytes += size
             if group is not None:
                 any_group = True
         if contents:
-            batch = Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
+            batch = Batch(priority, is_persistent, contents, sizes, own_ids, ids, transaction, deadline)
             yield self._prepared(batch, any_group=any_group)
 
     def _batches_alike(
@@ -490,7 +492,8 @@ class Sender:
                     break
                 # The rest is encoded anew if it has another lifetime by then.
                 left = _cut_slice(batch, sizes, size, keeps_rest=expires_in is None)
-            yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
+                sizes = sizes[: len(batch)]
+            yield Batch(priority, True, batch, sizes, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)
         return sent
 
@@ -500,8 +503,8 @@ class Sender:
         """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
         properties, body, group = self._encoded(message, checked)
-        contents, own_ids = [(properties, body)], [message.message_id]
-        batch = Batch(message.priority, message.persistent, contents, own_ids, [], checked, deadline)
+        contents, sizes, own_ids = [(properties, body)], [len(properties) + len(body)], [message.message_id]
+        batch = Batch(message.priority, message.persistent, contents, sizes, own_ids, [], checked, deadline)
         return self._prepared(batch, any_group=group is not None)
 
     def _batch_of_one(
@@ -515,7 +518,8 @@ class Sender:
     ) -> Batch:
         """Return a batch of one encoded message; check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
-        return Batch(priority, persistent, [content], [message_id], [], checked, self._deadline(timeout))
+        sizes = [len(content[0]) + len(content[1])]
+        return Batch(priority, persistent, [content], sizes, [message_id], [], checked, self._deadline(timeout))
 
     def _encoded(self, message: Any, transaction: Transaction | None) -> tuple[bytes, bytes, str | None]:
         """Return properties and body of a message as they are stored, and the group in them.

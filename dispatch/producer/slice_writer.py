@@ -141,27 +141,27 @@ class SliceWriter:
     def store_timed(
         self,
         lane: PersistentLaneState,
-        batch: Sequence[tuple[bytes, bytes]],
-        own_ids: Sequence[str | None],
+        contents: list[tuple[bytes, bytes]],
+        sizes: list[int],
+        own_ids: list[str | None],
         ids: list[str],
     ) -> None:
         """Write one slice of messages with times, or two at the end of a block. Requires: no lock.
 
-        StoreFull: ids says how many of the first are stored.
+        sizes: bytes of each content. StoreFull: ids says how many of the first are stored.
         """
         begin = 0
         with self._monitor.lock, self._monitor.all_or_broken:
             timestamp = self._now_ms()
-            while begin < len(batch):
-                part = list(batch[begin : begin + lane.destination_lane.slice_capacity])
+            destination_lane = lane.destination_lane
+            while begin < len(contents):
+                end = begin + destination_lane.slice_capacity
+                part, lengths, own = contents[begin:end], sizes[begin:end], own_ids[begin:end]
                 times = times_of_each(part)
-                first = self._message_store.append_slice(lane.destination_lane, timestamp, part, times)
+                first = self._message_store.append_slice(destination_lane, timestamp, part, times, lengths=lengths)
                 self.arrive_timed(lane, timestamp, first, part, times)
-                behind = begin + len(part)
-                ids += [
-                    own or f"{lane.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)
-                ]
-                begin = behind
+                ids += ids_of(lane.id_prefix, first, own)
+                begin += len(part)
 
     def arrive_timed(
         self,
@@ -173,13 +173,21 @@ class SliceWriter:
     ) -> None:
         """Let stored messages with times arrive; `first` is the sequence of the first one. Requires: the lock."""
         self._timed.note(lane)
-        if any([due_at for _, due_at in times]):
+        is_alike = times.count(times[0]) == len(times)
+        if times[0].due_at or (not is_alike and any([due_at for _, due_at in times])):
             self._publisher.publish_when_durable(lane, range(first, first + len(part)))
             return
         self._publisher.publish_when_durable(
             lane,
             [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)],
         )
+
+
+def ids_of(prefix: str, first: int, own_ids: list[str | None]) -> list[str]:
+    """Return the id of each message of a slice: its own, or one with its sequence. first: sequence of the first one."""
+    if own_ids.count(None) == len(own_ids):
+        return [f"{prefix}{sequence}" for sequence in range(first, first + len(own_ids))]
+    return [own if own is not None else f"{prefix}{first + at}" for at, own in enumerate(own_ids)]
 
 
 def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[Identity]:

@@ -331,7 +331,10 @@ def encode_slice(
     bodies = [body for _, body in contents]
     of_each = [properties for properties, _ in contents]
     first, last = of_each[0], of_each[-1]
-    if first == last and of_each.count(first) == count:  # none of them has any, or all have the same lifetime
+    has_any = any(of_each)
+    if not has_any:
+        table[::3] = map(crc32, bodies)
+    elif first == last and of_each.count(first) == count:  # all have the same lifetime
         table[::3] = map(crc32, bodies, repeat(crc32(first)))
         table[2::3] = [len(first)] * count
     else:
@@ -349,7 +352,7 @@ def encode_slice(
         timestamp,
     )
     parts = [_CRC.pack(crc32(packed, crc32(rest, salt))), rest, packed]
-    if not first and not any(of_each):
+    if not has_any:
         return b"".join(parts + bodies)
     alternate = bodies + bodies  # each place of which gets its own bytes; an iterator over the pairs takes longer
     alternate[::2], alternate[1::2] = of_each, bodies

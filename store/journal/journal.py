@@ -243,11 +243,18 @@ class Journal:
         return offset
 
     def append_slice(
-        self, flags: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
+        self,
+        flags: int,
+        destination: int,
+        sequence: int,
+        timestamp: int,
+        contents: list[tuple[bytes, bytes]],
+        lengths: list[int] | None = None,
     ) -> tuple[int, list[int]]:
         """Append (properties, body) pairs as one slice; return its offset and the content length of each.
 
-        A message above SLICE_CONTENT_BYTES_MAX must come alone. It makes one write, or two for such a message.
+        lengths: their content_lengths, if the caller has them. A message above SLICE_CONTENT_BYTES_MAX must come alone.
+        It makes one write, or two for such a message.
         Requires: the lock.
         """
         if len(contents) == 1:
@@ -256,7 +263,8 @@ class Journal:
             return self.append_one(flags, destination, sequence, timestamp, properties, body, length), [length]
         if not destination:  # NO_DESTINATION
             raise Closed("the queue or topic")
-        lengths = content_lengths(contents)
+        if lengths is None:
+            lengths = content_lengths(contents)
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._unchecked_end:
             self._make_space(size, flags=flags)
