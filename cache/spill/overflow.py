@@ -121,32 +121,32 @@ class Overflow:
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         if not (account.is_whole or account.secure_last()) or not self.buffer.put(number, message):
-            self.ensure_room(lane, message)
-            if not lane.is_spilled(message[0]):
+            if not self.ensure_room(lane, message, charge_of(message)):
                 kept = self.buffer.put(number, message)
                 assert kept, "an admitted message finds room"
 
-    def ensure_room(self, lane: NonPersistentLane, message: StoredMessage) -> None:
+    def ensure_room(self, lane: NonPersistentLane, message: StoredMessage, charge: int) -> bool:
         """Make sure that an arrival can be kept in any case. StoreFull or SpillFailed: it can't.
 
-        Afterwards the SpillBuffer has room for the message, or the message is spilled.
+        Return whether it is spilled now; if not, the SpillBuffer has room for it. charge: that of the message.
         """
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
-        charge, account = charge_of(message), self.account
+        account = self.account
         is_secured = account.is_whole or (account.secure_last() and not account.missing_bytes)
         if is_secured and self.budget.free_bytes >= charge:
-            return
+            return False
         if self.buffer.peek(lane.pool, message[0]) is not None:  # another lane needs it, so it costs nothing more
-            return
+            return False
         self._make_room(max(charge + self.account.missing_bytes + self.account.lent_bytes, self._room_bytes))
         self.account.refill()
         if self.budget.free_bytes >= charge:
-            return
+            return False
         if not self.account.secure_last():
             raise StoreFull(charge, 0, "memory_limit")
         self.storage.spill((lane.number,), _whole((message,)))
         lane.spilled(message[0], message[0])
+        return True
 
     def _relieve(self, lane: NonPersistentLane) -> None:
         """Spill a batch of the lane, or of the fullest lane."""

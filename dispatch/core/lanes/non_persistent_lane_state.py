@@ -104,17 +104,18 @@ class NonPersistentLaneState(LaneState):
                 if selector_group.is_armed:
                     selector_group.call_armed(self.destination.monitor.deferred)
                 return sequence
+        is_spilled = False
         try:
             if sole is not None:
                 self._cache_or_spill(sole, message)
             else:
-                self.overflow.ensure_room(pending_lane, message)
+                is_spilled = self.overflow.ensure_room(pending_lane, message, length + OVERHEAD_BYTES)
         except BaseException:
             pending_lane.retract()
             raise
         self.published_end = sequence + 1
         if sole is None:
-            self.arrive(message)
+            self._offer(message, is_spilled=is_spilled)
         elif sole.selector_group.is_awaited:
             sole.selector_group.wake_for(1, self.destination.monitor.deferred)
         return sequence
@@ -170,9 +171,13 @@ class NonPersistentLaneState(LaneState):
 
     def arrive(self, message: StoredMessage) -> None:
         """Let a message arrive if there is not just one list. Requires: the message was admitted."""
+        self.published_end = message[0] + 1
+        self._offer(message, is_spilled=self.non_persistent_lane.is_spilled(message[0]))
+
+    def _offer(self, message: StoredMessage, *, is_spilled: bool) -> None:
+        """Offer a message to the lists and the HeadQueueCache, and keep it for those who reach it later."""
         sequence, pending_lane, target_area = message[0], self.non_persistent_lane, self.target_area
-        self.published_end = sequence + 1
-        if target_area.offer_arrival(self, message) or pending_lane.is_spilled(sequence):
+        if target_area.offer_arrival(self, message) or is_spilled:
             return
         if not self.overflow.buffer.put(pending_lane.number, message):
             # The charge is now with the lists that took the message. Other lists reach it later, so it must be
