@@ -1,4 +1,6 @@
-"""The facade of the store layer: what was added is there until it is removed, whatever ends the process between."""
+"""An open store: what was added is there until it is removed, whatever ends the process between, and then its disk is
+free again.
+"""
 
 from __future__ import annotations
 
