@@ -112,9 +112,7 @@ class MetadataStore(Protocol):
         """Close the files. This adds no durability: committed content is durable already."""
 
 
-Checkpoint = tuple[
-    int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]], Sequence[Row]
-]
+Checkpoint = tuple[int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]], Sequence[Row]]
 """The arguments of `MetadataStore.commit`."""
 
 
