@@ -1,8 +1,8 @@
 """The message store: adds, acknowledges and reads messages, and checkpoints before too many were added.
 
-One injected lock, called the state lock below, guards both the journal's appends and the index. Each method says
-whether its caller must hold it. A message survives a kill once `add` has returned, and a power cut once the journal is
-synced up to `Journal.end`, read after that. recovery/recovery.py describes what a crash leaves.
+The state lock guards both the journal's appends and the index. It is "the lock" of the methods here that say what they
+require; the checkpoint lock and the sync lock are named. A message survives a kill once `add` has returned, and a power
+cut once the journal is synced up to `Journal.end`, read after that. recovery/recovery.py describes what a crash leaves.
 """
 
 from __future__ import annotations

@@ -56,7 +56,10 @@ class HeldMessages:
         return bool(self._lanes.get(lane_number))
 
     def may_have(self, lane_number: int, last: int) -> bool:
-        """Return whether messages of the lane up to `last` may be here."""
+        """Return whether messages of the lane up to `last` may be here: any may be where one of the lane is.
+
+        The SpillBuffer knows more, the lowest sequence of each lane.
+        """
         return bool(self._lanes.get(lane_number))
 
     def discard_lane(self, lane_number: int) -> None:

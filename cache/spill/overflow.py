@@ -35,7 +35,7 @@ COMPACTIONS: Final = 16
 class Overflow:
     """Keeps and spills non-persistent messages, and is the store of their lanes.
 
-    Every method requires the lock, except `read` and `read_headers`.
+    Every method requires the state lock, except `read` and `read_headers`, which need no lock.
     """
 
     def __init__(

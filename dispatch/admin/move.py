@@ -101,7 +101,11 @@ class Mover:
         """Move those messages of a batch that are still free; return how many."""
         if not lane.is_persistent:
             return self._move_non_persistent(lane, to, batch)
-        target = to.lanes[lane.pending_lane.priority] or self._lanes.create(to, lane.pending_lane.priority)
+        target = to.lanes[lane.pending_lane.priority]
+        if target is None:
+            if not self._has_free(lane, batch):
+                return 0
+            target = self._lanes.create(to, lane.pending_lane.priority)
         self._message_store.require_index_room(BATCH_BLOCKS)
         with self._monitor.lock, self._monitor.while_open:
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
@@ -113,6 +117,12 @@ class Mover:
             journal_end = self._confirmer.journal_end
         self._confirmer.confirm(journal_end)
         return len(free)
+
+    def _has_free(self, lane: LaneState, batch: list[StoredMessage]) -> bool:
+        """Return whether a message of a batch is free: for others, the new queue needs no lane."""
+        with self._monitor.lock, self._monitor.while_open:
+            free = self._removals.free_sequences(lane, batch[0][0], batch[-1][0])
+            return not {message[0] for message in batch}.isdisjoint(free)
 
     def _with_times(self, lane: LaneState, message: StoredMessage) -> StoredMessage:
         """Return the message with its present times, so that a delay ends when it would have ended in the old queue."""
@@ -128,7 +138,11 @@ class Mover:
     def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
         """Move non-persistent messages one by one: no crash can leave half of a batch, because it leaves nothing."""
         priority = lane.pending_lane.priority
-        target = to.non_persistent_lanes[priority] or self._lanes.create_non_persistent(to, priority)
+        target = to.non_persistent_lanes[priority]
+        if target is None:
+            if not self._has_free(lane, batch):
+                return 0
+            target = self._lanes.create_non_persistent(to, priority)
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.while_open:
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))

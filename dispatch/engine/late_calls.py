@@ -5,9 +5,9 @@ few must call upwards as well: a DispatchArea that meets an expired message tell
 Each such call is a method here, and says why the owner above can't be made first. The Engine passes the method to the
 constructor below, before the owner above exists.
 
-Three kinds of calls go upwards without it. `ExplainFunctions` is handed in from outside the engine.
-`BackgroundRequests` reach the background threads, also with a checkpoint to make. Factories are passed to what makes
-consumers, lists and lanes late.
+Other calls go upwards without it. `ExplainFunctions` is handed in from outside the engine. `BackgroundRequests` reach
+the background threads, also with a checkpoint to make. Factories are passed to what makes consumers, lists and lanes
+late. What the store tells, such as `Journal.tell_of_syncs` and `Cleanup.on_space`, is set once it is open.
 """
 
 from __future__ import annotations

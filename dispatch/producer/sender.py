@@ -432,7 +432,7 @@ class Sender:
             sent = yield from self._batches_alike(messages, ids, transaction, deadline)
             messages = messages[sent:]
         for message in messages:
-            properties, body, group = self._encoded(message, transaction)
+            properties, body, group, message_id = self._encoded(message, transaction)
             # What decides about its slice is read once, because another thread may set it meanwhile.
             is_timed, its_priority, its_persistence = has_times(properties), message.priority, message.persistent
             size = len(properties) + len(body)
@@ -449,7 +449,7 @@ class Sender:
             priority, is_persistent, was_timed = its_priority, its_persistence, is_timed
             contents.append((properties, body))
             sizes.append(size)
-            own_ids.append(message.message_id)
+            own_ids.append(message_id)
             size_bytes += size
             if group is not None:
                 any_group = True
@@ -502,8 +502,8 @@ class Sender:
     def _batch_of(self, message: Message, transaction: object, deadline: float | None) -> Batch:
         """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
-        properties, body, group = self._encoded(message, checked)
-        contents, sizes, own_ids = [(properties, body)], [len(properties) + len(body)], [message.message_id]
+        properties, body, group, message_id = self._encoded(message, checked)
+        contents, sizes, own_ids = [(properties, body)], [len(properties) + len(body)], [message_id]
         batch = Batch(message.priority, message.persistent, contents, sizes, own_ids, [], checked, deadline)
         return self._prepared(batch, any_group=group is not None)
 
@@ -521,10 +521,10 @@ class Sender:
         sizes = [len(content[0]) + len(content[1])]
         return Batch(priority, persistent, [content], sizes, [message_id], [], checked, self._deadline(timeout))
 
-    def _encoded(self, message: Any, transaction: Transaction | None) -> tuple[bytes, bytes, str | None]:
-        """Return properties and body of a message as they are stored, and the group in them.
+    def _encoded(self, message: Any, transaction: Transaction | None) -> tuple[bytes, bytes, str | None, str | None]:
+        """Return properties and body of a message as they are stored, and the group and the id in them.
 
-        The group is read once, because another thread may set it meanwhile. MessageTooLarge, SettingsError.
+        Each is read once, because another thread may set it meanwhile. MessageTooLarge, SettingsError.
         """
         if not issubclass(type(message), Message):
             raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
@@ -538,14 +538,14 @@ class Sender:
             properties = self._properties(headers, message_id, producer)
         else:
             properties = b""
-        if message.delay != 0.0 or message.expires_in is not None:
-            times = self._sender_parts.lifetimes.times(
-                message.expires_in, message.delay, is_relative=transaction is not None
+        delay, expires_in = message.delay, message.expires_in
+        if delay != 0.0 or expires_in is not None:
+            properties = (
+                self._sender_parts.lifetimes.times(expires_in, delay, is_relative=transaction is not None) + properties
             )
-            properties = times + properties
         if len(body) + len(properties) > self._sender_parts.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
-        return properties, body, group
+        return properties, body, group, message_id
 
     def _properties(self, headers: object, message_id: object, producer: object) -> bytes:
         """Return the encoded properties of a message without a group."""

@@ -211,7 +211,7 @@ class Checkpointer:
         assert changes is not None
         self._journal.sync(root.position)
         encoded = root.encode()  # here, where nobody waits for it
-        row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, (), changes.fingerprints)
+        row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, changes.fingerprints)
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
 
     def _tell_index(self, changes: _Changes, began: float, *, is_stored: bool) -> None:
@@ -304,7 +304,7 @@ def store_at_standstill(journaled: JournaledState, position: int, epoch: int, st
             root = _Root(position, state, _encoded_counts(index, state), backlogs).encode()
         finally:
             subscriptions.forget_noted()
-        journaled.metadata.commit(position, epoch, root, changes.puts, changes.deletes, (), changes.fingerprints)
+        journaled.metadata.commit(position, epoch, root, changes.puts, changes.deletes, changes.fingerprints)
         is_stored = True
     finally:
         index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored=is_stored)

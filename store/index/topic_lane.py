@@ -208,6 +208,10 @@ class TopicLane(DestinationLane):
         self.skip_to(last + 1)
         return removed
 
+    def remove_one(self, sequence: int, ack_data_log: int) -> int:
+        """Remove one sequence as `remove` does, for all subscriptions."""
+        return self.remove(sequence, sequence, ack_data_log)
+
     def readers(self) -> Iterable[PendingLane]:
         """Return this lane and the lane of each open subscription."""
         return (self, *self.subscribers.values())

@@ -98,7 +98,11 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
 
     def reader(data_log: int) -> tuple[File, int]:
         file = disk.open_for_reading(data_log_name(data_log))
-        return file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+        try:
+            return file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+        except BaseException:
+            file.close()
+            raise
 
     newest = max(found.sizes, default=0)
     for data_log in found.sizes:

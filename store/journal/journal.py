@@ -129,7 +129,9 @@ class Journal:
         # See `tell_of_syncs`.
         self._sync_listener: SyncListener = _nothing
         self._file: File | None = None
-        # Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed or failed.
+        # Where the fast path of the newest data log ends. Two values below every end of an append have each append ask
+        # for room: 0 where it may get some; -1 where it gets none, because the journal is closed, has failed, or is
+        # between two data logs.
         self._unchecked_end = -1
         # The salt of the newest data log, with which the checksum of each of its records begins.
         self._salt = 0

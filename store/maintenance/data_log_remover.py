@@ -104,7 +104,7 @@ class DataLogRemover:
         require_outside(self._lock, self._journal.sync_lock)
         with self._checkpoint_lock:
             with self._lock:
-                doomed, lines = self._doom(leases, copied, holders)
+                doomed, dropped, lines = self._doom(leases, copied, holders)
             is_done = False
             if doomed:
                 self._journal.sync()
@@ -117,16 +117,17 @@ class DataLogRemover:
                 remaining = tuple(sorted(self._journal.sizes))
         for line in lines:
             cleanup_logger.debug("%s", line, event="cleanup_decision")
-        if doomed:
-            cleanup_logger.debug("Cleanup removing the data logs: %s", doomed, event="cleanup_removes")
+        if dropped:
+            cleanup_logger.debug("Cleanup removing the data logs: %s", dropped, event="cleanup_removes")
         gone = tuple(doomed) if is_done else ()
         deleted, archived = ((), gone) if self._archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)
 
     def _doom(
         self, leases: Sequence[Lease], copied: list[int] | None, holders: dict[str, set[int]] | None
-    ) -> tuple[list[int], list[str]]:
-        """Record which data logs will go; return them, with lines that explain each decision. Requires: both locks.
+    ) -> tuple[list[int], list[int], list[str]]:
+        """Record which data logs will go. Return all that go, those that no earlier record names, and lines that
+        explain each decision. Requires: both locks.
 
         copied: those that are in the archive and may go; None: all may. holders: None: no lines are wanted.
         """
@@ -137,11 +138,14 @@ class DataLogRemover:
             kept |= unready
             doomed = removable(self._index.uses, replayed_from, kept)
         lines = self._decision_lines(replayed_from, kept, holders) if holders is not None else []
-        if doomed:
+        # An earlier record stands for what the disk has refused to delete since: its data log may go, because each
+        # newer one begins with a state record that leaves out what was dropped.
+        dropped = sorted(set(doomed) - self.dropped)
+        if dropped:
             with self._journal.all_or_broken:
-                self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))
-                self.dropped.update(doomed)
-        return doomed, lines
+                self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))
+                self.dropped.update(dropped)
+        return doomed, dropped, lines
 
     @property
     def _replayed_data_log(self) -> int:

@@ -135,10 +135,11 @@ class Trimmer:
         removed = 0
         while True:
             with self._lock:
-                excess = sum(lane.depth[1] for lane in lanes) - size_bytes
+                depths = [lane.depth for lane in lanes]
+            excess = sum(held_bytes for _, held_bytes in depths) - size_bytes
             if excess <= 0:
                 return removed
-            times = sorted((self._sent_at(lane) or 0, at) for at, lane in enumerate(lanes) if lane.depth[0])
+            times = sorted((self._sent_at(lanes[at]) or 0, at) for at, (messages, _) in enumerate(depths) if messages)
             if not times:
                 return removed  # acknowledged meanwhile
             oldest, end = lanes[times[0][1]], BEHIND_ALL

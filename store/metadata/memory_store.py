@@ -47,13 +47,10 @@ class MemoryMetadataStore:
         root: bytes,
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]] = (),
-        delete_lanes: Sequence[int] = (),
         fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
         """Replace the rows, all or nothing. Position and root are not used. MetadataFull: above the capacity."""
-        lanes = frozenset(delete_lanes)
         doomed = {place for place in deletes if place in self._rows}
-        doomed |= {place for place in self._rows if place[0] in lanes} if lanes else set()
         replaced = {(lane_number, block) for lane_number, block, _ in puts if (lane_number, block) in self._rows}
         held_bytes = self.held_bytes + sum(len(packed) + ROW_BYTES for _, _, packed in puts)
         held_bytes -= sum(len(self._rows[place]) + ROW_BYTES for place in doomed | replaced)

@@ -63,7 +63,6 @@ _TIMES: Final = (
 _FILES: Final = ("places.db", "places.db-wal", "places.db-shm", "places.db-journal")
 
 _ROOT_HEAD: Final = struct.Struct("<16sqqqq")
-_LAST_BLOCK: Final = 2**63 - 1
 _SURPLUS_BYTES = 8 << 20
 """If the write-ahead log, or the drained tail of the file, is above this, a commit gives the surplus back."""
 _BUSY_SECONDS: Final = 0.5
@@ -185,7 +184,6 @@ class SqliteMetadataStore:
         root: bytes,
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]] = (),
-        delete_lanes: Sequence[int] = (),
         fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
         """Replace the checkpoint, all or nothing.
@@ -199,7 +197,7 @@ class SqliteMetadataStore:
             try:
                 if self._writer is None:
                     self._create()
-                self._commit((position, epoch, root), puts, deletes, delete_lanes, fingerprints)
+                self._commit((position, epoch, root), puts, deletes, fingerprints)
                 self._give_back()
             except _TROUBLE as error:
                 problem = f"{_FILES[0]}: {error}"
@@ -215,15 +213,12 @@ class SqliteMetadataStore:
         root: tuple[int, int, bytes],
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]],
-        delete_lanes: Sequence[int],
         fingerprints: Sequence[FingerprintRow],
     ) -> None:
         places = {(lane_number, block) for lane_number, block, _ in puts}
         assert len(places) == len(puts), "a block is put twice"
         # Only this store knows blocks that were put in vain and have become unneeded since.
-        doomed = [(lane_number, 0, _LAST_BLOCK) for lane_number in delete_lanes] + ranges(
-            {*deletes, *self._unfinished} - places
-        )
+        doomed = ranges({*deletes, *self._unfinished} - places)
         *parts, last = parts_of(puts, self._transaction_adds)
         for part in parts:
             self._transact(doomed, part, None, ())

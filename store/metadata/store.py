@@ -71,7 +71,6 @@ class MetadataStore(Protocol):
         root: bytes,
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]] = (),
-        delete_lanes: Sequence[int] = (),
         fingerprints: Sequence[Row] = (),
     ) -> None:
         """Replace the checkpoint, all or nothing. A put wins over a delete; an absent block may be deleted.
@@ -113,9 +112,7 @@ class MetadataStore(Protocol):
         """Close the files. This adds no durability: committed content is durable already."""
 
 
-Checkpoint = tuple[
-    int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]], Sequence[int], Sequence[Row]
-]
+Checkpoint = tuple[int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]], Sequence[Row]]
 """The arguments of `MetadataStore.commit`."""
 
 

@@ -184,9 +184,9 @@ def key(delivery: Delivery) -> Key:
 
 
 MIXES: dict[str, list[str | None]] = {
-    "one interest": [None, None, None, None],
-    "an interest each": ["producer = 0", "producer = 1", "producer = 2", "producer = 3"],
-    "overlapping interests": [None, "n >= 0", None, "producer < 2"],
+    "one selector group": [None, None, None, None],
+    "a selector each": ["producer = 0", "producer = 1", "producer = 2", "producer = 3"],
+    "overlapping selectors": [None, "n >= 0", None, "producer < 2"],
 }
 
 

@@ -1,4 +1,6 @@
-"""The facade of the store layer: what was added is there until it is removed, whatever ends the process between."""
+"""An open store: what was added is there until it is removed, whatever ends the process between, and then its disk is
+free again.
+"""
 
 from __future__ import annotations
 
@@ -318,6 +320,35 @@ def test_cleanup_that_could_not_delete_goes_on_where_it_stopped(disk: SimulatedD
     opened.add(b"traffic goes on")
     assert opened.store.cleanup.run().deleted == (1, 2, 3) and data_logs(disk) == [4]
     assert opened.bodies() == [b"traffic goes on"]
+
+
+def test_data_log_that_the_disk_refuses_to_delete_is_dropped_once_and_never_counts_again(
+    disk: SimulatedDisk, opened: OpenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.fail("remove", 1, errno.EIO, sticky=True)
+    images: list[SimulatedDisk] = []
+    with caplog.at_level(logging.DEBUG, logger="forebay.store.cleanup"):
+        for _ in range(4):
+            sent = fill_data_logs(opened, 2)
+            opened.remove(sent[0], sent[-1])
+            for _ in range(2):
+                opened.store.cleanup.run()
+            images += [disk.crash_process(), *(disk.crash_power(Random(len(images)), mode) for mode in PowerCut)]
+    dropped = [
+        data_log
+        for _, record in all_records(disk)
+        if record.header.kind == DROP
+        for data_log in decode_state(record.head[HEADER_BYTES:]).data_logs
+    ]
+    assert dropped == sorted(set(dropped)) == data_logs(disk)[:-1], "each is named once"
+    assert len([line for line in caplog.messages if line.startswith("Cleanup removing")]) == 4
+    for image in images:
+        image.cure()
+        assert OpenStore(image, WatchedIndex(), clock=ManualClock(1)).pending() == []
+    disk.cure()
+    end = opened.store.journal.end
+    assert opened.store.cleanup.run().deleted == tuple(dropped) and data_logs(disk) == [dropped[-1] + 1]
+    assert opened.store.journal.end == end
 
 
 def test_data_log_from_which_recovery_would_replay_is_never_deleted(

@@ -1,7 +1,7 @@
 """The golden stores: stores that each version of the format wrote once, which every later version must read.
 
-`python tests/support/golden_store.py` writes the store of the present version. Do this only for a new version of the
-format, because the store of a released version never changes.
+`PYTHONPATH=tests/model python tests/support/golden_store.py` writes the store of the present version. Do this only for
+a new version of the format, because the store of a released version never changes.
 """
 
 from __future__ import annotations

@@ -51,13 +51,12 @@ class Change:
     root: bytes
     puts: list[tuple[int, int, bytes]]
     deletes: list[Place]
-    delete_lanes: list[int]
 
     def commit_to(self, store: MetadataStore) -> None:
-        store.commit(self.position, self.position // 7, self.root, self.puts, self.deletes, self.delete_lanes)
+        store.commit(self.position, self.position // 7, self.root, self.puts, self.deletes)
 
     def apply_to(self, blocks: Blocks) -> None:
-        for place in [place for place in blocks if place[0] in self.delete_lanes] + self.deletes:
+        for place in self.deletes:
             blocks.pop(place, None)
         blocks.update({(lane, block): packed for lane, block, packed in self.puts})
 
@@ -67,13 +66,11 @@ def change_at(position: int) -> Change:
     random = Random(position)
     puts = {(lane, position // 2 + n): random.randbytes(random.randrange(700)) for lane in range(3) for n in range(3)}
     deletes = [(random.randrange(3), max(position // 2 - random.randrange(12), 0)) for _ in range(4)]
-    return Change(
-        position,
-        random.randbytes(random.randrange(3000)),
-        [(lane, block, packed) for (lane, block), packed in puts.items()],
-        deletes,
-        [random.randrange(3)] if random.random() < 0.1 else [],
-    )
+    root = random.randbytes(random.randrange(3000))
+    if random.random() < 0.1:
+        vanishing = random.randrange(3)
+        deletes += [(vanishing, block) for block in range(position // 2 + 3)]
+    return Change(position, root, [(lane, block, packed) for (lane, block), packed in puts.items()], deletes)
 
 
 def history_until(position: int) -> Blocks:

@@ -62,7 +62,6 @@ class SimulatedMetadataStore:
         root: bytes,
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]] = (),
-        delete_lanes: Sequence[int] = (),
         fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
         """Add a checkpoint to the history. A crash may find it, or an earlier one that was not synced since."""
@@ -72,8 +71,7 @@ class SimulatedMetadataStore:
         if len(parts_of(puts, self._transaction_adds)) > 1:
             # What a crash between the transactions of one checkpoint leaves.
             self.history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
-        lanes = frozenset(delete_lanes)
-        blocks = {} if before is None else {place: old for place, old in before.blocks.items() if place[0] not in lanes}
+        blocks = {} if before is None else dict(before.blocks)
         for place in deletes:
             blocks.pop(place, None)
         blocks.update({(lane, block): packed for lane, block, packed in puts})

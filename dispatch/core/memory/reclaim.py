@@ -140,6 +140,7 @@ class Reclaim:
                 cache.give_back(missing())
         if missing() > 0:
             shorten()
+        self._ask_counterpart(request)
 
     def _others(self, request: _Request) -> list[TargetList]:
         """Return the lists that could give messages to `keep`, without its counterpart. O(lists)."""
@@ -156,11 +157,10 @@ class Reclaim:
         keep = request.keep
         is_exhausted = keep is not None and self._is_exhausted(keep.memory, request.least_seconds)
         has_more = not is_exhausted and self._shorten(self._others(request), request)
-        counterpart = keep.counterpart if keep is not None else None
-        if keep is not None and counterpart is not None and request.missing() > 0:
-            self._share_with_counterpart(keep, counterpart, request)
+        self._ask_counterpart(request)
         if keep is None or is_exhausted or has_more or request.least_seconds <= 0:
             return
+        counterpart = keep.counterpart
         if counterpart is None or not _can_give(counterpart, request.least, request.least_seconds):
             self._exhausted[keep.memory] = self._lists_bytes, self.measurements, request.least_seconds
 
@@ -202,6 +202,12 @@ class Reclaim:
             if evicted and _can_give(richest, least, least_seconds):
                 heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
+
+    def _ask_counterpart(self, request: _Request) -> None:
+        """Let the counterpart of the list that asks give, if it has one and something is still missing."""
+        keep = request.keep
+        if keep is not None and keep.counterpart is not None and request.missing() > 0:
+            self._share_with_counterpart(keep, keep.counterpart, request)
 
     def _share_with_counterpart(self, target: TargetList, counterpart: TargetList, request: _Request) -> None:
         """Take direct messages from a counterpart that has more than half of what the two may have.

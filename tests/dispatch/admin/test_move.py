@@ -107,6 +107,23 @@ def test_what_is_in_flight_stays_and_counts_for_no_limit() -> None:
         simulated.check()
 
 
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_move_of_nothing_makes_no_lane_in_the_other_queue(is_persistent: bool) -> None:
+    simulated = SimulatedBay()
+    orders, late = simulated.queue(), simulated.queue("late")
+    orders.send_many(Message(b"", persistent=is_persistent, priority=9) for _ in range(2))
+    with orders.subscribe() as consumer:
+        held = consumer.take(2)
+        held_bytes = simulated.bay.statistics().memory.held_bytes
+        assert orders.move(late) == 0
+        state = simulated.queue_state("late")
+        assert not state.lanes[9] and not state.non_persistent_lanes[9]
+        assert simulated.bay.statistics().memory.held_bytes == held_bytes
+        consumer.nack(held[:1])
+        assert orders.move(late) == 1
+        simulated.check()
+
+
 def test_what_a_transaction_decides_about_stays_though_it_lies_in_tmp_storage() -> None:
     simulated = SimulatedBay(memory_limit="4MiB")
     orders, late = simulated.queue(), simulated.queue("late")
@@ -155,7 +172,7 @@ def test_twenty_thousand_messages_of_1_kib_stay_within_4_mib() -> None:
         held = holder.take(100)
         assert orders.move(late) == 19_900
         limit = simulated.budget.limit_bytes
-        assert simulated.budget.held_bytes_max <= limit
+        assert simulated.bay.statistics().memory.held_bytes_max <= limit
         assert simulated.bay.statistics().memory.holders["browsers"] == 0
         simulated.check()
         assert [int(delivery.body) for delivery in other.take(50)] == list(range(100, 150))

@@ -327,7 +327,7 @@ def test_a_group_in_the_hands_of_its_owner_is_not_levelled_away() -> None:
     assert len(a.take(200)) == 100
 
 
-def test_messages_that_only_another_interest_may_have_wait_for_its_close(queue: Queue) -> None:
+def test_messages_that_only_another_selector_group_may_have_wait_for_its_close(queue: Queue) -> None:
     a, b = queue.subscribe(selector="n = 1"), queue.subscribe(selector="n >= 1")
     for number in (1, 2, 1, 2):
         queue.send(b"%d" % number, headers={"n": number}, group="g")

@@ -115,7 +115,7 @@ def all_in_flight_with_another() -> Staged:
     return consumer, [("in_flight", "1 other consumer", 3)], "3 messages are in flight with 1 other consumer"
 
 
-def all_in_flight_with_another_interest() -> Staged:
+def all_in_flight_with_another_selector() -> Staged:
     bay = SimulatedBay()
     consumer, other = bay.queue().subscribe(selector="kg = 7"), bay.queue().subscribe()
     send(bay, 3, headers={"kg": 7})
@@ -506,7 +506,7 @@ STAGES: list[Any] = [
     a_selector_that_matches_nothing_of_a_backlog,
     a_selector_whose_messages_others_do_not_hold,
     all_in_flight_with_another,
-    all_in_flight_with_another_interest,
+    all_in_flight_with_another_selector,
     all_in_its_own_hands,
     parked_with_a_delay,
     one_between_others_that_expired_before_they_are_due,

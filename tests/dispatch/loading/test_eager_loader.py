@@ -13,8 +13,9 @@ from counting import counted_calls
 from delivering import send_equal
 from simulated_bay import SimulatedBay
 
-from forebay import Consumer, Message, StoreFull
+from forebay import Consumer, DestinationPolicy, Message, StoreFull
 from forebay.cache.accounting.charge import OVERHEAD_BYTES, charge_of
+from forebay.cache.messages.message_memory import QuotaMemory
 from forebay.dispatch.core.lists.load import Load
 from forebay.dispatch.core.model import TargetList
 from forebay.store.journal.regions import REGION_BYTES_MAX, Region
@@ -515,8 +516,9 @@ def test_where_places_of_spilled_messages_fill_memory_consumers_still_get_batche
     assert bay.loader.durations.count - loads < 2 * len(sizes)
 
 
-def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have() -> None:
-    bay = SimulatedBay(memory_limit="4MiB")
+@pytest.mark.parametrize("share", [None, "1MiB"])
+def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have(share: str | None) -> None:
+    bay = SimulatedBay(memory_limit="4MiB", policies={"orders": DestinationPolicy(memory_share=share)})
     queue = bay.queue()
     queue.send_many(Message(b"x" * 16, persistent=n % 2 == 0) for n in range(400))
     consumer = queue.subscribe()
@@ -525,10 +527,16 @@ def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have() -> No
     assert len(persistent.direct) == len(non_persistent.direct) == 200
     while persistent.direct:
         message = persistent.evict_last()
-        bay.dispatch_area.lists_holder.release(charge_of(message))
-    filling = bay.budget.holder("host")
+        persistent.memory.lists_holder.release(charge_of(message))
     bay.target_area.make_room(bay.budget.limit_bytes, non_persistent, least=200)
-    assert filling.reserve(bay.budget.free_bytes)
+    if share is None:
+        filling = bay.budget.holder("host")
+        assert filling.reserve(bay.budget.free_bytes)
+    else:
+        memory = persistent.memory
+        assert isinstance(memory, QuotaMemory)
+        filling = bay.budget.quota_holder("host", memory.quota)
+        assert filling.reserve(memory.share_free_bytes)
     assert 50 < len(consumer.take(256)) <= 200
     filling.release(filling.held_bytes)
     bay.check()

@@ -328,7 +328,7 @@ def test_who_is_called_when_something_is_ready_may_be_an_event_loop() -> None:
         lambda queue: queue.send(BODY, persistent=False),
         lambda queue: queue.subscribe(priority=1),
     ],
-    ids=["another_interest", "an_event_loop", "a_twin", "a_dealer"],
+    ids=["another_selector_group", "an_event_loop", "a_twin", "a_dealer"],
 )
 def test_the_list_is_fed_as_soon_as_others_have_to_do_with_it(comes: Callable[[forebay.Queue], object]) -> None:
     drain = steady()

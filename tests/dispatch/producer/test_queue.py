@@ -75,12 +75,12 @@ def test_headers_are_the_callers_own_copy(queue: Queue) -> None:
 
 
 class HeadersReadMeanwhile(Mapping[str, HeaderValue]):
-    """Headers: while they are read, another thread takes the group out of their message."""
+    """Headers: while they are read, another thread takes group and id out of their message."""
 
     message: Message
 
     def __iter__(self) -> Iterator[str]:
-        self.message.group = None
+        self.message.group = self.message.message_id = None
         return iter(["kg"])
 
     def __len__(self) -> int:
@@ -108,6 +108,22 @@ def test_a_group_counts_as_it_was_when_the_message_was_encoded(
     with queue.subscribe(prefetch=1) as one, queue.subscribe(prefetch=1) as other:
         (delivery,) = one.take(10) + other.take(10)  # the next of the group waits for it
         assert delivery.group == "tea"
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda queue, message: queue.send_many([message])[0],
+        lambda queue, message: queue.send_message(message, False, None, None),
+    ],
+)
+def test_an_id_counts_as_it_was_when_the_message_was_encoded(
+    queue: Queue, send: Callable[[Queue, Message], str]
+) -> None:
+    headers = HeadersReadMeanwhile()
+    message = headers.message = Message(b"", headers, message_id="mine")
+    assert send(queue, message) == "mine" and message.message_id is None
+    assert [delivery.id for delivery in take_all(queue)] == ["mine"]
 
 
 def test_an_id_of_the_callers_own_is_kept(queue: Queue) -> None:

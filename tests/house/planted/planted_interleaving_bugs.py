@@ -84,8 +84,8 @@ INTERLEAVING_BUGS = (
     Bug(
         "a checkpoint claims what was appended while it was written",
         "Checkpointer._store",
-        "(root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, (), changes.fingerprints)",
-        "(self._journal.end, self._journal.epoch, encoded, changes.puts, changes.deletes, (), changes.fingerprints)",
+        "(root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, changes.fingerprints)",
+        "(self._journal.end, self._journal.epoch, encoded, changes.puts, changes.deletes, changes.fingerprints)",
         AT_LOCKS,
     ),
 )

@@ -243,8 +243,9 @@ STORE_BUGS = (
     Bug(
         "a data log is unlinked before there is a drop record",
         "DataLogRemover._doom",
-        "self._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))",
-        "self.discard(doomed)\nself._journal.append(DROP, 0, len(doomed), encode_state(StateRecord(data_logs=doomed)))",
+        "self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))",
+        "self.discard(dropped)\n"
+        "self._journal.append(DROP, 0, len(dropped), encode_state(StateRecord(data_logs=dropped)))",
         CRASHES,
     ),
     Bug(

@@ -13,7 +13,10 @@ import pytest
 import forebay
 from forebay import Message
 from forebay.__main__ import main
+from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import STATE_DIRECTORY, data_log_name
+from forebay.store.format.record import RecordDamaged
+from forebay.store.inspect.read_only import open_read_only
 
 
 @pytest.fixture
@@ -51,6 +54,16 @@ def test_damaged_directory_exits_with_1_and_a_line_a_place(kept: Path, capsys: p
     assert printed[-1] == "1 damaged place"
     assert main(["dump", str(kept)]) == 1
     assert sum(json.loads(line)["kind"] == "damaged" for line in capsys.readouterr().out.splitlines()) == 1
+
+
+def test_reader_of_a_data_log_whose_header_is_damaged_leaves_no_file_open(kept: Path) -> None:
+    seen = open_read_only(OsDisk(str(kept / "localhost")))
+    path = kept / "localhost" / data_log_name(1)
+    path.write_bytes(bytes(path.stat().st_size))
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(RecordDamaged) as raised:
+        seen.reader(1)
+    assert os.listdir("/proc/self/fd") == before, raised  # what was raised refers to all that was local
 
 
 @pytest.mark.parametrize("command", ["verify", "dump", "explain"])

@@ -17,7 +17,7 @@ BLOCKS = [(1, block, b"packed") for block in range(4)]
 
 
 def filled(store: MetadataStore) -> MetadataStore:
-    store.commit(1, 1, b"root", BLOCKS, (), (), ROWS)
+    store.commit(1, 1, b"root", BLOCKS, (), ROWS)
     return store
 
 
@@ -35,12 +35,12 @@ def test_fingerprints_are_found_by_lane_and_blocks(store: MetadataStore) -> None
 def test_fingerprints_go_with_their_block(store: MetadataStore) -> None:
     store.commit(2, 1, b"root", [], [(1, 1)])
     assert {block for block, _, _ in store.fingerprints(1, 0, 9, NAMES)} == {0, 2, 3}
-    store.commit(3, 1, b"root", [], [], [1])
+    store.commit(3, 1, b"root", [], [(1, block) for block in range(4)])
     assert store.fingerprints(1, 0, 9, NAMES) == []
 
 
 def test_a_later_fingerprint_replaces_the_one_before(store: MetadataStore) -> None:
-    store.commit(2, 1, b"root", [], [], [], [(1, 0, "n", b"new")])
+    store.commit(2, 1, b"root", [], [], [(1, 0, "n", b"new")])
     assert sorted(store.fingerprints(1, 0, 0, NAMES)) == [(0, "n", b"new"), (0, "region", b"0")]
 
 

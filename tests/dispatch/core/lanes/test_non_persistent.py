@@ -364,7 +364,7 @@ def test_a_disk_that_fails_concerns_new_messages_only(error: int) -> None:
     store.check()
 
 
-def test_a_second_interest_finds_all_even_where_tmp_storage_takes_nothing() -> None:
+def test_a_second_selector_group_finds_all_even_where_tmp_storage_takes_nothing() -> None:
     store = SimulatedBay(memory_limit="8MiB")
     queue = store.queue()
     store.disk.fail("write", 1, errno.EIO, sticky=True)
@@ -403,7 +403,7 @@ def test_what_comes_back_is_kept_where_no_cache_takes_it() -> None:
         assert [delivery.id for delivery in drained(consumer)] == sent
 
 
-def test_an_interest_that_joins_while_another_loads_finds_what_is_loaded() -> None:
+def test_a_selector_group_that_joins_while_another_loads_finds_what_is_loaded() -> None:
     store = SimulatedBay(memory_limit="8MiB")
     queue = store.queue()
     sent = [queue.send(b"x", headers={"n": n}, persistent=False) for n in range(20)]

@@ -306,7 +306,7 @@ def test_an_overflow_behind_a_gap_is_not_kept_for_the_loader_comes_late() -> Non
     bay.check()
 
 
-def test_no_cache_keeps_a_message_that_another_interest_has_taken() -> None:
+def test_no_cache_keeps_a_message_that_another_selector_group_has_taken() -> None:
     bay = SimulatedBay()
     queue = bay.queue()
     everything, few = queue.subscribe(), queue.subscribe(selector="n = 0")

@@ -254,24 +254,31 @@ def test_what_lies_in_the_data_log_that_is_written_to_is_not_given_up_in_vain() 
 
 
 class VanishingLane:
-    """Has a message the first time that somebody asks, and then none."""
+    """Has a message the first time that somebody asks, and then none. Only the holder of the lock may ask."""
 
     number = 1
     topic = None
 
-    def __init__(self) -> None:
+    def __init__(self, lock: OwnedLock) -> None:
+        self._lock = lock
         self._depths = [(1, 100)]
 
     @property
     def depth(self) -> tuple[int, int]:
+        assert self._lock.is_owned()
         return self._depths.pop() if self._depths else (0, 0)
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        assert self._lock.is_owned()
+        return (0, 0) if self._depths else None
 
 
 @interpreted("has a lane of its own in the place of a compiled one")
 def test_what_others_remove_while_bytes_are_counted_is_no_error() -> None:
-    lane, retention, unused = VanishingLane(), SimpleNamespace(), SimpleNamespace()
+    lock, retention, unused = OwnedLock(), SimpleNamespace(), SimpleNamespace()
+    lane = VanishingLane(lock)
     retention.lanes = [lane]
     subscriptions: Any = SimpleNamespace(retention=lambda topic: retention)
-    trimmer = Trimmer(subscriptions, cast("Any", unused), OwnedLock(), lambda *_: 1, lambda: 1)
+    trimmer = Trimmer(subscriptions, cast("Any", unused), lock, lambda *_: 1, lambda: 1)
     trimmer.set_rule(1, RetentionRule(None, 10))
     assert trimmer.trim(0) == 0
