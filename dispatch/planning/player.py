@@ -65,7 +65,7 @@ from ..core.deliveries.lane_deliveries import Delivery, LaneMessages, is_lazy, m
 from ..core.deliveries.lane_reader import LaneReader
 from ..core.deliveries.lane_state_parts import LaneStateParts
 from ..core.destinations.queue_state import QueueState
-from ..core.lanes.queue_lane_state import QueueLaneState
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.memory.memory_owners import MemoryOwners
 from ..core.memory.memory_rule import MemoryRule
 from ..core.memory.message_group_memory import MessageGroupMemory
@@ -227,7 +227,7 @@ class PlayedStore:
         return False
 
 
-class PlayedLaneState(QueueLaneState):
+class PlayedLaneState(PersistentLaneState):
     """Dispatch's state of a played lane. Its messages have lengths and no places, as in tmp-storage: no index has them.
 
     It is never closed, so it is not charged for that.

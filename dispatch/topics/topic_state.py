@@ -18,12 +18,12 @@ from ...store.message_store import MessageStore
 from ...store.state.property_table import PropertyTable
 from ...store.stored_message import StoredMessage
 from ..core.destinations.overhead import FAN_OUT_BYTES
+from ..core.lanes.persistent_lane_state import PersistentLaneState
 from ..core.lifecycle.counting import EarlierCounts
 from ..core.model import LANE_STATE_BYTES, DestinationStateParts, LaneState
 from .fan_out import FanOut
 from .subscription_state import (
     EvictionRule,
-    SubscribedLaneState,
     SubscribedTopicState,
     SubscriptionLaneState,
     SubscriptionRegistry,
@@ -189,7 +189,7 @@ class TopicState(SubscribedTopicState):
         return TopicLaneState(self, pending_lane, message_store.id_prefix(self.number, priority))
 
 
-class TopicLaneState(SubscribedLaneState):
+class TopicLaneState(PersistentLaneState):
     """Dispatch's state of a lane of a topic: messages of one priority on their way to the subscriptions."""
 
     __slots__ = ("topic",)
@@ -215,24 +215,6 @@ class TopicLaneState(SubscribedLaneState):
             if subscription is not None:
                 self.topic.keep(subscription).lane_of(self)
         return list(self.readers())
-
-    def fronts(self, *, but: LaneState) -> list[int]:
-        """Return the sequences from which lists of other subscriptions will be loaded.
-
-        O(subscriptions that are read).
-        """
-        priority = self.pending_lane.priority
-        found: list[int] = []
-        for subscription in self.topic.online:  # inlined: each load asks three times, for hundreds of subscriptions
-            lane = subscription.lanes[priority]
-            if lane is None or lane is but:
-                continue
-            sole = lane.sole_list
-            if sole is not None:
-                found.append(sole.first_to_load if sole.returned or sole.references else sole.frontier)
-            else:
-                found += [target.first_to_load for target in subscription.lists_over(lane)]
-        return found
 
     def arrive(self, message: StoredMessage) -> None:
         """Give a message to each subscription that is read. O(these subscriptions)."""

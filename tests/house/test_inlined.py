@@ -33,13 +33,13 @@ PLACES = {
     "dispatch/core/areas/dispatch_area.py:DispatchArea.settle_run",
     "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
     "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
-    "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
+    "dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive",
     "dispatch/core/monitor.py:Monitor.__init__",  # tests/house/test_sections.py compares these four sections
     "dispatch/core/publication/confirmer.py:ThreadConfirmer.confirm",
     "dispatch/core/publication/publisher.py:Publisher.hold_until_durable",
     "dispatch/distribution/precedence.py:Precedence._above",
     "store/journal/journal.py:Journal.sync",
-    "dispatch/topics/topic_state.py:TopicLaneState.fronts",
+    "dispatch/topics/subscription_state.py:SubscribedTopicState.fronts",
     "dispatch/producer/sender.py:Sender._store_persistent",  # beside the charge one call in place of four
 }
 UNLIMITED = 1 << 62
@@ -112,7 +112,7 @@ def test_durable_messages_ask_for_the_end_of_the_journal() -> None:
 
 
 def test_an_arrival_is_charged_as_every_message_is() -> None:
-    arrive = texts(function("dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive"))
+    arrive = texts(function("dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive"))
     taken, charged = function("cache/accounting/charge.py:charge_of").body
     assert isinstance(charged, ast.Return) and charged.value is not None
     assert ast.unparse(taken) in arrive
@@ -176,7 +176,7 @@ def test_a_take_of_one_hands_its_charge_over_as_a_holder_does() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
+        "dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive",
         "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
     ],
 )
@@ -205,7 +205,7 @@ def test_an_arrival_is_admitted_as_a_slice_of_one_is(place: str) -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
+        "dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive",
         "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
     ],
 )
@@ -300,7 +300,7 @@ def test_only_what_is_written_inline_changes_the_fields_of_a_list_from_outside()
         "dispatch/core/areas/dispatch_area.py:DispatchArea.dispatch_one",
         "dispatch/core/areas/target_area.py:TargetArea._offer_to_lists",
         "dispatch/core/lanes/non_persistent_lane_state.py:NonPersistentLaneState.add",
-        "dispatch/core/lanes/queue_lane_state.py:QueueLaneState.arrive",
+        "dispatch/core/lanes/persistent_lane_state.py:PersistentLaneState.arrive",
     }
 
 
@@ -387,7 +387,7 @@ def test_a_front_is_where_the_next_load_begins() -> None:
     assert isinstance(least, ast.Return) and isinstance(least.value, ast.Call)
     shortcut = next(
         text
-        for text in texts(function("dispatch/topics/topic_state.py:TopicLaneState.fronts"))
+        for text in texts(function("dispatch/topics/subscription_state.py:SubscribedTopicState.fronts"))
         if text.startswith("sole.first_to_load if")
     )
     assert shortcut == "sole.first_to_load if sole.returned or sole.references else sole.frontier"
